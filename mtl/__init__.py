@@ -1,0 +1,1 @@
+"""The top floor: encoders, head gates, training, runs, studies and the command line."""

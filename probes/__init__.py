@@ -1,0 +1,1 @@
+"""The middle floor: measurements on attention heads, their statistics and figures."""

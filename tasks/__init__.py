@@ -1,0 +1,1 @@
+"""The ground floor: sentences, their annotation layers, and one file per task."""
