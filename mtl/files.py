@@ -49,3 +49,14 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, wholly or not at all."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def recover_folder(path: Path) -> None:
+    """Put things right after a process was killed while `whole_folder` exchanged `path`."""
+    if not path.parent.exists():
+        return
+    old = sorted(path.parent.glob(f".{path.name}.old.*"))
+    if old and not path.exists():
+        old.pop().rename(path)
+    for leftover in [*old, *path.parent.glob(f".{path.name}.new.*")]:
+        shutil.rmtree(leftover, ignore_errors=True)

@@ -1,0 +1,209 @@
+"""The whole configuration of a training run, as typed values; every field is a key and a flag."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tasks.con import Con
+from tasks.dep import Dep
+from tasks.ner import Ner
+from tasks.pos import Pos
+from tasks.srl import Srl
+from tasks.task import Task
+
+TaskName = Literal["pos", "ner", "dep", "con", "srl"]
+TASK_NAMES: tuple[TaskName, ...] = ("pos", "ner", "dep", "con", "srl")
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    name: str = "minilm"
+    """A hub name, a folder, or `minilm` for the embedded encoder."""
+    pooling: Literal["mean", "first", "last"] = "mean"
+    """How a word's vector is made from those of its subwords."""
+    layers: Literal["last", "mix"] = "last"
+    """Take the last layer's vectors, or a learned mix of all layers."""
+    word_dropout: float = 0.2
+    """Share of words masked in training."""
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    """The attention implementation of transformers."""
+
+
+@dataclass(frozen=True)
+class Files:
+    train: str | None = None
+    """Training file, folder or glob."""
+    dev: str | None = None
+    """Development file, folder or glob."""
+    test: str | None = None
+    """Test file, folder or glob."""
+    format: str = "jsonl"
+    """jsonl, conllu, conll2012, conll2003, brackets or conll2005."""
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    path: str | None = "data/ewt5"
+    """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files of its own."""
+    pos: Files | None = None
+    """Files for POS alone, in place of the folder's layer."""
+    ner: Files | None = None
+    """Files for NER alone, in place of the folder's layer."""
+    dep: Files | None = None
+    """Files for DEP alone, in place of the folder's layer."""
+    con: Files | None = None
+    """Files for CON alone, in place of the folder's layer."""
+    srl: Files | None = None
+    """Files for SRL alone, in place of the folder's layer."""
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    mode: Literal["aligned", "separate"] = "aligned"
+    """One encoder pass for all tasks annotated on a sentence, or batches of one task each."""
+    tokens: int = 6400
+    """Padded subwords in a batch, at most."""
+    sentences: int | None = 16
+    """Sentences in a batch, at most; `null`: as many as the tokens allow."""
+    sampling: Literal["in_turn", "proportional", "tempered"] = "proportional"
+    """Order of the tasks' batches if they are separate."""
+    temperature: float = 2.0
+    """Of tempered sampling: a task is drawn in proportion to its number of batches to the power 1/temperature."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    encoder_lr: float = 1e-4
+    """Peak learning rate of the encoder."""
+    decoder_lr: float = 1e-3
+    """Peak learning rate of the decoders."""
+    weight_decay: float = 0.01
+    """AdamW's decay, on matrices only."""
+    warmup: float = 0.1
+    """Share of the updates in which the rates rise linearly."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """How the rates go on after the warm-up (to zero, but for `constant`)."""
+    clip: float = 1.0
+    """Largest norm of the gradient, gates excluded; 0: no clipping."""
+    accumulate: int = 1
+    """Batches per update."""
+
+
+@dataclass(frozen=True)
+class BalancerConfig:
+    name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
+    """How the tasks' losses are weighed against each other."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Of `fixed`: a weight per task; 1 where none is given."""
+    window: int = 5
+    """Of `moving_average`: how many of a task's last losses are averaged."""
+    alpha: float = 1.5
+    """Of `gradnorm`: how strongly slow tasks are favoured."""
+    lr: float = 0.025
+    """Learning rate of learned weights (`uncertainty`, `gradnorm`)."""
+
+
+@dataclass(frozen=True)
+class GatesConfig:
+    scope: Literal["shared", "per_task"] = "shared"
+    """One mask for all tasks, or one each over the same encoder."""
+    penalty: float = 0.01
+    """Weight of the expected number of open heads per layer (lambda)."""
+    penalty_warmup: float = 0.0
+    """Share of the updates in which the penalty weight rises linearly from zero."""
+    overlap_penalty: float = 0.0
+    """Weight of the pairwise product of tasks' gates (`per_task` only); negative: reward for sharing."""
+    target_open: float | None = None
+    """Share of heads (at most 1) or number of heads (above 1) to keep, in place of the penalty."""
+    lr: float | None = None
+    """Learning rate of log alpha; `null`: 10 / number of updates, so that heads have time to close."""
+    temperature: float = 0.33
+    """Of the hard concrete distribution."""
+    init_mean: float = 2.0
+    """Mean of the initial log alpha; 2 starts every evaluation gate at 0.95 (the paper: 0, gates at 0.5)."""
+    init_std: float = 0.1
+    """Standard deviation of the initial log alpha."""
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    """What to train on; `auto` takes a GPU where there is one."""
+    devices: int = 1
+    """Processes (one per GPU, or CPU processes)."""
+    num_nodes: int = 1
+    """Machines, started by torchrun or SLURM."""
+    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
+    """`auto`: bf16 on a GPU that has it, else 32 bits."""
+    threads: int | None = None
+    """CPU threads of one process; `null`: as torch chooses."""
+    checkpoint_minutes: float = 5.0
+    """A checkpoint to go on from is written this often, besides at every evaluation."""
+
+
+@dataclass(frozen=True)
+class WandbConfig:
+    mode: Literal["online", "offline", "disabled"] = "disabled"
+    """`offline` writes a local log and makes no connection."""
+    project: str = "mtl"
+    """Project on the server."""
+    entity: str | None = None
+    """Team or user on the server."""
+    group: str | None = None
+    """Group of the run, for instance a study's setup."""
+    tags: tuple[str, ...] = ()
+    """Tags of the run."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    name: str | None = None
+    """The run's folder below `runs`; default: its tasks and seed."""
+    runs: str = "runs"
+    """Folder that holds the runs."""
+    overwrite: bool = False
+    """Start anew where the folder holds a run with another configuration."""
+    seed: int = 1
+    """Of initialisation, batches and dropout."""
+    tasks: tuple[TaskName, ...] = TASK_NAMES
+    """The tasks to train."""
+    max_epochs: int = 30
+    """Passes over the training data."""
+    patience: int | None = None
+    """Evaluations without a better mean dev score before training stops; `null`: never."""
+    evaluate_every: int = 1
+    """Epochs between evaluations on dev."""
+    pruning: Literal["none", "dynamic", "static", "gates_only"] = "none"
+    """When head masks are learned: never, with everything else, after training (decoders frozen), or
+    on frozen encoder and decoders."""
+    init_from: str | None = None
+    """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    balancer: BalancerConfig = field(default_factory=BalancerConfig)
+    gates: GatesConfig = field(default_factory=GatesConfig)
+    pos: Pos = field(default_factory=Pos)
+    ner: Ner = field(default_factory=Ner)
+    dep: Dep = field(default_factory=Dep)
+    con: Con = field(default_factory=Con)
+    srl: Srl = field(default_factory=Srl)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+
+    def chosen(self) -> dict[str, Task]:
+        """The chosen tasks by name, in the catalogue's order."""
+        slots: dict[str, Task] = {
+            "pos": self.pos, "ner": self.ner, "dep": self.dep, "con": self.con, "srl": self.srl
+        }  # fmt: skip
+        return {name: slots[name] for name in TASK_NAMES if name in self.tasks}
+
+    def run_name(self) -> str:
+        """The folder's name: as given, else tasks, regime and seed."""
+        if self.name is not None:
+            return self.name
+        tasks = "joint" if set(self.tasks) == set(TASK_NAMES) else "-".join(self.chosen())
+        regime = "" if self.pruning == "none" else f"-{self.pruning}"
+        return f"{tasks}{regime}-seed{self.seed}"

@@ -1,0 +1,133 @@
+"""A training run's folder on disk."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import io
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtl.errors import InputError
+from mtl.files import recover_folder, write_json, write_text
+
+_PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl")
+_VOLATILE = ("overwrite", "runs", "trainer.threads", "trainer.checkpoint_minutes", "wandb")
+"""Keys that do not change what a run computes: a run may go on with others."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of one run; everything that is known about it afterwards is read from here."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """An existing run; raises `InputError` if there is none."""
+        folder = Path(folder)
+        if not (folder / "config.yaml").is_file():
+            raise InputError(f"{folder} is not a run folder (no config.yaml): give a folder that 'mtl train' made")
+        return cls(folder)
+
+    @property
+    def model(self) -> Path:
+        """The folder of the best model."""
+        return self.folder / "model"
+
+    @property
+    def resume_checkpoint(self) -> Path:
+        """Lightning's checkpoint from which training goes on."""
+        return self.folder / "checkpoints" / "last.ckpt"
+
+    def config(self) -> dict[str, Any]:
+        """The whole configuration, as parsed."""
+        config: dict[str, Any] = yaml.safe_load((self.folder / "config.yaml").read_text())
+        return config
+
+    def status(self) -> dict[str, Any]:
+        """State, seed, versions, device, git revision and corpus fingerprint."""
+        path = self.folder / "status.json"
+        status: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"state": "new"}
+        return status
+
+    def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Per split and task the figures of the best model."""
+        metrics: dict[str, dict[str, dict[str, float]]] = json.loads(
+            (self.folder / "metrics.json").read_text()
+        )
+        return metrics
+
+    def start(self, config: Mapping[str, Any]) -> bool:
+        """Write the configuration, or go on with a run of the same; true if there is one to go on with."""
+        path = self.folder / "config.yaml"
+        recover_folder(self.model)
+        if path.exists():
+            differing = different_keys(self.config(), config)
+            if differing:
+                raise InputError(
+                    f"{self.folder} holds a run with another configuration ({', '.join(differing[:5])}"
+                    f"{', …' if len(differing) > 5 else ''}): give another --name, or --overwrite=true"
+                )
+            return self.resume_checkpoint.exists()
+        write_text(path, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        return False
+
+    def update_status(self, values: Mapping[str, Any]) -> None:
+        """Change some entries of the status."""
+        write_json(self.folder / "status.json", {**self.status(), **values})
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Write the figures of the best model, per split and task."""
+        write_json(self.folder / "metrics.json", metrics)
+
+    def write_history(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write one row per evaluation."""
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.folder / "history.csv", text.getvalue())
+
+
+def different_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The dotted keys in which two configurations would compute different things."""
+    keys = []
+    for key in dict.fromkeys([*old, *new]):
+        dotted = prefix + key
+        if dotted in _VOLATILE:
+            continue
+        first, second = old.get(key), new.get(key)
+        if isinstance(first, dict) and isinstance(second, dict):
+            keys += different_keys(first, second, f"{dotted}.")
+        elif first != second:
+            keys.append(dotted)
+    return keys
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    return {"python": platform.python_version()} | {
+        package: importlib.metadata.version(package) for package in _PACKAGES
+    }
+
+
+def git_revision() -> str | None:
+    """The commit of the code that runs, `-dirty` if it was changed since; `None` outside of a checkout."""
+    here = Path(__file__).parent
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
