@@ -1,0 +1,68 @@
+"""Overlapping windows over sentences that are longer than the encoder can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+
+class Rows(NamedTuple):
+    """Windows as rows: which piece of the batch stands where, and whether the row owns that piece's word."""
+
+    pieces: Int[np.ndarray, " position"]
+    """Indices into the batch's pieces, all rows one after the other."""
+    owned: Bool[np.ndarray, " position"]
+    length: Int[np.ndarray, " row"]
+    """Pieces per row."""
+
+
+def windows(counts: Int[np.ndarray, " word"], room: int, stride: int) -> list[tuple[int, int, int, int]]:
+    """Windows (first word, end, first owned word, end of owned words) of at most `room` pieces each.
+
+    Every word is owned once, by the window that leaves it the most pieces on its poorer side; the first
+    window wins ties. No word may have more than `room` pieces.
+    """
+    end = np.cumsum(counts)
+    start = end - counts
+    words = len(counts)
+    if words == 0 or end[-1] <= room:
+        return [(0, words, 0, words)]
+    spans: list[tuple[int, int]] = []
+    first = 0
+    while True:
+        last = int(np.searchsorted(end, start[first] + room, side="right"))
+        if last == words:
+            # The last window reaches back as far as it can.
+            first = int(np.searchsorted(start, end[-1] - room))
+            spans.append((first, words))
+            break
+        spans.append((first, last))
+        onward = int(np.searchsorted(start, start[first] + stride, side="right")) - 1
+        first = min(max(onward, first + 1), last)
+    begin, stop = np.array(spans).T
+    margin = np.minimum(start - start[begin][:, None], end[stop - 1][:, None] - end)
+    best = np.where(margin >= 0, margin, -1).argmax(axis=0)
+    owned = np.searchsorted(best, np.arange(len(spans) + 1))
+    return [
+        (*span, int(owned[i]), int(owned[i + 1])) for i, span in enumerate(spans) if owned[i] < owned[i + 1]
+    ]
+
+
+def rows_of(
+    counts: Sequence[Int[np.ndarray, " word"]], room: int, stride: int
+) -> tuple[Rows, Int[np.ndarray, " row"]]:
+    """Rows over a batch of sentences (given by their pieces per word), and the sentence of each row."""
+    pieces, owned, sentence, base = [], [], [], 0
+    for number, count in enumerate(counts):
+        edge = np.concatenate([[0], np.cumsum(count)])
+        for first, end, mine, mine_end in windows(count, room, stride):
+            piece = np.arange(edge[first], edge[end])
+            pieces.append(piece + base)
+            owned.append((piece >= edge[mine]) & (piece < edge[mine_end]))
+            sentence.append(number)
+        base += edge[-1]
+    length = np.array([len(row) for row in pieces])
+    return Rows(np.concatenate(pieces), np.concatenate(owned), length), np.array(sentence)
