@@ -19,10 +19,11 @@ def _filled(inputs: int, labels: int, bias_left: bool, bias_right: bool) -> Biaf
 @pytest.mark.parametrize("bias_left", [False, True])
 @pytest.mark.parametrize("bias_right", [False, True])
 def test_biaffine_equals_supar(labels: int, bias_left: bool, bias_right: bool) -> None:
-    supar = pytest.importorskip("supar.modules")
+    from supar import modules
+
     torch.manual_seed(0)
     ours = _filled(5, labels, bias_left, bias_right)
-    theirs = supar.Biaffine(5, labels, bias_x=bias_left, bias_y=bias_right).double()
+    theirs = modules.Biaffine(5, labels, bias_x=bias_left, bias_y=bias_right).double()
     with torch.no_grad():
         theirs.weight[:, :5, :5] = ours.weight
         if ours.of_right is not None:

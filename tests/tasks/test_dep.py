@@ -1,0 +1,147 @@
+"""Dependency parsing: loss, decoding and scores."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tasks.dep import Dep, DepDecoder
+from tasks.sentence import Arcs, Sentence
+from tasks.task import UNKNOWN, Labels
+
+SENTENCES = [
+    Sentence(("They", "saw", "it"), arcs=Arcs((2, 0, 2), ("nsubj", "root", "obj"))),
+    Sentence(("Go",), arcs=Arcs((0,), ("root",))),
+    Sentence(("a", "b", "c", "d", "e"), arcs=Arcs((3, 1, 0, 5, 3), ("det", "amod", "root", "obj", "obj:x"))),
+]
+TASK = Dep(arc_dim=6, relation_dim=5, dropout=0.0)
+LABELS = TASK.labels(SENTENCES)
+MASK = torch.tensor([[True] * len(sentence) + [False] * (5 - len(sentence)) for sentence in SENTENCES])
+
+
+def _decoder(seed: int = 0) -> DepDecoder:
+    torch.manual_seed(seed)
+    decoder = TASK.decoder(4, LABELS).double()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter)
+    return decoder
+
+
+def _batch(labels: Labels = LABELS):
+    return TASK.collate([TASK.targets(sentence, labels) for sentence in SENTENCES], 5)
+
+
+def test_labels_are_sorted_and_targets_padded() -> None:
+    assert LABELS.names == ("amod", "det", "nsubj", "obj", "obj:x", "root")
+    batch = _batch()
+    assert batch.heads.tolist()[1] == [0] + [UNKNOWN] * 4
+    assert batch.relations.tolist()[0] == [2, 5, 3, UNKNOWN, UNKNOWN]
+
+
+def test_loss_is_that_of_words_one_by_one() -> None:
+    decoder = _decoder()
+    words = torch.randn(3, 5, 4).double()
+    scores = decoder(words, MASK)
+    losses = decoder.loss(scores, _batch(), MASK)
+    for row, sentence in enumerate(SENTENCES):
+        n, expected = len(sentence), 0.0
+        assert sentence.arcs
+        for word, (head, relation) in enumerate(
+            zip(sentence.arcs.heads, sentence.arcs.relations, strict=True)
+        ):
+            candidates = [c for c in range(n + 1) if c != word + 1]
+            arcs = scores.arcs[row, word, candidates].log_softmax(0)
+            expected -= arcs[candidates.index(head)].item()
+            relations = decoder.relation(scores.dependents, scores.heads)[row, word, head].log_softmax(0)
+            expected -= relations[LABELS.index(relation)].item()
+        assert losses[row].item() == pytest.approx(expected)
+
+
+def test_untrained_decoder_is_indifferent() -> None:
+    decoder = TASK.decoder(4, LABELS)
+    losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), _batch(), MASK)
+    lengths = MASK.sum(1)
+    torch.testing.assert_close(losses, lengths * (lengths.log() + math.log(len(LABELS))))
+
+
+def test_padding_changes_nothing() -> None:
+    decoder = _decoder()
+    words = torch.randn(3, 5, 4).double()
+    together = decoder(words, MASK)
+    losses = decoder.loss(together, _batch(), MASK)
+    decoded = decoder.decode(together, MASK)
+    for row, sentence in enumerate(SENTENCES):
+        n = len(sentence)
+        mask = torch.ones(1, n, dtype=torch.bool)
+        scores = decoder(words[row : row + 1, :n], mask)
+        alone = TASK.collate([TASK.targets(sentence, LABELS)], n)
+        torch.testing.assert_close(decoder.loss(scores, alone, mask)[0], losses[row])
+        assert decoder.decode(scores, mask) == [decoded[row]]
+        assert len(decoded[row].heads) == len(decoded[row].relations) == n
+        assert decoded[row].heads.count(0) == 1
+
+
+def test_gradient_is_that_of_finite_differences() -> None:
+    decoder = _decoder()
+    words = torch.randn(3, 5, 4, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: decoder.loss(decoder(x, MASK), _batch(), MASK), (words,))
+
+
+def test_unseen_relations_are_left_out_of_the_loss() -> None:
+    few = Labels(["root"])
+    torch.manual_seed(0)
+    decoder = TASK.decoder(4, few)
+    losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), _batch(few), MASK)
+    lengths = MASK.sum(1)
+    torch.testing.assert_close(losses, lengths * lengths.log())  # of one relation, nothing is to be learnt
+
+
+def test_it_learns_what_is_there_also_in_bfloat16() -> None:
+    torch.manual_seed(0)
+    decoder = Dep(arc_dim=16, relation_dim=16, dropout=0.1).decoder(24, LABELS)
+    words = torch.randn(3, 5, 24)
+    optimizer = torch.optim.Adam(decoder.parameters(), 0.01)
+    for _ in range(80):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = decoder.loss(decoder(words, MASK), _batch(), MASK)
+        assert losses.dtype == torch.float32
+        optimizer.zero_grad()
+        losses.sum().backward()
+        optimizer.step()
+    decoder.eval()
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        decoded = decoder.decode(decoder(words.bfloat16(), MASK), MASK)
+    assert decoded == [sentence.arcs for sentence in SENTENCES]
+    metric = TASK.metric()
+    metric.update(decoded, SENTENCES)
+    assert metric.compute() == {"uas": 100.0, "las": 100.0, "las_subtypes": 100.0}
+
+
+def test_scores_by_hand() -> None:
+    gold = [
+        Sentence(("a", "b", "c", "."), arcs=Arcs((2, 0, 2, 2), ("nsubj:pass", "root", "obj", "punct"))),
+        Sentence(("unannotated",)),
+    ]
+    predicted = [Arcs((2, 0, 1, 2), ("nsubj", "root", "obj", "dep")), Arcs((0,), ("root",))]
+    metric = TASK.metric()
+    metric.update(predicted, gold)
+    assert metric.compute() == {"uas": 75.0, "las": 50.0, "las_subtypes": 25.0}
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"), [((2, 0), "one head"), ((4, 0, 1), "between"), ((1, 0, 2), "own head")]
+)
+def test_impossible_heads_are_refused(heads: tuple[int, ...], message: str) -> None:
+    sentence = Sentence(("a", "b", "c"), arcs=Arcs(heads, ("x",) * len(heads)))
+    with pytest.raises(ValueError, match=message):
+        TASK.targets(sentence, LABELS)
+
+
+def test_annotate_puts_the_arcs_in() -> None:
+    arcs = Arcs((0,), ("root",))
+    annotated = TASK.annotate(Sentence(("Go",), id="x"), arcs)
+    assert annotated == Sentence(("Go",), arcs=arcs, id="x")
+    assert TASK.annotated(annotated)
+    assert not TASK.annotated(Sentence(("Go",)))
