@@ -16,7 +16,6 @@ from mtl.balancers import Balancer
 from mtl.balancing import gram_matrix, shared_parameters
 from mtl.batching import Batch
 from mtl.config import OptimizerConfig
-from mtl.evaluation import ScoreBoard
 from mtl.gating import GateLoss
 from mtl.model import JointModel
 
@@ -44,9 +43,8 @@ class JointTraining(pl.LightningModule):
         self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
         self.names = tuple(model.tasks)
         self.shared = shared_parameters(model.encoder, balancer)
-        self.board = ScoreBoard(model.tasks)
-        self.register_buffer("loss_sum", torch.zeros(len(self.names)), persistent=False)
-        self.register_buffer("loss_count", torch.zeros(len(self.names)), persistent=False)
+        self.register_buffer("loss_sum", torch.zeros(len(self.names)))
+        self.register_buffer("loss_count", torch.zeros(len(self.names)))
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch, ready for `backward`."""
@@ -90,14 +88,6 @@ class JointTraining(pl.LightningModule):
         """The epoch's mean loss per task so far, in nats per word."""
         means = (self.loss_sum / self.loss_count.clamp(min=1)).tolist()
         return dict(zip(self.names, means, strict=True))
-
-    def on_validation_epoch_start(self) -> None:
-        """Forget the last evaluation's counts."""
-        self.board.reset()
-
-    def validation_step(self, batch: Batch, index: int) -> None:
-        """Decode one batch and count."""
-        self.board.add(self.model, batch)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Move a batch without waiting for the copy."""

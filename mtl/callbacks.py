@@ -1,0 +1,238 @@
+"""What happens beside a training run: evaluation and best model, checkpoints to go on from, progress."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from mtl.batching import Batch
+from mtl.evaluation import evaluate, mean_score
+from mtl.files import whole_folder
+from mtl.module import JointTraining
+from mtl.run import Run
+
+
+class Evaluation(pl.Callback):
+    """Scores the model on dev, keeps the history and the best model, and stops when it gets no better."""
+
+    def __init__(
+        self,
+        run: Run,
+        batches: Callable[[], Iterable[Batch]],
+        every: int,
+        patience: int | None,
+        console: Console,
+    ) -> None:
+        self.run, self.batches, self.every, self.patience, self.console = run, batches, every, patience, console
+        self.history: list[dict[str, Any]] = []
+        self.best = float("-inf")
+        self.waited = 0
+        self.seconds = 0.0
+        self._since = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self._since = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Evaluate, if it is this epoch's turn."""
+        epoch = trainer.current_epoch + 1
+        last = epoch == trainer.max_epochs
+        if epoch % self.every and not last:
+            return
+        assert isinstance(pl_module, JointTraining)
+        model = pl_module.model
+        with trainer.precision_plugin.forward_context():
+            scores = evaluate(model, self.batches(), over_ranks=trainer.world_size > 1)
+        mean = mean_score(scores, model.tasks)
+        losses = pl_module.mean_losses()
+        now = time.monotonic()
+        self.seconds, self._since = self.seconds + now - self._since, now
+        better = mean > self.best
+        self.best = max(self.best, mean)
+        self.waited = 0 if better else self.waited + 1
+        row: dict[str, Any] = {"epoch": epoch, "update": trainer.global_step, "seconds": round(self.seconds, 1)}
+        row |= {f"loss/{name}": round(loss, 5) for name, loss in losses.items()}
+        row |= {f"dev/{name}/{key}": round(value, 3) for name, row_ in scores.items() for key, value in row_.items()}
+        row |= {"dev/mean": round(mean, 3)}
+        self.history.append(row)
+        if trainer.is_global_zero:
+            self.run.write_history(self.history)
+            if better:
+                with whole_folder(self.run.model) as folder:
+                    model.save(folder)
+                self.run.update_status({"best_epoch": epoch, "best_dev_mean": mean})
+            main = "  ".join(f"{name} {scores[name][task.score]:.1f}" for name, task in model.tasks.items())
+            self.console.print(
+                f"epoch {epoch:>3}  loss {sum(losses.values()):.3f}  {main}  mean {mean:.2f}"
+                f"{' *' if better else ''}  [{self.seconds:.0f} s]",
+                highlight=False,
+            )
+        for logger in trainer.loggers:
+            logger.log_metrics({key: value for key, value in row.items() if key != "seconds"}, trainer.global_step)
+        if self.patience is not None and self.waited >= self.patience:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that goes on must know."""
+        return {name: getattr(self, name) for name in ("history", "best", "waited", "seconds")}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what was known when the checkpoint was written."""
+        for name, value in state_dict.items():
+            setattr(self, name, value)
+
+
+class Resumption(pl.Callback):
+    """Writes a checkpoint at every epoch's end, at intervals, and when the run is asked to stop.
+
+    A checkpoint holds the state of the random generators, so that a run that goes on from it computes what
+    it would have computed. `interrupted` tells that a signal ended the run.
+    """
+
+    def __init__(self, path: Path, minutes: float) -> None:
+        self.path, self.minutes = path, minutes
+        self.interrupted = False
+        self._written = 0.0
+        self._generators: dict[str, Any] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Turn a first Ctrl-C or SIGTERM into a stop after the current update; a second one stops at once."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._handlers[number] = signal.signal(number, self._stop)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Give the signals back."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the random generators where they were."""
+        self._written = time.monotonic()
+        if self._generators:
+            restore_generators(self._generators)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        """Write a checkpoint if it is time to, between updates."""
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        # Ranks do not see a clock or a signal at the same batch, so several of them meet at epochs' ends only.
+        due = self.interrupted or time.monotonic() - self._written > 60 * self.minutes
+        if due and trainer.world_size == 1:
+            self._write(trainer)
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write a checkpoint."""
+        self._write(trainer)
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        trainer.save_checkpoint(temporary)  # every rank takes part, the first one writes
+        if trainer.is_global_zero:
+            temporary.replace(self.path)
+        self._written = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the random generators."""
+        return {"generators": generators()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remember the generators' state until training starts."""
+        self._generators = state_dict["generators"]
+
+
+def generators() -> dict[str, Any]:
+    """The state of all random generators that training draws from."""
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_generators(state: dict[str, Any]) -> None:
+    """Put all random generators into a state that `generators` returned."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+class ProgressLine(pl.Callback):
+    """A progress bar per epoch with the mean loss, read from the device at most once a second."""
+
+    def __init__(self, console: Console, notes: Callable[[], str] = str) -> None:
+        self.notes = notes
+        self._progress = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}{task.fields[notes]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._shown = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Show the bar."""
+        self._progress.start()
+        self._task = self._progress.add_task("train", epoch="", loss="", notes="", total=None)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        """Move the bar."""
+        now = time.monotonic()
+        if self._task is None or self._progress.disable or now - self._shown < 1:
+            return
+        assert isinstance(pl_module, JointTraining)
+        self._shown = now
+        self._progress.update(
+            self._task,
+            completed=batch_idx + 1,
+            total=trainer.num_training_batches,
+            epoch=f"{trainer.current_epoch + 1}/{trainer.max_epochs}",
+            loss=f"{sum(pl_module.mean_losses().values()):.3f}",
+            notes=self.notes(),
+        )
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take the bar away."""
+        self._progress.stop()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Take the bar away."""
+        self._progress.stop()

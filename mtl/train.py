@@ -1,0 +1,321 @@
+"""One training run, from its configuration to its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shutil
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
+from rich.console import Console
+
+from mtl.balancing import balancer_for
+from mtl.batching import Batch, BatchLoader, Example, Step, aligned_plan, examples, separate_plan
+from mtl.callbacks import Evaluation, ProgressLine, Resumption
+from mtl.config import BatchConfig, TrainConfig
+from mtl.data import corpus_fingerprint, load_split, require_layers
+from mtl.encoder import Encoder
+from mtl.errors import InputError
+from mtl.evaluation import Scores, evaluate
+from mtl.model import JointModel
+from mtl.module import JointTraining
+from mtl.run import Run, git_revision, versions
+from tasks.sentence import Sentence
+from tasks.task import Labels, Task
+
+EVALUATION_TOKENS = 4096
+"""Padded subwords in a batch of evaluation: large enough for speed, small enough for any machine."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its state is saved."""
+
+
+def train(config: TrainConfig, console: Console | None = None) -> Run:
+    """Train, or go on training, and return the run; raises `InputError` for what the user can mend."""
+    console = console or Console(quiet=rank_zero_only.rank != 0)
+    run = Run(Path(config.runs) / config.run_name())
+    tasks = config.chosen()
+    if not tasks:
+        raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
+    if config.trainer.threads is not None:
+        torch.set_num_threads(config.trainer.threads)
+    if config.overwrite and rank_zero_only.rank == 0 and run.folder.exists():
+        shutil.rmtree(run.folder)
+    plain = _plain(dataclasses.asdict(config))
+    splits = {split: load_split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
+    for split in ("train", "dev"):
+        require_layers(splits[split], tasks, split)
+    going_on = run.start(plain) if rank_zero_only.rank == 0 else run.resume_checkpoint.exists()
+    if going_on and run.status()["state"] == "finished":
+        console.print(f"{run.folder} is finished already; --overwrite=true starts anew")
+        return run
+    _status(run, {"state": "running", "seed": config.seed, "started": _now(), "pid": os.getpid()})
+    _status(run, {"versions": versions(), "git": git_revision()})
+    _status(run, {"corpus_fingerprint": corpus_fingerprint(config.corpus, tuple(tasks))})
+    try:
+        _train(config, run, tasks, splits, going_on, console)
+    except Interrupted:
+        _status(run, {"state": "interrupted"})
+        raise
+    except BaseException as error:
+        _status(run, {"state": "failed", "error": f"{type(error).__name__}: {error}"})
+        raise
+    return run
+
+
+def _train(
+    config: TrainConfig,
+    run: Run,
+    tasks: Mapping[str, Task],
+    splits: Mapping[str, Sequence[Sentence]],
+    going_on: bool,
+    console: Console,
+) -> None:
+    pl.seed_everything(config.seed, verbose=False)
+    model = build_model(config, tasks, splits["train"])
+    corpora = {
+        split: examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
+        for split, sentences in splits.items()
+    }
+    _report(console, corpora, model.tasks, model.labels)
+    plan = planner(config.batch, config.seed, corpora["train"], tuple(tasks))
+    updates = sum(
+        math.ceil(len(plan(epoch)) / config.optimizer.accumulate) for epoch in range(config.max_epochs)
+    )
+    module = JointTraining(
+        model,
+        balancer_for(config.balancer, tuple(tasks), config.batch.mode),
+        config.optimizer,
+        updates,
+        balancer_lr=config.balancer.lr,
+    )
+    if config.optimizer.encoder_lr == 0:
+        model.encoder.requires_grad_(False)
+    resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
+    evaluation = Evaluation(
+        run, lambda: batches(corpora["dev"], model, *_rank()), config.evaluate_every, config.patience, console
+    )
+    logger = _wandb_logger(config, run)
+    trainer = _trainer(config, logger, [evaluation, resumption, ProgressLine(console)])
+    _status(run, {"device": _device_name(trainer)})
+    console.print(
+        f"{run.folder}: {'going on with' if going_on else 'training'} {', '.join(tasks)} on "
+        f"{len(corpora['train'])} sentences, {config.max_epochs} epochs, {updates} updates, "
+        f"{_device_name(trainer)}, {trainer.precision}",
+        highlight=False,
+    )
+    data = _TrainingData(corpora["train"], model, plan, trainer)
+    checkpoint = str(run.resume_checkpoint) if going_on else None
+    try:
+        with _quiet_lightning():
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=False)
+    except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
+        raise Interrupted from error
+    if not trainer.is_global_zero:
+        return
+    best = JointModel.from_pretrained(run.model).to(module.device)
+    metrics: dict[str, Scores] = {
+        split: evaluate(best, batches(corpora[split], best))
+        for split in ("dev", "test")
+        if any(name in example.targets for example in corpora[split] for name in tasks)
+    }
+    run.write_metrics(metrics)
+    _status(run, {"state": "finished", "finished": _now(), "training_seconds": round(evaluation.seconds, 1)})
+    if logger is not None:
+        flat = {
+            f"{split}/{name}/{key}": value
+            for split, scores in metrics.items()
+            for name, figures in scores.items()
+            for key, value in figures.items()
+        }
+        logger.log_metrics(flat)
+        logger.experiment.finish()
+
+
+def build_model(config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence]) -> JointModel:
+    """A model with labels from the training sentences, on a pretrained encoder or from another run."""
+    if config.init_from is not None:
+        model = JointModel.from_pretrained(config.init_from)
+        missing = [name for name in tasks if name not in model.tasks]
+        if missing:
+            raise InputError(
+                f"{config.init_from} was not trained on {missing[0]}: its tasks are {', '.join(model.tasks)}"
+            )
+        return model.train()
+    encoder = Encoder.from_pretrained(
+        config.encoder.name,
+        pooling=config.encoder.pooling,
+        layers=config.encoder.layers,
+        word_dropout=config.encoder.word_dropout,
+        attention=config.encoder.attention,
+    )
+    labels = {name: task.labels(sentences) for name, task in tasks.items()}
+    return JointModel(encoder, tasks, labels).train()
+
+
+def planner(
+    config: BatchConfig, seed: int, corpus: Sequence[Example], tasks: Sequence[str]
+) -> Callable[[int], list[Step]]:
+    """From the number of an epoch to its batches; the same for the same seed, on every rank."""
+
+    def plan(epoch: int) -> list[Step]:
+        rng = np.random.default_rng([seed, epoch])
+        if config.mode == "aligned":
+            return aligned_plan(corpus, tasks, config.tokens, config.sentences, rng)
+        return separate_plan(
+            corpus, tasks, config.tokens, config.sentences, rng, config.sampling, config.temperature
+        )
+
+    return plan
+
+
+def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+    """All of a corpus's annotated sentences once, for evaluation, or a rank's share of them."""
+    plan = aligned_plan(corpus, tuple(model.tasks), EVALUATION_TOKENS, None, None)
+    return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, lambda _: plan, rank, ranks))
+
+
+class _TrainingData(pl.LightningDataModule):
+    """Hands Lightning a fresh plan per epoch, and goes on where a checkpoint was written."""
+
+    def __init__(
+        self,
+        corpus: Sequence[Example],
+        model: JointModel,
+        plan: Callable[[int], list[Step]],
+        trainer: pl.Trainer,
+    ) -> None:
+        super().__init__()
+        self.corpus, self.model, self.plan, self.owner = corpus, model, plan, trainer
+        self.skip = 0
+
+    def train_dataloader(self) -> BatchLoader:
+        """The loader of the current epoch."""
+        epoch = self.owner.current_epoch
+        steps = self.plan(epoch)
+        loader = BatchLoader(
+            self.corpus, self.model.encoder.tokenizer, self.model.tasks, lambda _: steps, *_rank(),
+            pin=self.owner.strategy.root_device.type == "cuda",
+        )  # fmt: skip
+        loader.skip, self.skip = self.skip, 0
+        return loader
+
+    def state_dict(self) -> dict[str, int]:
+        """How many batches of the epoch are done."""
+        loop = self.owner.fit_loop.epoch_loop
+        whole = loop.batch_progress.is_last_batch
+        return {"batches_done": 0 if whole else loop.batch_progress.current.ready}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Skip the batches that were done."""
+        self.skip = state_dict["batches_done"]
+
+
+def _trainer(config: TrainConfig, logger: WandbLogger | None, callbacks: list[pl.Callback]) -> pl.Trainer:
+    precision = config.trainer.precision
+    on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    if precision == "auto":
+        precision = "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported() else "32-true"
+    several = config.trainer.devices * config.trainer.num_nodes > 1
+    with _quiet_lightning():
+        return pl.Trainer(
+            accelerator="gpu" if on_gpu else "cpu",
+            devices=config.trainer.devices,
+            num_nodes=config.trainer.num_nodes,
+            # A batch may lack a task, whose decoder then has no gradient.
+            strategy="ddp_find_unused_parameters_true" if several else "auto",
+            precision=precision,
+            max_epochs=config.max_epochs,
+            accumulate_grad_batches=config.optimizer.accumulate,
+            limit_val_batches=0,
+            reload_dataloaders_every_n_epochs=1,
+            use_distributed_sampler=False,
+            logger=logger or False,
+            callbacks=callbacks,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+
+
+def _quiet_lightning() -> warnings.catch_warnings:
+    # Lightning recommends loader workers, which a loader over tokenised sentences does not need.
+    quiet = warnings.catch_warnings()
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    return quiet
+
+
+def _wandb_logger(config: TrainConfig, run: Run) -> WandbLogger | None:
+    if config.wandb.mode == "disabled" or rank_zero_only.rank != 0:
+        return None
+    identity = run.status().get("wandb_id") or f"{config.run_name()}-{os.urandom(4).hex()}"
+    run.update_status({"wandb_id": identity})
+    return WandbLogger(
+        name=config.run_name(),
+        id=identity,
+        save_dir=str(run.folder),
+        project=config.wandb.project,
+        offline=config.wandb.mode == "offline",
+        entity=config.wandb.entity,
+        group=config.wandb.group,
+        tags=list(config.wandb.tags),
+        config={**_plain(dataclasses.asdict(config)), "git": git_revision()},
+    )
+
+
+def _report(
+    console: Console,
+    corpora: Mapping[str, Sequence[Example]],
+    tasks: Mapping[str, Task],
+    labels: Mapping[str, Labels],
+) -> None:
+    """Say how much each task has to learn from, and what of it cannot be learned."""
+    for split, corpus in corpora.items():
+        annotated = Counter(name for example in corpus for name in example.targets)
+        counts = "  ".join(f"{name} {annotated[name]}" for name in tasks)
+        console.print(f"{split}: {len(corpus)} sentences, annotated: {counts}", highlight=False)
+    train = [example.sentence for example in corpora["train"]]
+    for name, task in tasks.items():
+        dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)
+        if dropped:
+            console.print(f"{name}: {dropped} items in train cannot be represented and are left out of the loss")
+
+
+def _rank() -> tuple[int, int]:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
+
+
+def _status(run: Run, values: Mapping[str, Any]) -> None:
+    if rank_zero_only.rank == 0:
+        run.update_status(values)
+
+
+def _device_name(trainer: pl.Trainer) -> str:
+    if trainer.strategy.root_device.type == "cuda":
+        return torch.cuda.get_device_name(trainer.strategy.root_device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def _plain(value: Any) -> Any:
+    """The value as YAML and JSON know it: tuples as lists."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
