@@ -1,0 +1,81 @@
+"""Entities from one tag per word: IOB1, IOB2 (also called BIO) and IOBES (also called BIOES, BILOU or BMES)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from tasks.sentence import Span
+
+Scheme = Literal["IOB1", "IOB2", "IOBES"]
+
+_PREFIXES = {"IOB1": "BI", "IOB2": "BI", "IOBES": "BIES"}
+_IOBES_NAMES = str.maketrans("LUM", "ESI")
+
+
+class TagError(ValueError):
+    """A tag that breaks its scheme; `word` counts from 0."""
+
+    def __init__(self, word: int, what: str) -> None:
+        super().__init__(what)
+        self.word = word
+
+
+def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
+    """The entities of one sentence; raises `TagError` at the first tag that the scheme does not allow there."""
+    spans: list[Span] = []
+    before, label = "O", ""  # the position tag and label of the word before
+    for word, tag in enumerate([*tags, "O"]):
+        prefix, name = _split(word, tag, scheme)
+        inside = before in "BI" and label == name  # an entity of this label may go on here
+        fault = None
+        if scheme == "IOBES":
+            if before in "BI" and not (inside and prefix in "IE"):
+                fault = f"'{tag}' where the entity of '{label}' must go on or end"
+            elif prefix in "IE" and not inside:
+                fault = f"'{tag}' begins an entity, which IOBES writes B- or S-"
+        elif scheme == "IOB2" and prefix == "I" and not inside:
+            fault = f"'{tag}' begins an entity, which IOB2 writes B-"
+        elif scheme == "IOB1" and prefix == "B" and not inside:
+            fault = f"'{tag}' follows no entity of its label, where IOB1 writes I-"
+        if fault:
+            raise TagError(
+                min(word, len(tags) - 1), fault if word < len(tags) else "the last entity has no end (E-)"
+            )
+        if prefix != "O":
+            if prefix in "IE" and inside:
+                spans[-1] = spans[-1]._replace(end=word + 1)
+            else:
+                spans.append(Span(word, word + 1, name))
+        before, label = prefix, name
+    return tuple(spans)
+
+
+def detect(sentences: Sequence[Sequence[str]]) -> Scheme:
+    """The scheme that fits all of a file's tags, or the nearest if none does (then `entities` finds the fault).
+
+    A file without a sign either way (no entity at all) counts as IOB2.
+    """
+    if any(tag[1:2] == "-" and tag[0] in "SELUM" for tags in sentences for tag in tags):
+        return "IOBES"
+    faults: dict[Scheme, int] = {"IOB2": 0, "IOB1": 0}
+    for scheme in faults:
+        for tags in sentences:
+            try:
+                entities(tags, scheme)
+            except TagError:
+                faults[scheme] += 1
+    return min(faults, key=lambda scheme: faults[scheme])
+
+
+def _split(word: int, tag: str, scheme: Scheme) -> tuple[str, str]:
+    if tag == "O":
+        return "O", ""
+    prefix, dash, name = tag.partition("-")
+    if scheme == "IOBES":
+        prefix = prefix.translate(_IOBES_NAMES)
+    if not dash or not name or len(prefix) != 1 or prefix not in _PREFIXES[scheme]:
+        raise TagError(
+            word, f"'{tag}' is no {scheme} tag; they are O and {', '.join(_PREFIXES[scheme])} with -LABEL"
+        )
+    return prefix, name

@@ -1,0 +1,63 @@
+"""The words and labels of trees: putting words back, and taking treebank decoration off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tasks.tree import Tree
+
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
+_FUNCTION = re.compile(r"^([^-=]+)[-=].*")
+_ROOTS = {"", "TOP", "ROOT", "S1"}
+
+
+def plain_word(word: str) -> str:
+    r"""A treebank's word as it stood in the text: `-LRB-` is `(`, `1\/2` is `1/2`, OntoNotes' `/.` is `.`."""
+    if word in _BRACKETS:
+        return _BRACKETS[word]
+    if word in {"/.", "/?"}:
+        return word[1:]
+    return word.replace("\\/", "/").replace("\\*", "*") if "\\" in word else word
+
+
+def with_words(tree: Tree, words: Sequence[str]) -> Tree:
+    """The tree over other words; raises `ValueError` if it has not as many leaves."""
+    rest = iter(words)
+    try:
+        result = _with_words(tree, rest)
+    except StopIteration:
+        result = None
+    if result is None or next(rest, None) is not None:
+        raise ValueError(f"the tree has {sum(1 for _ in tree.leaves())} words, the sentence {len(words)}")
+    return result
+
+
+def _with_words(tree: Tree, words: Iterator[str]) -> Tree:
+    if isinstance(tree.children, str):
+        return Tree(tree.label, next(words))
+    return Tree(tree.label, tuple([_with_words(child, words) for child in tree.children]))
+
+
+def rooted(tree: Tree) -> Tree:
+    """The tree under one root labelled TOP: an empty, ROOT or S1 root is renamed, any other gets it above."""
+    if tree.is_preterminal or tree.label not in _ROOTS:
+        return Tree("TOP", (tree,))
+    return tree if tree.label == "TOP" else Tree("TOP", tree.children)
+
+
+def without_functions(tree: Tree) -> Tree:
+    """The tree with function tags and indices cut from its constituents (NP-SBJ-1 and NP=2 become NP)."""
+    if isinstance(tree.children, str):
+        return tree
+    return Tree(
+        _FUNCTION.sub(r"\1", tree.label), tuple([without_functions(child) for child in tree.children])
+    )
+
+
+def without_traces(tree: Tree) -> Tree | None:
+    """The tree without -NONE- leaves and without the constituents that they leave empty."""
+    if isinstance(tree.children, str):
+        return None if tree.label == "-NONE-" else tree
+    children = tuple([kept for child in tree.children if (kept := without_traces(child)) is not None])
+    return Tree(tree.label, children) if children else None

@@ -1,0 +1,57 @@
+"""Cutting a subset out of a corpus by lists of sentence ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtl.corpora.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.text import malformed, read_lines
+from mtl.errors import InputError
+from tasks.sentence import Sentence
+
+
+def select(corpus: Path, ids: Path | Sequence[Path], out: Path) -> dict[str, int]:
+    """Write for each list `X.ids` (one id a line) `X.jsonl` into `out`; returns the sentences per list.
+
+    Sentences come in the list's order and are searched in all `*.jsonl` files of `corpus`, whatever their split.
+    """
+    lists = [ids] if isinstance(ids, Path) else list(ids)
+    if len({path.stem for path in lists}) < len(lists):
+        raise InputError(
+            f"two lists of ids named alike ({', '.join(map(str, lists))}); their outputs would collide"
+        )
+    sentences = _by_id(corpus)
+    chosen = {path.stem: _chosen(path, sentences, corpus) for path in lists}
+    for name, subset in chosen.items():
+        write_jsonl(out / f"{name}.jsonl", subset)
+    return {name: len(subset) for name, subset in chosen.items()}
+
+
+def _by_id(corpus: Path) -> dict[str, Sentence]:
+    paths = sorted(corpus.glob("*.jsonl"))
+    if not paths:
+        raise InputError(f"{corpus}: no *.jsonl files; give the folder of a built corpus")
+    sentences: dict[str, Sentence] = {}
+    for path in paths:
+        for sentence in read_jsonl(path):
+            if sentence.id in sentences:
+                raise InputError(f"{path}: the id '{sentence.id}' occurs twice in {corpus}; make ids unique")
+            sentences[sentence.id] = sentence
+    return sentences
+
+
+def _chosen(path: Path, sentences: dict[str, Sentence], corpus: Path) -> list[Sentence]:
+    subset: dict[str, Sentence] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        name = line.strip()
+        if not name:
+            continue
+        if name not in sentences:
+            raise malformed(path, number, f"no sentence '{name}' in {corpus}; list ids as they stand there")
+        if name in subset:
+            raise malformed(path, number, f"the id '{name}' is listed twice; list each once")
+        subset[name] = sentences[name]
+    if not subset:
+        raise InputError(f"{path}: no ids; list one a line")
+    return list(subset.values())

@@ -1,0 +1,74 @@
+"""The start-end notation of the CoNLL shared tasks: `(NP*`, `*`, `*)`, one cell per word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tasks.sentence import Span
+from tasks.tree import Tree
+
+_CELL = re.compile(r"((?:\([^()*\s]+)*)\*?(\)*)")
+_STARRED = re.compile(r"(?:\([^()*\s]+)*\*\)*")
+
+
+class CellError(ValueError):
+    """A fault in one cell of a column; `row` counts from 0."""
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(what)
+        self.row = row
+
+
+def is_starred(cell: str) -> bool:
+    """Whether a cell is in start-end notation with its star."""
+    return _STARRED.fullmatch(cell) is not None
+
+
+def starred_spans(cells: Sequence[str]) -> tuple[Span, ...]:
+    """The labelled spans of one column, in the order in which they open (`(GPE)` without a star counts too)."""
+    spans: list[Span] = []
+    stack: list[int] = []
+    for row, cell in enumerate(cells):
+        opened, closed = _split(row, cell)
+        for label in opened:
+            stack.append(len(spans))
+            spans.append(Span(row, row, label))
+        for _ in range(closed):
+            if not stack:
+                raise CellError(row, f"'{cell}' closes a span that was never opened")
+            index = stack.pop()
+            spans[index] = spans[index]._replace(end=row + 1)
+    if stack:
+        last = spans[stack[-1]]
+        raise CellError(last.start, f"the span '({last.label}*' is never closed; add its ')'")
+    return tuple(spans)
+
+
+def starred_tree(cells: Sequence[str], tags: Sequence[str], words: Sequence[str]) -> Tree:
+    """The tree of one column of bracket bits, with the words and their tags put back."""
+    stack: list[tuple[str, list[Tree]]] = []
+    roots: list[Tree] = []
+    for row, (cell, tag, word) in enumerate(zip(cells, tags, words, strict=True)):
+        opened, closed = _split(row, cell)
+        stack.extend((label, []) for label in opened)
+        if not stack:
+            raise CellError(row, "a word outside of the tree's brackets")
+        stack[-1][1].append(Tree(tag, word))
+        for _ in range(closed):
+            if not stack:
+                raise CellError(row, f"'{cell}' closes a bracket that was never opened")
+            label, children = stack.pop()
+            (stack[-1][1] if stack else roots).append(Tree(label, tuple(children)))
+    if stack:
+        raise CellError(len(cells) - 1, f"{len(stack)} bracket(s) left open at the end of the sentence")
+    if len(roots) != 1:
+        raise CellError(0, f"{len(roots)} trees in one sentence; put one root above them")
+    return roots[0]
+
+
+def _split(row: int, cell: str) -> tuple[list[str], int]:
+    match = _CELL.fullmatch(cell)
+    if match is None or not cell:
+        raise CellError(row, f"'{cell}' is not in start-end notation such as '(A0*', '*' or '*)'")
+    return match[1].split("(")[1:], len(match[2])

@@ -1,0 +1,77 @@
+"""How much a corpus holds: sentences, words, and per layer the annotated sentences and the items on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from mtl.corpora.jsonl import read_jsonl
+from mtl.errors import InputError
+from tasks.sentence import Sentence
+from tasks.tree import Tree
+
+Figures = dict[str, int | dict[str, int]]
+
+_SPLITS = ("train", "dev", "test")
+
+
+def corpus_stats(folder: Path) -> dict[str, Figures]:
+    """Per split (each `*.jsonl` of the folder): sentences, words, and per layer a dict of counts.
+
+    A layer's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all nodes
+    above the tags, the root TOP left out); frames and arguments.
+    """
+    paths = sorted(folder.glob("*.jsonl"), key=lambda path: (_order(path.stem), path.stem))
+    if not paths:
+        raise InputError(f"{folder}: no *.jsonl files; build a corpus with `mtl data ewt5` or `mtl data toy`")
+    return {path.stem: sentence_stats(read_jsonl(path)) for path in paths}
+
+
+def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
+    """The figures of one split."""
+    tags = [sentence.tags for sentence in sentences if sentence.tags is not None]
+    entities = [sentence.entities for sentence in sentences if sentence.entities is not None]
+    arcs = [sentence.arcs for sentence in sentences if sentence.arcs is not None]
+    trees = [sentence.tree for sentence in sentences if sentence.tree is not None]
+    frames = [sentence.frames for sentence in sentences if sentence.frames is not None]
+    return {
+        "sentences": len(sentences),
+        "words": sum(map(len, sentences)),
+        "pos": {"sentences": len(tags), "tags": sum(map(len, tags))},
+        "ner": {"sentences": len(entities), "entities": sum(map(len, entities))},
+        "dep": {"sentences": len(arcs), "arcs": sum(len(tree.heads) for tree in arcs)},
+        "con": {"sentences": len(trees), "constituents": sum(map(_constituents, trees))},
+        "srl": {
+            "sentences": len(frames),
+            "frames": sum(map(len, frames)),
+            "arguments": sum(len(frame.arguments) for here in frames for frame in here),
+        },
+    }
+
+
+def stats_table(stats: dict[str, Figures], title: str | None = None) -> Table:
+    """The figures as a table, a row per split and layer."""
+    table = Table("split", "layer", title=title)
+    for column in ("sentences", "items"):
+        table.add_column(column, justify="right")
+    table.add_column("of")
+    for split, figures in stats.items():
+        table.add_section()
+        table.add_row(split, "", f"{figures['sentences']:,}", f"{figures['words']:,}", "words")
+        for layer, counts in figures.items():
+            if isinstance(counts, dict):
+                for item in (item for item in counts if item != "sentences"):
+                    table.add_row("", layer, f"{counts['sentences']:,}", f"{counts[item]:,}", item)
+    return table
+
+
+def _constituents(tree: Tree) -> int:
+    """Nodes above the tags, without the tree's own root."""
+    below = [child for child in tree.children if isinstance(child, Tree) and not child.is_preterminal]
+    return len(below) + sum(map(_constituents, below))
+
+
+def _order(split: str) -> int:
+    return _SPLITS.index(split) if split in _SPLITS else len(_SPLITS)
