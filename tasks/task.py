@@ -95,6 +95,10 @@ class Task(ABC):
     def metric(self) -> TaskMetric:
         """A fresh metric."""
 
+    def dropped(self, sentence: Sentence, labels: Labels) -> int:
+        """How many of the sentence's annotations this task cannot represent, and so neither learns nor finds."""
+        return 0
+
     @abstractmethod
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
         """The sentence with one decoded annotation put into this task's layer."""

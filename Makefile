@@ -1,0 +1,37 @@
+# Two commands matter: `make demo` and `make test`. Both make the environment first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-slow lint bench clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.ready
+	OMP_NUM_THREADS=2 $(BIN)/mtl demo
+
+test: $(VENV)/.ready
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.ready
+	$(BIN)/pytest -n 2 -m slow
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.throughput
+
+# torch goes first and pinned: without a pin, pip takes the build with gigabytes of CUDA packages.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("mtl needs Python 3.11 or newer: make PYTHON=python3.12 demo" * (sys.version_info < (3, 11)))'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .cache

@@ -1,0 +1,84 @@
+"""`mtl data`: make corpora and look at them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+
+def ewt5(out: Path, source: Path | None = None, cache: Path = Path(".cache/ewt5")) -> None:
+    """Build EWT in five layers from its three upstream repositories.
+
+    Args:
+        out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
+        source: Folder with the upstream files; without it they are downloaded at pinned commits.
+        cache: Where downloads are kept; files that are there and whole are not fetched again.
+    """
+    from mtl.corpora.download import download_ewt5
+    from mtl.corpora.ewt5 import build_ewt5
+    from mtl.corpora.stats import corpus_stats, stats_table
+
+    provenance = build_ewt5(source or download_ewt5(cache), out)
+    console = Console()
+    console.print(stats_table(corpus_stats(out), str(out)))
+    for line in left_out(provenance):
+        console.print(line, highlight=False)
+
+
+def left_out(provenance: dict) -> list[str]:
+    """What `provenance` counts as not paired or dropped, a line each."""
+    return [
+        f"{split}: {layer}: {len(ids)} sentences not annotated: {reason}"
+        for split, layers in provenance.get("unpaired", {}).items()
+        for layer, reasons in layers.items()
+        for reason, ids in reasons.items()
+    ]
+
+
+def toy(out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> None:
+    """Generate a small corpus with all five layers.
+
+    Args:
+        out: Folder for train.jsonl, dev.jsonl and test.jsonl.
+        train: Sentences to train on.
+        dev: Development sentences.
+        test: Test sentences, with names that train does not have.
+        seed: The same seed gives the same corpus.
+    """
+    from mtl.corpora.stats import corpus_stats, stats_table
+    from mtl.corpora.toy import write_toy
+
+    write_toy(out, train, dev, test, seed)
+    Console().print(stats_table(corpus_stats(out), str(out)))
+
+
+def select(corpus: Path, ids: list[Path], out: Path) -> None:
+    """Cut sentences out of a corpus by their ids.
+
+    Args:
+        corpus: Folder with .jsonl files, all of which are searched.
+        ids: Files of sentence ids, a line each; X.ids becomes X.jsonl.
+        out: Folder for the cut corpus.
+    """
+    from mtl.corpora.select import select
+
+    for name, count in select(corpus, ids, out).items():
+        print(f"{out / name}: {count} sentences")
+
+
+def stats(corpus: Path, as_json: bool = False) -> None:
+    """Count a corpus's sentences, words, and per layer the annotated sentences and items.
+
+    Args:
+        corpus: Folder with .jsonl files.
+        as_json: Print JSON in place of a table.
+    """
+    from mtl.corpora.stats import corpus_stats, stats_table
+
+    figures = corpus_stats(corpus)
+    if as_json:
+        print(json.dumps(figures, indent=2))
+    else:
+        Console().print(stats_table(figures, str(corpus)))

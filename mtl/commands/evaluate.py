@@ -1,0 +1,54 @@
+"""`mtl evaluate`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from mtl.arguments import read_configuration
+from mtl.config import CorpusConfig, TrainConfig
+from mtl.run import Run
+from mtl.table import print_scores
+
+
+def evaluate(
+    run: Path,
+    split: Literal["train", "dev", "test"] = "test",
+    corpus: Path | None = None,
+    export: Path | None = None,
+    json_out: Path | None = None,
+) -> None:
+    """Score a run's model.
+
+    Args:
+        run: The run's folder.
+        split: Which split of the corpus.
+        corpus: Folder with .jsonl files; default: the run's own corpus.
+        export: Folder for gold and prediction in the formats of the official scorers.
+        json_out: File for the scores.
+    """
+    import mtl.evaluation
+    from mtl.batching import examples
+    from mtl.data import load_split, require_layers
+    from mtl.export import export as write_export
+    from mtl.files import write_json
+    from mtl.model import JointModel
+    from mtl.train import batches
+
+    opened = Run.open(run)
+    model = JointModel.from_pretrained(opened.model)
+    source = read_configuration(TrainConfig, opened.folder / "config.yaml").corpus if corpus is None else CorpusConfig(str(corpus))
+    gold = load_split(source, tuple(model.tasks), split)
+    require_layers(gold, model.tasks, split)
+    corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
+    scores = mtl.evaluation.evaluate(model, batches(corpus_examples, model))
+    print_scores({split: scores}, str(run))
+    if json_out is not None:
+        write_json(json_out, {split: scores})
+    if export is not None:
+        bare = [dataclasses.replace(sentence, entities=None, arcs=None, tree=None, frames=None) for sentence in gold]
+        for path in write_export(gold, model.annotate(bare), export, tuple(model.tasks)):
+            Console().print(f"wrote {path}", highlight=False)

@@ -1,0 +1,25 @@
+"""`mtl train`."""
+
+from __future__ import annotations
+
+from mtl.config import TrainConfig
+from mtl.run import Run
+from mtl.table import print_scores
+
+
+def train(config: TrainConfig) -> int:
+    """Train the chosen tasks on a shared encoder, or go on where the run stopped."""
+    from mtl.train import Interrupted, train
+
+    try:
+        run = train(config)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    print_run(run)
+    return 0
+
+
+def print_run(run: Run) -> None:
+    """Print a finished run's scores."""
+    if (run.folder / "metrics.json").exists():
+        print_scores(run.metrics(), str(run.folder))
