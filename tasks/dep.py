@@ -151,7 +151,7 @@ class Dep(Task):
 
     arc_dim: int = 256
     """Size of the vectors that arcs are scored from."""
-    relation_dim: int = 128
+    relation_dim: int = 64
     """Size of the vectors that relations are scored from."""
     dropout: float = 0.33
     """Dropout of these vectors."""
