@@ -1,4 +1,4 @@
-"""CoNLL-2012 columns and skeletons: OntoNotes (`*_gold_conll`, `*_gold_skel`) and PropBank (`*.gold_skel`)."""
+"""CoNLL-2012 columns: OntoNotes (`*_gold_conll`, `*_gold_skel`) and PropBank (`*.gold_skel`)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FIXED_PROPBANK, _FIXED_ONTONOTES = 8, 11
 def read_conll2012(path: Path) -> list[Sentence]:
     """Sentences with tags, trees and frames, and in OntoNotes' own layout entities.
 
-    OntoNotes has document, part, word number, word, tag, bracket bit, lemma, frameset, word sense, speaker, name,
-    one column per predicate, coreference; PropBank's release ends its fixed columns at the roleset. A masked
-    word stays `[WORD]`. OntoNotes' New Testament part has no names annotated, which its columns do not show:
-    leave it out when training NER.
+    OntoNotes has document, part, word number, word, tag, bracket bit, lemma, frameset, word sense, speaker,
+    name, one column per predicate, coreference; PropBank's release ends its fixed columns at the roleset. A
+    masked word stays `[WORD]`. OntoNotes' New Testament part has no names annotated, which its columns do not
+    show: leave it out when training NER.
     """
     counts: dict[tuple[str, str], int] = {}
     sentences = []
@@ -32,7 +32,7 @@ def read_conll2012(path: Path) -> list[Sentence]:
             raise malformed(
                 path,
                 first.line,
-                f"{len(first.fields)} columns; CoNLL-2012 has 12 or more, PropBank's skeletons 8",
+                f"{len(first.fields)} columns; CoNLL-2012 has 12 or more, PropBank 8 or more",
             )
         document = first.fields[_DOCUMENT], first.fields[_PART]
         propbank = len(first.fields) == _FIXED_PROPBANK or is_starred(first.fields[_FIXED_PROPBANK])

@@ -51,9 +51,7 @@ def _words(path: Path, block: Block) -> list[Row]:
         if "-" in index or "." in index:
             continue
         if index != str(len(words) + 1):
-            raise malformed(
-                path, row.line, f"word id '{index}' where {len(words) + 1} is due; number words from 1"
-            )
+            raise malformed(path, row.line, f"word id '{index}' where {len(words) + 1} is due")
         words.append(row)
     if not words:
         raise malformed(path, block.rows[0].line, "a sentence without words; take it out")
@@ -76,9 +74,7 @@ def _arcs(path: Path, words: list[Row]) -> Arcs | None:
         heads.append(int(value))
     on_cycle = cycle(heads)
     if on_cycle is not None:
-        raise malformed(
-            path, words[on_cycle].line, "the heads form a cycle through this word; make them a tree"
-        )
+        raise malformed(path, words[on_cycle].line, "the heads form a cycle through this word; mend one")
     return Arcs(tuple(heads), tuple([row.fields[_DEPREL] for row in words]))
 
 

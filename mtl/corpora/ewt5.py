@@ -1,7 +1,7 @@
 """EWT-5: five hand-made layers on the English Web Treebank, joined from three open repositories.
 
-Words, tags and dependencies come from UD_English-EWT, entities from UNER_English-EWT, trees and frames from the
-PropBank release (whose words are masked). The three pair by document name, sentence order and word order.
+Words, tags and dependencies come from UD_English-EWT, entities from UNER_English-EWT, trees and frames from
+the PropBank release (whose words are masked). The three pair by document name, sentence order and word order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mtl.corpora.conll2003 import read_conll2003
 from mtl.corpora.conll2012 import read_conll2012
 from mtl.corpora.conllu import read_conllu
-from mtl.corpora.ewt5_upstream import LICENCE, UPSTREAM
+from mtl.corpora.ewt5_upstream import LICENCE, UPSTREAM, manifest
 from mtl.corpora.fingerprint import fingerprint, git_blob_id, sha256
 from mtl.corpora.jsonl import write_jsonl
 from mtl.corpora.leaves import rooted, with_words, without_functions, without_traces
@@ -49,9 +49,7 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
     skeletons = _skeletons(source)
     for path in [*universal.values(), *names.values()]:
         if not path.is_file():
-            raise InputError(
-                f"{path}: no such file; lay the source out as the upstream repositories' folders"
-            )
+            raise InputError(f"{path}: no such file; lay the source out as the repositories are")
 
     provenance: dict[str, Any] = {"corpus": "EWT-5", "licence": LICENCE, "upstream": UPSTREAM, "splits": {}}
     for split in SPLITS:
@@ -74,6 +72,13 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
         path.relative_to(source).as_posix(): {"git_blob": git_blob_id(path), "sha256": sha256(path)}
         for path in inputs
     }
+    pinned = {file.path: file.blob for file in manifest()}
+    provenance["inputs other than pinned"] = [
+        name for name, ids in provenance["inputs"].items() if pinned.get(name) != ids["git_blob"]
+    ]
+    provenance["pinned inputs missing"] = [
+        name for name in pinned if name not in provenance["inputs"] and "LICENSE" not in name
+    ]
     write_atomic(out / "provenance.json", json.dumps(provenance, indent=1, ensure_ascii=False) + "\n")
     return provenance
 

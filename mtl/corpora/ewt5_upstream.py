@@ -15,7 +15,7 @@ UPSTREAM = {
     "UNER_English-EWT": {
         "repository": "UniversalNER/UNER_English-EWT",
         "commit": "8ed072de2fd24022cc62458997fe96a8fe191ea4",
-        # The release drops typed O and OTH spans; this earlier train file still has them, and is the one built on.
+        # The release drops typed O and OTH spans; this earlier train file, built on here, still has them.
         "commit of en_ewt-ud-train.iob2": "0c7ce0debb13a7d304da656f16309397e8ff36ef",
     },
     "propbank-release": {

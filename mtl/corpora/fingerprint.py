@@ -19,6 +19,6 @@ def sha256(path: Path) -> str:
 
 
 def git_blob_id(path: Path) -> str:
-    """The id under which git stores a file's content: sha1 over `blob LENGTH`, a zero byte and the content."""
+    """The id under which git stores a file's content: sha1 over `blob LENGTH`, a zero byte, the content."""
     content = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

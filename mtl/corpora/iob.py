@@ -1,4 +1,4 @@
-"""Entities from one tag per word: IOB1, IOB2 (also called BIO) and IOBES (also called BIOES, BILOU or BMES)."""
+"""Entities from one tag per word: IOB1, IOB2 (or BIO) and IOBES (or BIOES, BILOU, BMES)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TagError(ValueError):
 
 
 def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
-    """The entities of one sentence; raises `TagError` at the first tag that the scheme does not allow there."""
+    """The entities of one sentence; raises `TagError` at the first tag that breaks the scheme."""
     spans: list[Span] = []
     before, label = "O", ""  # the position tag and label of the word before
     for word, tag in enumerate([*tags, "O"]):
@@ -39,9 +39,9 @@ def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
         elif scheme == "IOB1" and prefix == "B" and not inside:
             fault = f"'{tag}' follows no entity of its label, where IOB1 writes I-"
         if fault:
-            raise TagError(
-                min(word, len(tags) - 1), fault if word < len(tags) else "the last entity has no end (E-)"
-            )
+            if word == len(tags):
+                raise TagError(word - 1, f"'{tags[-1]}' leaves the last entity without its end (E-)")
+            raise TagError(word, fault)
         if prefix != "O":
             if prefix in "IE" and inside:
                 spans[-1] = spans[-1]._replace(end=word + 1)
@@ -52,7 +52,7 @@ def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
 
 
 def detect(sentences: Sequence[Sequence[str]]) -> Scheme:
-    """The scheme that fits all of a file's tags, or the nearest if none does (then `entities` finds the fault).
+    """The scheme that fits all of a file's tags, or the nearest (then `entities` finds the fault).
 
     A file without a sign either way (no entity at all) counts as IOB2.
     """

@@ -24,7 +24,7 @@ def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Sentence]:
-    """Read sentences; raises `InputError` with the line and what is wrong with it. A missing layer is `null`."""
+    """Read sentences; raises `InputError` with the line and what is wrong. A missing layer is `null`."""
     collecting = gc.isenabled()
     gc.disable()  # millions of small objects and no cycles: the collector would double the time
     try:
@@ -135,7 +135,7 @@ def _tree(value: Any, words: tuple[str, ...]) -> Tree:
         leaves = [leaf.children for leaf in tree.leaves() if isinstance(leaf.children, str)]
         if tuple(leaves) == words:
             return tree
-        # A word with white space, or with a bracket among other characters, reads differently in the brackets.
+        # A word with white space, or with a bracket within it, reads differently in bracket notation.
         tree = with_words(tree, words)
     except ValueError as error:
         raise ValueError(f"'tree': {error}") from error

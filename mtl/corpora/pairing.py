@@ -1,4 +1,4 @@
-"""Pairing the sentences of two editions of a document, each given as one key per word (its tag, or itself)."""
+"""Pairing the sentences of two editions of a document, each given as one key per word."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ Keys = Sequence[str]
 def pair_sentences(left: Sequence[Keys], right: Sequence[Keys]) -> list[int | None]:
     """For each sentence on the left the one on the right that has the same words, or `None`.
 
-    Sentences pair in order. Where an edition has split or merged sentences or words, only those are left alone:
-    of all monotone pairings of `corresponds`-ing sentences this is the one with the most agreeing keys.
+    Keys are the words, or their tags where an edition masks the words. Sentences pair in order; where an
+    edition has split or merged sentences or words, only those are left alone: of all monotone pairings of
+    sentences that `corresponds` accepts, this is the one with the most agreeing keys. Two sentences that are
+    not at the same place of equally long documents pair only if half of their keys agree.
     """
     if len(left) == len(right) and all(map(corresponds, left, right)):
         return list(range(len(left)))

@@ -14,13 +14,11 @@ from tasks.sentence import Sentence
 def select(corpus: Path, ids: Path | Sequence[Path], out: Path) -> dict[str, int]:
     """Write for each list `X.ids` (one id a line) `X.jsonl` into `out`; returns the sentences per list.
 
-    Sentences come in the list's order and are searched in all `*.jsonl` files of `corpus`, whatever their split.
+    Sentences come in the list's order, from any `*.jsonl` file of `corpus`, whatever their split.
     """
     lists = [ids] if isinstance(ids, Path) else list(ids)
     if len({path.stem for path in lists}) < len(lists):
-        raise InputError(
-            f"two lists of ids named alike ({', '.join(map(str, lists))}); their outputs would collide"
-        )
+        raise InputError(f"two lists named alike: {', '.join(map(str, lists))}; rename one")
     sentences = _by_id(corpus)
     chosen = {path.stem: _chosen(path, sentences, corpus) for path in lists}
     for name, subset in chosen.items():

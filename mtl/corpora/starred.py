@@ -26,7 +26,7 @@ def is_starred(cell: str) -> bool:
 
 
 def starred_spans(cells: Sequence[str]) -> tuple[Span, ...]:
-    """The labelled spans of one column, in the order in which they open (`(GPE)` without a star counts too)."""
+    """The labelled spans of one column, in the order in which they open (`(GPE)` without a star too)."""
     spans: list[Span] = []
     stack: list[int] = []
     for row, cell in enumerate(cells):

@@ -20,8 +20,8 @@ _SPLITS = ("train", "dev", "test")
 def corpus_stats(folder: Path) -> dict[str, Figures]:
     """Per split (each `*.jsonl` of the folder): sentences, words, and per layer a dict of counts.
 
-    A layer's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all nodes
-    above the tags, the root TOP left out); frames and arguments.
+    A layer's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all
+    nodes above the tags, the root TOP left out); frames and arguments.
     """
     paths = sorted(folder.glob("*.jsonl"), key=lambda path: (_order(path.stem), path.stem))
     if not paths:

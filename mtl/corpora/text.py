@@ -14,7 +14,7 @@ def malformed(path: Path, line: int, what: str) -> InputError:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, broken at line feeds only (not at U+2028 and its like, which occur in words)."""
+    """The lines of a UTF-8 file, broken at line feeds only (words may hold U+2028 and its like)."""
     try:
         data = path.read_bytes()
     except OSError as error:

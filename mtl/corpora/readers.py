@@ -1,0 +1,72 @@
+"""The formats that corpora come in, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from mtl.corpora.brackets import read_brackets
+from mtl.corpora.conll2003 import read_conll2003
+from mtl.corpora.conll2005 import read_conll2005
+from mtl.corpora.conll2012 import read_conll2012
+from mtl.corpora.conllu import read_conllu
+from mtl.corpora.jsonl import read_jsonl
+from mtl.errors import InputError
+from tasks.sentence import Sentence
+
+
+class Format(NamedTuple):
+    """A reader and the names of the files that it takes from a folder."""
+
+    read: Callable[[Path], list[Sentence]]
+    patterns: tuple[str, ...]
+
+
+_COLUMNS = ("*.conll", "*.txt", "*.iob", "*.iob2", "*.bio")
+_BRACKETS = ("*.mrg", "*.ptb", "*.brackets")
+
+FORMATS = {
+    "jsonl": Format(read_jsonl, ("*.jsonl",)),
+    "conllu": Format(read_conllu, ("*.conllu",)),
+    "conllu-upos": Format(partial(read_conllu, column="upos"), ("*.conllu",)),
+    "conll2012": Format(read_conll2012, ("*gold_conll", "*gold_skel")),
+    "conll2003": Format(read_conll2003, _COLUMNS),
+    "conll2003-iob1": Format(partial(read_conll2003, scheme="IOB1"), _COLUMNS),
+    "conll2003-iob2": Format(partial(read_conll2003, scheme="IOB2"), _COLUMNS),
+    "conll2003-iobes": Format(partial(read_conll2003, scheme="IOBES"), _COLUMNS),
+    "brackets": Format(read_brackets, _BRACKETS),
+    "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS),
+    "conll2005": Format(read_conll2005, ("*.props",)),
+}
+"""`-upos`: universal tags as tags; `-iob1` and its like: the scheme declared, not detected; `-verbatim`: with
+traces and function tags."""
+
+
+def read(path: str | Path, format: str) -> list[Sentence]:
+    """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob."""
+    if format not in FORMATS:
+        nearest = difflib.get_close_matches(format, FORMATS, n=1, cutoff=0.0)[0]
+        raise InputError(f"unknown format '{format}'; did you mean '{nearest}'? ({', '.join(FORMATS)})")
+    reader, patterns = FORMATS[format]
+    sentences = [sentence for file in _files(Path(path), patterns) for sentence in reader(file)]
+    if not sentences:
+        raise InputError(f"{path}: no sentence in it; give files with {format} sentences")
+    return sentences
+
+
+def _files(path: Path, patterns: tuple[str, ...]) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = sorted({file for pattern in patterns for file in path.rglob(pattern) if file.is_file()})
+        if not found:
+            raise InputError(f"{path}: no {' or '.join(patterns)} in this folder; name a file or a glob")
+        return found
+    pattern = str(path.relative_to(path.anchor))
+    found = sorted(file for file in Path(path.anchor).glob(pattern) if file.is_file())
+    if not found:
+        raise InputError(f"{path}: no such file, and no file matches; check the path")
+    return found
