@@ -155,6 +155,12 @@ class Encoder(nn.Module):
         words = pool(self._mixed(output), subwords, self.pooling)
         return Observation(words, self.tap.whole_attentions(output.attentions), outputs)
 
+    def last_layer(self) -> nn.Module:
+        """The last transformer layer, nearest to the decoders of all parameters that tasks share."""
+        layers = self.transformer.base_model.get_submodule(self.family.attention.partition(".{}")[0])
+        assert isinstance(layers, nn.ModuleList)
+        return layers[-1]
+
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors, tokenizer files, and what is ours in encoder.json."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -32,7 +33,7 @@ class HeadGates(nn.Module):
         heads: int,
         masks: Sequence[str] = ("shared",),
         temperature: float = 0.33,
-        stretch: tuple[float, float] = (-0.1, 1.1),
+        stretch: Sequence[float] = (-0.1, 1.1),
         init_mean: float = 2.0,
         init_std: float = 0.01,
         eps: float = 1e-6,
@@ -45,10 +46,22 @@ class HeadGates(nn.Module):
             raise ValueError(f"temperature {temperature}: give a number above 0")
         self.masks = tuple(masks)
         self.temperature = temperature
-        self.stretch = stretch
+        self.stretch = (low, high)
         self.eps = eps
         self.log_alpha = nn.Parameter(torch.empty(len(self.masks), layers, heads))
         nn.init.normal_(self.log_alpha, init_mean, init_std)
+
+    def configuration(self) -> dict[str, Any]:
+        """The constructor's arguments, but for the initial values."""
+        _, layers, heads = self.log_alpha.shape
+        return {
+            "layers": layers,
+            "heads": heads,
+            "masks": list(self.masks),
+            "temperature": self.temperature,
+            "stretch": list(self.stretch),
+            "eps": self.eps,
+        }
 
     @property
     def closing_point(self) -> float:

@@ -22,7 +22,7 @@ from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 from tasks.task import Decoder, Labels, Task
 
-_WEIGHTS = "heads.safetensors"
+_WEIGHTS = "decoders.safetensors"
 
 
 class TaskScores(NamedTuple):
@@ -129,7 +129,7 @@ class JointModel(nn.Module):
                     annotated[index] = task.annotate(annotated[index], decoded[name][position])
         return annotated
 
-    def save(self, folder: Path, encoder: bool = True) -> None:
+    def save(self, folder: Path) -> None:
         """Write the model to `folder`; everything is JSON, safetensors or tokenizer files."""
         folder.mkdir(parents=True, exist_ok=True)
         self.encoder.save(folder)

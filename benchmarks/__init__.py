@@ -1,0 +1,1 @@
+"""Timings; each prints ratios measured in one run on one machine."""

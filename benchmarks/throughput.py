@@ -1,0 +1,171 @@
+"""Speed of training, evaluation and decoding against the bare encoder, in one run and one thread.
+
+python -m benchmarks.throughput [--corpus DIR] [--sentences N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from mtl.balancers import Uniform
+from mtl.batching import BatchLoader, Example, Step, examples
+from mtl.config import TrainConfig
+from mtl.corpora.jsonl import read_jsonl
+from mtl.corpora.toy import toy_corpus
+from mtl.encoder import Encoder
+from mtl.evaluation import evaluate
+from mtl.model import JointModel
+from mtl.module import JointTraining
+from mtl.train import batches, planner
+from tasks.sentence import Sentence
+from tasks.task import Task
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--corpus", type=Path, default=Path("data/ewt5"))
+    parser.add_argument("--sentences", type=int, default=320)
+    parser.add_argument("--batch", type=int, default=16, help="sentences in a batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    pl.seed_everything(1, verbose=False)
+    sentences = load(arguments.corpus, arguments.sentences)
+    config = TrainConfig(max_epochs=1)
+    every = config.chosen()
+    plans = {"joint, aligned": (every, "aligned"), "joint, separate": (every, "separate")}
+    plans |= {f"{name} alone": ({name: task}, "aligned") for name, task in every.items()}
+
+    def model_of(tasks: dict[str, Task]) -> tuple[JointModel, list[Example]]:
+        labels = {name: task.labels(sentences) for name, task in tasks.items()}
+        model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
+        return model, examples(sentences, model.encoder.tokenizer, model.tasks, labels)
+
+    jobs: dict[str, Callable[[], float]] = {}
+    counts: dict[str, int] = {}
+    model, corpus = model_of(every)
+    steps = planner(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
+    bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, lambda _: steps))
+    jobs["bare encoder, forward and backward"] = lambda: seconds(lambda: encoder_step(model.encoder, bare))
+    jobs["bare encoder, forward"] = lambda: seconds(lambda: encoder_pass(model.encoder, bare_evaluation))
+    bare_evaluation = list(batches(corpus, model))
+    for name, (tasks, mode) in plans.items():
+        trained, own = model_of(tasks)
+        own_steps = planner(plan_config(arguments.batch, mode), 1, own, tuple(tasks))(0)
+        jobs[f"training {name}"] = lambda m=trained, c=own, s=own_steps: training_seconds(m, c, s)
+        counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
+    jobs["evaluation, all five"] = lambda: seconds(lambda: evaluate(model, batches(corpus, model)))
+    counts["evaluation, all five"] = len(corpus) * len(every)
+    for name in every:
+        single, own = model_of({name: every[name]})
+        jobs[f"evaluation {name}"] = lambda m=single, c=own: seconds(lambda: evaluate(m, batches(c, m)))
+
+    for job in jobs.values():
+        job()  # compile, warm up
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(arguments.rounds):  # in turn, so that what else the machine does hits all alike
+        for name, job in jobs.items():
+            times[name].append(job())
+    show(times, counts, len(corpus))
+
+
+def load(folder: Path, number: int) -> list[Sentence]:
+    """The first sentences annotated in all five layers, of EWT-5 where it is, else generated ones."""
+    path = folder / "dev.jsonl"
+    sentences = read_jsonl(path) if path.exists() else toy_corpus(number, 1)
+    print(f"corpus: {path if path.exists() else 'generated'}")
+    return [
+        sentence
+        for sentence in sentences
+        if sentence.frames is not None and sentence.entities is not None and sentence.tree is not None
+    ][:number]
+
+
+def plan_config(sentences: int, mode: str) -> object:
+    """Batches of at most so many sentences."""
+    from mtl.config import BatchConfig
+
+    return BatchConfig(mode="aligned" if mode == "aligned" else "separate", sentences=sentences)
+
+
+def seconds(job: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    job()
+    return time.perf_counter() - start
+
+
+def encoder_step(encoder: Encoder, loader: Sequence[object]) -> None:
+    """Forward and backward through the encoder alone."""
+    encoder.train()
+    for batch in loader:
+        encoder(batch.subwords).sum().backward()
+        encoder.zero_grad()
+
+
+@torch.inference_mode()
+def encoder_pass(encoder: Encoder, loader: Sequence[object]) -> None:
+    """Forward through the encoder alone."""
+    encoder.eval()
+    for batch in loader:
+        encoder(batch.subwords)
+
+
+class Clock(pl.Callback):
+    """Times an epoch, without the trainer's own start."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._start = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.seconds = time.perf_counter() - self._start
+
+
+def training_seconds(model: JointModel, corpus: Sequence[Example], steps: list[Step]) -> float:
+    """One epoch as `mtl train` does it: batching, forward, backward, clipping, update."""
+    clock = Clock()
+    model.train()
+    module = JointTraining(model, Uniform(), TrainConfig().optimizer, 1000)
+    trainer = pl.Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, callbacks=[clock], enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(module, BatchLoader(corpus, model.encoder.tokenizer, model.tasks, lambda _: steps))
+    return clock.seconds
+
+
+def show(times: dict[str, list[float]], counts: dict[str, int], sentences: int) -> None:
+    """Print medians, rates and ratios."""
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    table = Table(title=f"{sentences} sentences, one thread, median of {len(next(iter(times.values())))}")
+    for column in ("job", "seconds", "sentences/s", "task-sentences/s", "ratio to bare encoder"):
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for name, value in medians.items():
+        reference = "bare encoder, forward" if "evaluation" in name else "bare encoder, forward and backward"
+        passes = 1.0 if "separate" not in name else counts[name] / sentences
+        table.add_row(
+            name, f"{value:.2f}", f"{sentences / value:.0f}",
+            f"{counts[name] / value:.0f}" if name in counts else "",
+            f"{value / medians[reference]:.2f}" + (f" ({passes:.0f} passes)" if passes > 1 else ""),
+        )  # fmt: skip
+    Console(width=120).print(table)
+    print(f"numpy {np.__version__}, torch {torch.__version__}, {torch.get_num_threads()} thread")
+
+
+if __name__ == "__main__":
+    main()
