@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         self.transformer = transformer
         self.family = family_of(transformer)
         self.tap = HeadTap(transformer, self.family)
-        longest = pretrained.window(config, self.family, tokenizer)
+        longest = pretrained.window(transformer, self.family, tokenizer)
         if max_length is not None and max_length > longest:
             raise InputError(f"max_length {max_length} is more than the encoder can read ({longest})")
         self.tokenizer = SubwordTokenizer(tokenizer, longest if max_length is None else max_length)
@@ -186,7 +186,7 @@ class Encoder(nn.Module):
             str(folder),
             pooling=settings["pooling"],
             layers="last" if settings["mix"] is None else "mix",
-            word_dropout=settings["word_dropout"],
+            word_dropout=float(settings["word_dropout"]),
             attention=attention,
             max_length=settings["max_length"],
         )

@@ -75,7 +75,7 @@ class HeadTap:
             yield collected
 
     def whole_attentions(
-        self, attentions: Sequence[Float[Tensor, "row kept subword subword"]]
+        self, attentions: Sequence[Float[Tensor, "row _ subword subword"]]
     ) -> list[Float[Tensor, "row head subword subword"]]:
         """A model's `attentions` with zeros for heads that have been cut out."""
         given = iter(attentions)

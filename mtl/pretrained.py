@@ -93,11 +93,11 @@ def with_dropout(config: PretrainedConfig, dropout: float | None) -> PretrainedC
     return config
 
 
-def window(config: PretrainedConfig, family: Family, tokenizer: PreTrainedTokenizerFast) -> int:
+def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenizerFast) -> int:
     """How many positions the encoder can read at once, specials included."""
-    positions = config.max_position_embeddings
+    positions = model.config.max_position_embeddings
     if family.positions_after_padding:
-        positions -= config.pad_token_id + 1
+        positions -= model.base_model.embeddings.padding_idx + 1
     return min(positions, tokenizer.model_max_length)
 
 

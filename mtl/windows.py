@@ -52,7 +52,7 @@ def windows(counts: Int[np.ndarray, " word"], room: int, stride: int) -> list[tu
 
 
 def rows_of(
-    counts: Sequence[Int[np.ndarray, " word"]], room: int, stride: int
+    counts: Sequence[Int[np.ndarray, " _"]], room: int, stride: int
 ) -> tuple[Rows, Int[np.ndarray, " row"]]:
     """Rows over a batch of sentences (given by their pieces per word), and the sentence of each row."""
     pieces, owned, sentence, base = [], [], [], 0

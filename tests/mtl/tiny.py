@@ -1,0 +1,164 @@
+"""Tiny random encoders of every family, with tokenizers of the family's kind; nothing is downloaded."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch import nn
+from transformers import AutoModel, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
+
+from mtl.encoder import Encoder
+from mtl.families import FAMILIES
+from mtl.pretrained import without_pooler
+
+LAYERS, HEADS, HEAD_DIM = 3, 4, 8
+WORDS = ("the", "dog", "saw", "a", "cat")
+LETTERS = string.ascii_letters + string.digits + string.punctuation
+
+COMMON = {
+    "hidden_size": HEADS * HEAD_DIM,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 24,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
+DEBERTA = {
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "max_relative_positions": 16,
+    "position_biased_input": False,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "albert": {"embedding_size": 12},
+    "deberta": DEBERTA,
+    "deberta-v2": DEBERTA | {"position_buckets": 8, "share_att_key": False},
+    "distilbert": {"hidden_dim": 24},
+    "electra": {"embedding_size": 12},
+    "eurobert": {"mask_token_id": 4, "num_key_value_heads": 2, "head_dim": HEAD_DIM},
+    "modernbert": {
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+        "local_attention": 8,
+        "global_attn_every_n_layers": 2,
+    },
+    "rembert": {"input_embedding_size": 12},
+}
+BYTE_LEVEL = ("roberta", "roberta-prelayernorm", "data2vec-text", "modernbert", "eurobert", "deberta")
+PIECES = ("xlm-roberta", "xlm-roberta-xl", "camembert", "albert", "deberta-v2", "rembert")
+PADDING_FIRST = (
+    "camembert",
+    "data2vec-text",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+)
+NAMES = tuple(FAMILIES)
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def config(name: str, **changes: Any) -> PretrainedConfig:
+    """A configuration of few, small layers."""
+    return CONFIG_MAPPING[name](
+        **(COMMON | {"vocab_size": len(tokenizer(name))} | OWN.get(name, {}) | changes)
+    )
+
+
+def model(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:
+    """A model whose every parameter is random (biases too) and large enough to matter, without dropout."""
+    settings = config(name, **changes)
+    built = AutoModel.from_config(settings, **without_pooler(settings)).to(dtype).eval()
+    if dtype == torch.float64:
+        _in_double(built)
+    shake(built)
+    return built
+
+
+def _in_double(module: nn.Module) -> None:
+    """Replace DeBERTa's layer norm, which computes in float32 whatever its weights are, by torch's."""
+    for name, child in module.named_children():
+        if isinstance(child, DebertaLayerNorm):
+            norm = nn.LayerNorm(child.weight.shape, eps=child.variance_epsilon, dtype=torch.float64)
+            setattr(module, name, norm)
+        else:
+            _in_double(child)
+
+
+def shake(module: nn.Module) -> None:
+    """Move every parameter by a little noise."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in module.parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data += 0.2 * noise.to(parameter.dtype)
+
+
+def encoder(name: str, *, dtype: torch.dtype = torch.float64, **settings: Any) -> Encoder:
+    """An encoder in evaluation mode; `settings` go to `Encoder.from_config`."""
+    torch.manual_seed(0)
+    built = Encoder.from_config(config(name), tokenizer(name), **settings).to(dtype).eval()
+    shake(built.transformer)
+    return built
+
+
+def tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of the family's kind: some whole words, else single letters."""
+    if name in BYTE_LEVEL:
+        pieces = _byte_level()
+    elif name in PIECES:
+        pieces = _sentence_pieces()
+    else:
+        pieces = _word_pieces()
+    pieces.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=pieces,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=512,
+    )
+
+
+def _word_pieces() -> Tokenizer:
+    entries = [*SPECIALS, *WORDS, *(c for c in LETTERS if c not in WORDS), *("##" + c for c in LETTERS)]
+    pieces = Tokenizer(
+        models.WordPiece(dict(zip(entries, range(len(entries)), strict=True)), unk_token="[UNK]")
+    )
+    pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return pieces
+
+
+def _byte_level() -> Tokenizer:
+    merges = [("Ġ", "d"), ("o", "g"), ("Ġd", "og"), ("t", "h"), ("th", "e"), ("Ġ", "the")]
+    entries = [*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet()), *(a + b for a, b in merges)]
+    pieces = Tokenizer(models.BPE(dict(zip(entries, range(len(entries)), strict=True)), merges))
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return pieces
+
+
+def _sentence_pieces() -> Tokenizer:
+    entries = [*SPECIALS, "▁", *("▁" + word for word in WORDS), *LETTERS]
+    scores = [(entry, 0.0 if entry in SPECIALS else -float(2 + index)) for index, entry in enumerate(entries)]
+    pieces = Tokenizer(models.Unigram(scores, unk_id=1))
+    pieces.pre_tokenizer = pre_tokenizers.Metaspace()
+    return pieces
+
+
+def batch(length: int = 9, rows: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random ids and a mask with padding of different extent in every row."""
+    generator = torch.Generator().manual_seed(2)
+    ids = torch.randint(5, 60, (rows, length), generator=generator)
+    mask = (torch.arange(length) < length - 2 * torch.arange(rows)[:, None]).long()
+    return ids * mask, mask
