@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,13 +25,14 @@ from rich.progress import (
 
 from mtl.batching import Batch
 from mtl.evaluation import evaluate, mean_score
-from mtl.files import whole_folder
+from mtl.files import whole_file, whole_folder
+from mtl.gating import gate_rows, gate_summary, gate_table
 from mtl.module import JointTraining
 from mtl.run import Run
 
 
 class Evaluation(pl.Callback):
-    """Scores the model on dev, keeps the history and the best model, and stops when it gets no better."""
+    """Scores the model on dev, keeps history, gates and the best (or last) model, stops when it gets no better."""
 
     def __init__(
         self,
@@ -39,10 +40,13 @@ class Evaluation(pl.Callback):
         batches: Callable[[], Iterable[Batch]],
         every: int,
         patience: int | None,
+        keep_best: bool,
         console: Console,
     ) -> None:
-        self.run, self.batches, self.every, self.patience, self.console = run, batches, every, patience, console
+        self.run, self.batches, self.every, self.patience = run, batches, every, patience
+        self.keep_best, self.console = keep_best, console
         self.history: list[dict[str, Any]] = []
+        self.gates: list[dict[str, Any]] = []
         self.best = float("-inf")
         self.waited = 0
         self.seconds = 0.0
@@ -73,17 +77,24 @@ class Evaluation(pl.Callback):
         row |= {f"loss/{name}": round(loss, 5) for name, loss in losses.items()}
         row |= {f"dev/{name}/{key}": round(value, 3) for name, row_ in scores.items() for key, value in row_.items()}
         row |= {"dev/mean": round(mean, 3)}
+        gates = {} if model.gates is None else gate_summary(model.gates)
+        row |= {f"gates/{mask}/{key}": round(value, 4) for mask, figures in gates.items() for key, value in figures.items()}
         self.history.append(row)
+        if model.gates is not None:
+            self.gates += gate_rows(model.gates, tuple(model.tasks), trainer.global_step)
         if trainer.is_global_zero:
             self.run.write_history(self.history)
-            if better:
+            if self.gates:
+                with whole_file(self.run.folder / "gates.parquet") as path:
+                    gate_table(self.gates).write_parquet(path)
+            if better or not self.keep_best:
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)
-                self.run.update_status({"best_epoch": epoch, "best_dev_mean": mean})
+                self.run.update_status({"kept_epoch": epoch, "kept_dev_mean": mean})
             main = "  ".join(f"{name} {scores[name][task.score]:.1f}" for name, task in model.tasks.items())
             self.console.print(
                 f"epoch {epoch:>3}  loss {sum(losses.values()):.3f}  {main}  mean {mean:.2f}"
-                f"{' *' if better else ''}  [{self.seconds:.0f} s]",
+                f"{' *' if better else ''}{open_heads(gates)}  [{self.seconds:.0f} s]",
                 highlight=False,
             )
         for logger in trainer.loggers:
@@ -93,12 +104,20 @@ class Evaluation(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What a run that goes on must know."""
-        return {name: getattr(self, name) for name in ("history", "best", "waited", "seconds")}
+        return {name: getattr(self, name) for name in ("history", "gates", "best", "waited", "seconds")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up what was known when the checkpoint was written."""
         for name, value in state_dict.items():
             setattr(self, name, value)
+
+
+def open_heads(gates: Mapping[str, Mapping[str, float]]) -> str:
+    """The numbers of open heads per mask, and of those expected open under sampling, for a line."""
+    if not gates:
+        return ""
+    counts = (f"{mask} {figures['open']:.0f} ({figures['expected_l0']:.1f})" for mask, figures in gates.items())
+    return "  open (expected) " + ", ".join(counts)
 
 
 class Resumption(pl.Callback):
@@ -188,8 +207,7 @@ def restore_generators(state: dict[str, Any]) -> None:
 class ProgressLine(pl.Callback):
     """A progress bar per epoch with the mean loss, read from the device at most once a second."""
 
-    def __init__(self, console: Console, notes: Callable[[], str] = str) -> None:
-        self.notes = notes
+    def __init__(self, console: Console) -> None:
         self._progress = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
@@ -218,13 +236,14 @@ class ProgressLine(pl.Callback):
             return
         assert isinstance(pl_module, JointTraining)
         self._shown = now
+        gates = pl_module.model.gates
         self._progress.update(
             self._task,
             completed=batch_idx + 1,
             total=trainer.num_training_batches,
             epoch=f"{trainer.current_epoch + 1}/{trainer.max_epochs}",
             loss=f"{sum(pl_module.mean_losses().values()):.3f}",
-            notes=self.notes(),
+            notes=open_heads({} if gates is None else gate_summary(gates)),
         )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -13,6 +13,7 @@ from tasks.srl import Srl
 from tasks.task import Task
 
 TaskName = Literal["pos", "ner", "dep", "con", "srl"]
+PruningRegime = Literal["none", "dynamic", "static", "gates_only"]
 TASK_NAMES: tuple[TaskName, ...] = ("pos", "ner", "dep", "con", "srl")
 
 
@@ -174,7 +175,10 @@ class TrainConfig:
     """Evaluations without a better mean dev score before training stops; `null`: never."""
     evaluate_every: int = 1
     """Epochs between evaluations on dev."""
-    pruning: Literal["none", "dynamic", "static", "gates_only"] = "none"
+    keep: Literal["auto", "best", "last"] = "auto"
+    """Which model the run keeps: the best on dev, or the last. `auto`: the best, but the last if masks are
+    learned, since an earlier one has its heads still open."""
+    pruning: PruningRegime = "none"
     """When head masks are learned: never, with everything else, after training (decoders frozen), or
     on frozen encoder and decoders."""
     init_from: str | None = None

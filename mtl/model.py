@@ -59,6 +59,11 @@ class JointModel(nn.Module):
         assert isinstance(decoder, Decoder)
         return decoder
 
+    def mask_index(self, name: str) -> int:
+        """Which of the gates' masks a task has."""
+        assert self.gates is not None
+        return self.gates.masks.index(name) if name in self.gates.masks else 0
+
     def forward(
         self, batch: Batch, head_scale: Float[Tensor, "mask layer head"] | None = None
     ) -> dict[str, TaskScores]:
@@ -73,10 +78,11 @@ class JointModel(nn.Module):
                 name: words if len(row) == len(words) else words[row] for name, row in rows.items()
             }
         else:
-            order = list(self.tasks)
             sizes = [len(row) for row in rows.values()]
             index = torch.cat(list(rows.values())) if rows else batch.mask.new_zeros(0, dtype=torch.long)
-            masks = [head_scale[order.index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
+            masks = [
+                head_scale[self.mask_index(name)].expand(len(row), -1, -1) for name, row in rows.items()
+            ]
             words = self.encoder(batch.subwords.take(index), torch.cat(masks))
             vectors = dict(zip(rows, words.split(sizes), strict=True))
         scores = {}

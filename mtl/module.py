@@ -79,6 +79,11 @@ class JointTraining(pl.LightningModule):
         """The loss of one batch."""
         return self(batch)
 
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Hold the gates to a target once its heads are chosen."""
+        if self.gate_loss is not None:
+            self.gate_loss.after_update(self.global_step)
+
     def on_train_epoch_start(self) -> None:
         """Start the epoch's mean losses from zero."""
         self.loss_sum.zero_()
@@ -123,9 +128,9 @@ class JointTraining(pl.LightningModule):
                 if chosen:
                     decay = config.weight_decay if matrices else 0.0
                     yield {"params": chosen, "lr": rate, "weight_decay": decay, "clip": True}
-        if self.model.gates is not None:
+        if self.gate_loss is not None:
             yield {
-                "params": list(self.model.gates.parameters()),
+                "params": list(self.gate_loss.gates.parameters()),
                 "lr": self.gate_lr, "weight_decay": 0.0, "clip": False,
             }  # fmt: skip
         learned = list(self.balancer.parameters())

@@ -28,6 +28,7 @@ from mtl.data import corpus_fingerprint, load_split, require_layers
 from mtl.encoder import Encoder
 from mtl.errors import InputError
 from mtl.evaluation import Scores, evaluate
+from mtl.gating import GateLoss, add_gates, freeze_for, gate_loss, gate_rate, reach_warning
 from mtl.model import JointModel
 from mtl.module import JointTraining
 from mtl.run import Run, git_revision, versions
@@ -99,13 +100,18 @@ def _train(
         balancer_for(config.balancer, tuple(tasks), config.batch.mode),
         config.optimizer,
         updates,
+        gate_loss=_gate_loss(config, model, updates, console),
+        gate_lr=gate_rate(config.gates, updates),
         balancer_lr=config.balancer.lr,
     )
-    if config.optimizer.encoder_lr == 0:
-        model.encoder.requires_grad_(False)
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
     evaluation = Evaluation(
-        run, lambda: batches(corpora["dev"], model, *_rank()), config.evaluate_every, config.patience, console
+        run,
+        lambda: batches(corpora["dev"], model, *_rank()),
+        config.evaluate_every,
+        config.patience,
+        config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
+        console,
     )
     logger = _wandb_logger(config, run)
     trainer = _trainer(config, logger, [evaluation, resumption, ProgressLine(console)])
@@ -145,24 +151,53 @@ def _train(
 
 
 def build_model(config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence]) -> JointModel:
-    """A model with labels from the training sentences, on a pretrained encoder or from another run."""
-    if config.init_from is not None:
-        model = JointModel.from_pretrained(config.init_from)
-        missing = [name for name in tasks if name not in model.tasks]
-        if missing:
-            raise InputError(
-                f"{config.init_from} was not trained on {missing[0]}: its tasks are {', '.join(model.tasks)}"
-            )
-        return model.train()
-    encoder = Encoder.from_pretrained(
-        config.encoder.name,
-        pooling=config.encoder.pooling,
-        layers=config.encoder.layers,
-        word_dropout=config.encoder.word_dropout,
-        attention=config.encoder.attention,
+    """A model with labels from the training sentences, on a pretrained encoder or on another run's.
+
+    From another run come the encoder, its gates (held as they are, unless new ones are trained) and the
+    decoders of the tasks that it was trained on; other tasks get fresh decoders.
+    """
+    if config.init_from is None:
+        encoder = Encoder.from_pretrained(
+            config.encoder.name,
+            pooling=config.encoder.pooling,
+            layers=config.encoder.layers,
+            word_dropout=config.encoder.word_dropout,
+            attention=config.encoder.attention,
+        )
+        labels = {name: task.labels(sentences) for name, task in tasks.items()}
+        return JointModel(encoder, tasks, labels).train()
+    source = JointModel.from_pretrained(config.init_from)
+    new = [name for name in tasks if name not in source.tasks]
+    if new and config.pruning in ("static", "gates_only"):
+        raise InputError(
+            f"pruning={config.pruning} freezes the decoders, but {config.init_from} was not trained on "
+            f"{new[0]}: its tasks are {', '.join(source.tasks)}"
+        )
+    labels = {name: source.labels.get(name) or task.labels(sentences) for name, task in tasks.items()}
+    model = JointModel(
+        source.encoder, {name: source.tasks.get(name, task) for name, task in tasks.items()}, labels, source.gates
     )
-    labels = {name: task.labels(sentences) for name, task in tasks.items()}
-    return JointModel(encoder, tasks, labels).train()
+    for name in tasks:
+        if name in source.tasks:
+            model.decoders[name] = source.decoders[name]
+    model.train()
+    if model.gates is not None:
+        model.gates.requires_grad_(False).eval()
+    return model
+
+
+def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
+    """Gates as the regime wants them, with what they cost; `None` without masks."""
+    if config.pruning == "none":
+        return None
+    if config.pruning in ("static", "gates_only") and config.init_from is None:
+        raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
+    gates = add_gates(model, config.gates)
+    freeze_for(config.pruning, model)
+    warning = reach_warning(gates, gate_rate(config.gates, updates), updates)
+    if warning:
+        console.print(warning, highlight=False)
+    return gate_loss(gates, config.gates, updates)
 
 
 def planner(

@@ -1,0 +1,31 @@
+"""Shared fixtures: small corpora, and no network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small generated corpus."""
+    from mtl.corpora.toy import write_toy
+
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder, 120, 30, 30, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def upstream() -> Path:
+    """The real files of EWT in five layers, where they are."""
+    folder = SHARED / "corpora"
+    if not folder.is_dir():
+        pytest.skip(f"no EWT-5 source files at {folder}: they are not part of the repository")
+    return folder
