@@ -46,8 +46,8 @@ class BioCrf(nn.Module):
         self.end = nn.Parameter(torch.zeros(labels + 1))
 
     def transitions(self) -> Transitions:
-        """The parameters, in float32 whatever the module was cast to."""
-        return Transitions(self.start.float(), self.turn.float(), self.stay.float(), self.end.float())
+        """The parameters, in float32 at least."""
+        return Transitions(*map(_at_least_float32, (self.start, self.turn, self.stay, self.end)))
 
     def loss(
         self,
@@ -57,7 +57,7 @@ class BioCrf(nn.Module):
     ) -> Float[Tensor, " row"]:
         """Negative log-likelihood of each tag sequence, in nats; lengths are at least 1."""
         with torch.autocast(scores.device.type, enabled=False):
-            transitions, scores = self.transitions(), scores.float()
+            transitions, scores = self.transitions(), _at_least_float32(scores)
             if scores.device.type == "cpu":
                 partition = _LogPartition.apply(scores, lengths, *transitions)
             else:
@@ -69,9 +69,12 @@ class BioCrf(nn.Module):
     ) -> Int[np.ndarray, "row word"]:
         """The most probable tag sequences (Viterbi), O beyond the lengths."""
         start, turn, stay, end = (value.detach().cpu().numpy() for value in self.transitions())
-        return _viterbi(
-            scores.detach().float().cpu().contiguous().numpy(), lengths.cpu().numpy(), start, turn, stay, end
-        )
+        emissions = _at_least_float32(scores.detach()).cpu().contiguous().numpy()
+        return _viterbi(emissions, lengths.cpu().numpy(), start, turn, stay, end)
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def path_score(
@@ -140,7 +143,8 @@ class _LogPartition(torch.autograd.Function):
 def _forward(scores, length, start, weights, stays, alphas, factors):
     """Fill scaled forward probabilities and, per tag, emission over scale; return log Z without the end.
 
-    Emissions are scaled by their maximum and sums to 1 at every word, in float64.
+    Emissions are scaled by their maximum and sums to 1 at every word, in float64: exact as long as nothing
+    that matters in the end has fallen some 700 nats behind on the way.
     """
     labels = stays.shape[1]
     total = 0.0

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from tasks.layers import Biaffine, Mlp
 from tasks.sentence import Sentence, Span
-from tasks.spans import select_spans
+from tasks.spans import select_spans, without_overlaps
 from tasks.task import Decoder, Labels, Task, TaskMetric
 
 _RARE = -6.0
@@ -131,9 +131,7 @@ class SpanScores(TaskMetric):
         scores = precision_recall_f1(correct, predicted, gold)
         records = [self.records] if isinstance(self.records, Tensor) else self.records
         counts = _read([int(value) for record in records for value in record.tolist()])
-        return scores | {
-            f"f1/{label}": precision_recall_f1(*counts[label])["f1"] for label in sorted(counts)
-        }
+        return scores | {f"f1/{label}": precision_recall_f1(*counts[label])["f1"] for label in sorted(counts)}
 
 
 def precision_recall_f1(correct: int, predicted: int, gold: int) -> dict[str, float]:
@@ -182,10 +180,10 @@ class Ner(Task):
     def targets(self, sentence: Sentence, labels: Labels) -> EntityTargets:
         if sentence.entities is None:
             raise ValueError(f"sentence '{sentence.id}' has no entities: ask annotated() first")
-        rows = [(start, end - 1, labels.index(label)) for start, end, label in sentence.entities]
-        places: list[tuple[int, int]] = [row[:2] for row in rows]
-        if len(set(places)) < len(places):
-            raise ValueError(f"sentence '{sentence.id}' has two entities on the same words: keep one of them")
+        if any(not 0 <= start < end <= len(sentence) for start, end, _ in sentence.entities):
+            raise ValueError(f"sentence '{sentence.id}' has an entity that is not within it")
+        entities = without_overlaps(sentence.entities)
+        rows = [(start, end - 1, labels.index(label)) for start, end, label in entities]
         return EntityTargets(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 
     def collate(self, targets: Sequence[EntityTargets], width: int) -> EntityBatch:
@@ -198,6 +196,10 @@ class Ner(Task):
 
     def metric(self) -> SpanScores:
         return SpanScores()
+
+    def dropped(self, sentence: Sentence, labels: Labels) -> int:
+        entities = sentence.entities or ()
+        return len(entities) - sum(labels.index(span.label) >= 0 for span in without_overlaps(entities))
 
     def annotate(self, sentence: Sentence, annotation: tuple[Span, ...]) -> Sentence:
         return replace(sentence, entities=annotation)

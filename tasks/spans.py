@@ -1,12 +1,24 @@
-"""Decoding of labelled spans that must not overlap."""
+"""Labelled spans that must not overlap."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import no_type_check
 
 import numba
 import numpy as np
 from jaxtyping import Float, Int
+
+from tasks.sentence import Span
+
+
+def without_overlaps(spans: Iterable[Span]) -> list[Span]:
+    """In order of the text; of spans that overlap the one that starts first, then the longest."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if not kept or span.start >= kept[-1].end:
+            kept.append(span)
+    return kept
 
 
 def select_spans(

@@ -1,0 +1,109 @@
+"""Predicates and arguments as index arrays and BIO tags, and joined for scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from tasks.sentence import Frame, Sentence, Span
+from tasks.spans import without_overlaps
+from tasks.task import Labels
+
+VERB = ("V", "C-V")
+"""The predicate's own span and its continuation: neither is an argument."""
+
+
+class FrameTargets(NamedTuple):
+    """Which words are predicates, and per frame its predicate's index and its arguments as tags.
+
+    Tags are O, then B of every role, then I of every role, as `BioCrf` has them.
+    """
+
+    is_predicate: Bool[np.ndarray, " word"]
+    predicates: Int[np.ndarray, " frame"]
+    tags: Int[np.ndarray, "frame word"]
+
+
+def roles(sentences: Iterable[Sentence]) -> list[str]:
+    """All roles of arguments, sorted."""
+    frames = (frame for sentence in sentences for frame in sentence.frames or ())
+    return sorted({span.label for frame in frames for span in frame.arguments} - set(VERB))
+
+
+def frame_targets(sentence: Sentence, labels: Labels) -> FrameTargets:
+    """The targets of an annotated sentence, of what tags can represent (see `representable`)."""
+    frames = representable(sentence)
+    is_predicate = np.zeros(len(sentence), dtype=bool)
+    tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
+    for row, frame in zip(tags, frames, strict=True):
+        is_predicate[frame.predicate] = True
+        for start, end, role in frame.arguments:
+            index = labels.index(role)
+            if index >= 0:
+                row[start] = 1 + index
+                row[start + 1 : end] = 1 + len(labels) + index
+    predicates = np.array([frame.predicate for frame in frames], dtype=np.int64)
+    return FrameTargets(is_predicate, predicates, tags)
+
+
+def representable(sentence: Sentence) -> list[Frame]:
+    """The frames as far as one BIO tag per word and predicate can hold them.
+
+    One frame per predicate (the first), and in it no argument on the predicate's own word and of those
+    that overlap only the one that starts first, the longer one of two that start together.
+    """
+    kept: dict[int, Frame] = {}
+    for frame in sentence.frames or ():
+        predicate, arguments = frame.predicate, _arguments(frame)
+        where = f"sentence '{sentence.id}', predicate at word {predicate}"
+        if not 0 <= predicate < len(sentence):
+            raise ValueError(f"{where}: the sentence has only {len(sentence)} words")
+        for start, end, _ in arguments:
+            if not 0 <= start < end <= len(sentence):
+                raise ValueError(f"{where}: its argument {start} to {end} is not within the sentence")
+        free = [span for span in arguments if not span.start <= predicate < span.end]
+        kept.setdefault(predicate, Frame(predicate, None, tuple(without_overlaps(free))))
+    return list(kept.values())
+
+
+def dropped(sentence: Sentence, labels: Labels) -> int:
+    """How many arguments `frame_targets` leaves out, those of unknown roles included."""
+    kept = [span for frame in representable(sentence) for span in frame.arguments]
+    every = sum(len(_arguments(frame)) for frame in sentence.frames or ())
+    return every - sum(labels.index(span.label) >= 0 for span in kept)
+
+
+def tagged_spans(tags: list[int], labels: Labels) -> tuple[Span, ...]:
+    """The arguments that a well-formed tag sequence stands for."""
+    found: list[Span] = []
+    for word, tag in enumerate(tags):
+        if 0 < tag <= len(labels):
+            found.append(Span(word, word + 1, labels[tag - 1]))
+        elif tag:
+            found[-1] = found[-1]._replace(end=word + 1)
+    return tuple(found)
+
+
+def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:
+    """A frame's arguments as (role, pieces), C-X joined to the latest X before it as srl-eval.pl does.
+
+    C-X without an X before it is an X itself. V and what continues it are left out.
+    """
+    arguments: list[tuple[str, list[tuple[int, int]]]] = []
+    latest: dict[str, list[tuple[int, int]]] = {}
+    for start, end, role in sorted(_arguments(frame), key=lambda span: (span.start, -span.end)):
+        if role.startswith("C-"):
+            role = role[2:]
+            if role in latest:
+                latest[role].append((start, end))
+                continue
+        latest[role] = [(start, end)]
+        arguments.append((role, latest[role]))
+    return {(role, tuple(pieces)) for role, pieces in arguments}
+
+
+def _arguments(frame: Frame) -> list[Span]:
+    return [span for span in frame.arguments if span.label not in VERB]

@@ -1,0 +1,191 @@
+"""The CRF against enumeration of all tag sequences, supar's linear chain, and finite differences."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.crf import BioCrf, Transitions, _LogPartition, log_partition, path_score
+
+LABELS = 2
+TAGS = 1 + 2 * LABELS
+
+
+def crf(labels: int = LABELS, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> BioCrf:
+    model = BioCrf(labels).to(dtype)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=scale)
+    return model
+
+
+def full_matrix(transitions: Transitions, forbidden: float) -> torch.Tensor:
+    """The chain as an ordinary one: tag by tag, the last row and column for start and end."""
+    start, turn, stay, end = (value.detach() for value in transitions)
+    labels = stay.shape[1]
+    tags = 1 + 2 * labels
+    state = [0, *range(1, labels + 1), *range(1, labels + 1)]
+    matrix = torch.full((tags + 1, tags + 1), forbidden, dtype=turn.dtype)
+    for left in range(tags):
+        for right in range(labels + 1):
+            matrix[left, right] = turn[state[left], right]
+        matrix[left, tags] = end[state[left]]
+    for label in range(labels):
+        for row, left in enumerate((1 + label, 1 + labels + label)):
+            matrix[left, 1 + labels + label] = stay[row, label]
+    matrix[tags, : labels + 1] = start
+    return matrix
+
+
+def well_formed(length: int, labels: int = LABELS) -> list[tuple[int, ...]]:
+    def follows(left: int, right: int) -> bool:
+        return right <= labels or left in (right, right - labels)
+
+    return [
+        path
+        for path in product(range(1 + 2 * labels), repeat=length)
+        if path[0] <= labels and all(follows(*pair) for pair in pairwise(path))
+    ]
+
+
+def enumerated(
+    scores: torch.Tensor, transitions: Transitions, length: int
+) -> tuple[list[tuple[int, ...]], torch.Tensor]:
+    matrix = full_matrix(transitions, -torch.inf)
+    paths = well_formed(length)
+    totals = []
+    for path in paths:
+        steps = zip((TAGS, *path), (*path, TAGS), strict=True)
+        totals.append(sum(matrix[step] for step in steps) + sum(scores[w, t] for w, t in enumerate(path)))
+    return paths, torch.stack(totals)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_enumeration(length: int) -> None:
+    torch.manual_seed(length)
+    model = crf()
+    scores = torch.randn(1, 5, TAGS, dtype=torch.float64) * 2
+    lengths = torch.tensor([length])
+    paths, totals = enumerated(scores[0], model.transitions(), length)
+    on_cpu = _LogPartition.apply(scores, lengths, *model.transitions())
+    torch.testing.assert_close(on_cpu[0], totals.logsumexp(0))
+    torch.testing.assert_close(log_partition(scores, lengths, model.transitions())[0], totals.logsumexp(0))
+
+    every = torch.zeros(len(paths), 5, dtype=torch.long)
+    every[:, :length] = torch.tensor(paths)
+    repeated = scores.expand(len(paths), -1, -1)
+    found = path_score(repeated, every, lengths.expand(len(paths)), model.transitions())
+    torch.testing.assert_close(found, totals)
+    total = (-model.loss(repeated, every, lengths.expand(len(paths)))).exp().sum()
+    torch.testing.assert_close(total, torch.tensor(1.0, dtype=torch.float64))
+
+    best = model.decode(scores, lengths)
+    assert tuple(best[0, :length].tolist()) == paths[int(totals.argmax())]
+    assert not best[0, length:].any()
+
+
+def test_supar() -> None:
+    """supar's chain with the forbidden transitions at -1e5, partition, marginals and best sequence."""
+    from supar import LinearChainCRF
+
+    torch.manual_seed(5)
+    labels = 4
+    model = crf(labels)
+    scores = torch.randn(6, 9, 1 + 2 * labels, dtype=torch.float64)
+    lengths = torch.tensor([9, 9, 7, 5, 2, 1])
+    ours = scores.clone().requires_grad_()
+    partition = _LogPartition.apply(ours, lengths, *model.transitions())
+    (marginals,) = torch.autograd.grad(partition.sum(), ours)
+    theirs = LinearChainCRF(scores.clone(), full_matrix(model.transitions(), -1e5), lengths)
+    torch.testing.assert_close(partition, theirs.log_partition)
+    torch.testing.assert_close(marginals, theirs.marginals)
+    assert (model.decode(scores, lengths) == theirs.argmax.numpy()).all()
+
+
+def test_gradients_are_finite_differences() -> None:
+    torch.manual_seed(2)
+    lengths = torch.tensor([4, 1, 3])
+    transitions = [value.detach().requires_grad_() for value in crf().transitions()]
+    scores = torch.randn(3, 4, TAGS, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda scores, *transitions: _LogPartition.apply(scores, lengths, *transitions),
+        (scores, *transitions),
+    )
+
+
+@pytest.mark.parametrize("labels", [0, 1, 30])
+def test_both_ways_agree(labels: int) -> None:
+    """The recursions on the CPU and plain tensor operations: values and all gradients, in float32."""
+    torch.manual_seed(labels)
+    model = crf(labels, dtype=torch.float32)
+    scores = torch.randn(7, 12, 1 + 2 * labels, requires_grad=True)
+    lengths = torch.tensor([12, 12, 8, 5, 3, 2, 1])
+    outer = torch.randn(7)
+    inputs = [scores, *model.parameters()]
+    compiled = _LogPartition.apply(scores, lengths, *model.transitions())
+    plain = log_partition(scores, lengths, model.transitions())
+    torch.testing.assert_close(compiled, plain)
+    for left, right in zip(
+        torch.autograd.grad(compiled, inputs, outer),
+        torch.autograd.grad(plain, inputs, outer),
+        strict=True,
+    ):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+
+
+def test_large_scores() -> None:
+    """Beyond what exp can hold, log Z is still the enumerated one and the marginals still sum to 1."""
+    torch.manual_seed(3)
+    model = crf()
+    scores = torch.randn(20, 5, TAGS, dtype=torch.float64) * 300
+    scores.requires_grad_()
+    lengths = torch.full((20,), 5)
+    partition = _LogPartition.apply(scores, lengths, *model.transitions())
+    (marginals,) = torch.autograd.grad(partition.sum(), scores)
+    for row in range(20):
+        _, totals = enumerated(scores.detach()[row], model.transitions(), 5)
+        torch.testing.assert_close(partition[row], totals.logsumexp(0))
+    torch.testing.assert_close(marginals.sum(2), torch.ones(20, 5, dtype=torch.float64))
+
+
+def test_padding_and_order_change_nothing() -> None:
+    torch.manual_seed(4)
+    model = crf()
+    scores = torch.randn(3, 6, TAGS, dtype=torch.float64)
+    lengths = torch.tensor([6, 4, 2])
+    tags = torch.from_numpy(model.decode(torch.randn(3, 6, TAGS, dtype=torch.float64), lengths))
+    losses = model.loss(scores, tags, lengths)
+    order = torch.tensor([2, 0, 1])
+    torch.testing.assert_close(model.loss(scores[order], tags[order], lengths[order]), losses[order])
+    torch.testing.assert_close(model.loss(scores[1:2, :4], tags[1:2, :4], lengths[1:2]), losses[1:2])
+
+
+def test_float32_under_autocast() -> None:
+    torch.manual_seed(6)
+    model = crf(dtype=torch.float32)
+    scores = torch.randn(2, 4, TAGS).bfloat16()
+    lengths, tags = torch.tensor([4, 3]), torch.zeros(2, 4, dtype=torch.long)
+    expected = model.loss(scores.float(), tags, lengths)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.loss(scores, tags, lengths).dtype == torch.float32
+        torch.testing.assert_close(model.loss(scores, tags, lengths), expected)
+        torch.testing.assert_close(
+            log_partition(scores.float(), lengths, model.transitions())
+            - path_score(scores.float(), tags, lengths, model.transitions()),
+            expected,
+            atol=0.1,
+            rtol=0.05,
+        )
+
+
+def test_no_rows() -> None:
+    model = crf(dtype=torch.float32)
+    none = torch.zeros(0, dtype=torch.long)
+    scores = torch.zeros(0, 3, TAGS, requires_grad=True)
+    loss = model.loss(scores, torch.zeros(0, 3, dtype=torch.long), none)
+    loss.sum().backward()
+    assert loss.shape == (0,)
+    assert scores.grad is not None
+    assert np.array_equal(model.decode(scores, none), np.zeros((0, 3)))
