@@ -9,6 +9,7 @@ from dataclasses import dataclass
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 _UNESCAPES = {escape: bracket for bracket, escape in _ESCAPES.items()}
+_ESCAPED = re.compile("|".join(_UNESCAPES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Tree:
             elif not stack:
                 raise ValueError(f"'{token}' outside of brackets at column {tokens[position].start() + 1}")
             else:
-                stack[-1][1].append(_UNESCAPES.get(token, token))
+                stack[-1][1].append(_ESCAPED.sub(lambda match: _UNESCAPES[match.group()], token))
             position += 1
         if stack or root is None:
             raise ValueError(f"{len(stack)} bracket(s) left open" if stack else "no tree")

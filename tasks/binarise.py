@@ -1,0 +1,98 @@
+"""Constituents as the 2n - 1 labelled brackets of a binary tree, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tasks.sentence import Span
+from tasks.tree import Tree
+
+ROOTS = frozenset({"TOP", "ROOT", "S1", "VROOT", ""})
+"""Labels of a topmost node that is no constituent but holds them."""
+NULL = ""
+"""The label of a bracket that is no constituent: an intermediate one, or a word without one of its own."""
+CHAIN = " "
+"""Joins a unary chain's labels, outer first; no label in bracket notation can hold a space."""
+
+
+def constituents(tree: Tree) -> tuple[Span, ...]:
+    """All constituents in pre-order (of a unary chain the outer first), without root and preterminals."""
+    spans: list[Span] = []
+    _collect(tree, 0, spans)
+    if spans and spans[0].label in ROOTS:
+        del spans[0]
+    return tuple(spans)
+
+
+def _collect(node: Tree, start: int, spans: list[Span]) -> int:
+    if isinstance(node.children, str):
+        return start + 1
+    place = len(spans)
+    spans.append(Span(start, start, node.label))
+    end = start
+    for child in node.children:
+        end = _collect(child, end, spans)
+    spans[place] = Span(start, end, node.label)
+    return end
+
+
+def build(words: Sequence[str], tags: Sequence[str], spans: Iterable[Span], root: str = "TOP") -> Tree:
+    """The tree whose constituents are `spans` (in pre-order) under a root node."""
+    pending = list(spans)[::-1]
+
+    def children(start: int, end: int) -> tuple[Tree, ...]:
+        nodes = []
+        while start < end:
+            if pending and pending[-1].start == start and pending[-1].end <= end:
+                span = pending.pop()
+                nodes.append(Tree(span.label, children(span.start, span.end)))
+                start = span.end
+            else:
+                nodes.append(Tree(tags[start], words[start]))
+                start += 1
+        return tuple(nodes)
+
+    tree = Tree(root, children(0, len(words)))
+    if pending:
+        raise ValueError(f"constituent {tuple(pending[-1])} crosses another, is empty or lies outside")
+    return tree
+
+
+def binarise(spans: Sequence[Span], length: int) -> list[Span]:
+    """The brackets of the left-branching binary tree over the constituents (in pre-order), in pre-order.
+
+    Unary chains become one label, joined by `CHAIN`; every word and the whole sentence get a bracket;
+    brackets that are no constituents are `NULL`.
+    """
+    labels = {(0, length): NULL} | {(word, word + 1): NULL for word in range(length)}
+    for start, end, label in spans:
+        if not 0 <= start < end <= length or not label or CHAIN in label:
+            raise ValueError(f"({start}, {end}, '{label}') is no constituent of a sentence of {length} words")
+        outer = labels.get((start, end), NULL)
+        labels[start, end] = f"{outer}{CHAIN}{label}" if outer else label
+    above: list[tuple[int, int]] = []
+    for start, end in sorted(labels, key=_pre_order):
+        while above and above[-1][1] <= start:
+            above.pop()
+        if above:
+            first, last = above[-1]
+            if end > last:
+                raise ValueError(f"constituents ({first}, {last}) and ({start}, {end}) cross")
+            if first < start and end < last:
+                labels[first, end] = NULL  # (((1 2) 3) 4): intermediates start where the constituent does
+        above.append((start, end))
+    return [Span(start, end, labels[start, end]) for start, end in sorted(labels, key=_pre_order)]
+
+
+def _pre_order(span: tuple[int, int]) -> tuple[int, int]:
+    return span[0], -span[1]
+
+
+def restore(brackets: Iterable[Span]) -> tuple[Span, ...]:
+    """The constituents (in pre-order) that brackets in pre-order stand for: the inverse of `binarise`."""
+    return tuple(
+        Span(start, end, label)
+        for start, end, chain in brackets
+        if chain != NULL
+        for label in chain.split(CHAIN)
+    )

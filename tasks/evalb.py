@@ -1,0 +1,84 @@
+"""Labelled brackets scored as the EVALB program does with COLLINS.prm (Sekine and Collins 1997)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from tasks.binarise import constituents
+from tasks.sentence import Sentence, Span
+from tasks.task import TaskMetric
+
+DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
+"""Words with these (gold) tags are left out, and constituents with these labels."""
+EQUAL = {"PRT": "ADVP"}
+"""Labels that count as another one."""
+
+
+def scored_brackets(spans: Iterable[Span], kept: Sequence[int]) -> Counter[tuple[int, int, str]]:
+    """The brackets that count, with how often: a multiset, since NP over NP over the same words is two.
+
+    `kept` has for each boundary the number of words left of it that are not deleted; constituents without
+    such words do not count.  Labels end before the first '-' or '='.
+    """
+    brackets: Counter[tuple[int, int, str]] = Counter()
+    for start, end, label in spans:
+        bare = re.split("[-=]", label, maxsplit=1)[0]
+        if kept[start] < kept[end] and bare not in DELETED:
+            brackets[kept[start], kept[end], EQUAL.get(bare, bare)] += 1
+    return brackets
+
+
+class BracketScores(TaskMetric):
+    """Labelled precision, recall and F1 over all sentences, and the share of sentences without an error."""
+
+    matched: Tensor
+    predicted: Tensor
+    gold: Tensor
+    exact: Tensor
+    sentences: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("matched", "predicted", "gold", "exact", "sentences"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        predicted: Sequence[tuple[Span, ...]],
+        gold: Sequence[Sentence],
+        given: Sequence[tuple[Span, ...]] | None = None,
+    ) -> None:
+        matched = guessed = true = exact = sentences = 0
+        for guess, sentence in zip(predicted, gold, strict=True):
+            if sentence.tree is None:
+                continue
+            keep = (leaf.label not in DELETED for leaf in sentence.tree.leaves())
+            kept = list(accumulate(keep, initial=0))
+            if kept[-1] == 0:
+                continue  # EVALB skips sentences of nothing but deleted words
+            ours, theirs = scored_brackets(guess, kept), scored_brackets(constituents(sentence.tree), kept)
+            matched += (ours & theirs).total()
+            guessed += ours.total()
+            true += theirs.total()
+            exact += ours == theirs
+            sentences += 1
+        self.matched += matched
+        self.predicted += guessed
+        self.gold += true
+        self.exact += exact
+        self.sentences += sentences
+
+    def compute(self) -> dict[str, float]:
+        matched, predicted, gold = int(self.matched), int(self.predicted), int(self.gold)
+        return {
+            "precision": 100 * matched / max(predicted, 1),
+            "recall": 100 * matched / max(gold, 1),
+            "f1": 200 * matched / max(predicted + gold, 1),
+            "exact": 100 * int(self.exact) / max(int(self.sentences), 1),
+        }
