@@ -6,6 +6,7 @@ import difflib
 import re
 from argparse import ArgumentError, ArgumentTypeError
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -53,7 +54,8 @@ def _as_option(word: str) -> str:
 def _parser(program: str, function: Callable[..., Any]) -> Any:
     from jsonargparse import ArgumentParser, set_parsing_settings
 
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    # Tasks have an abstract base, but a slot holds its own task and no other.
+    set_parsing_settings(docstring_parse_attribute_docstrings=True, subclasses_disabled=[is_dataclass])
     return ArgumentParser(
         prog=program, description=_first_line(function), exit_on_error=False, allow_abbrev=False
     )

@@ -96,6 +96,7 @@ class Evaluation(pl.Callback):
                 f"epoch {epoch:>3}  loss {sum(losses.values()):.3f}  {main}  mean {mean:.2f}"
                 f"{' *' if better else ''}{open_heads(gates)}  [{self.seconds:.0f} s]",
                 highlight=False,
+                soft_wrap=True,
             )
         for logger in trainer.loggers:
             logger.log_metrics({key: value for key, value in row.items() if key != "seconds"}, trainer.global_step)

@@ -94,10 +94,6 @@ class JointTraining(pl.LightningModule):
         means = (self.loss_sum / self.loss_count.clamp(min=1)).tolist()
         return dict(zip(self.names, means, strict=True))
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Move a batch without waiting for the copy."""
-        return batch.to(device)
-
     def configure_gradient_clipping(
         self,
         optimizer: torch.optim.Optimizer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import os
 import shutil
@@ -10,6 +11,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,7 @@ def _train(
         f"{len(corpora['train'])} sentences, {config.max_epochs} epochs, {updates} updates, "
         f"{_device_name(trainer)}, {trainer.precision}",
         highlight=False,
+        soft_wrap=True,
     )
     data = _TrainingData(corpora["train"], model, plan, trainer)
     checkpoint = str(run.resume_checkpoint) if going_on else None
@@ -247,6 +250,10 @@ class _TrainingData(pl.LightningDataModule):
         loader.skip, self.skip = self.skip, 0
         return loader
 
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """Move a batch without waiting for the copy."""
+        return batch.to(device)
+
     def state_dict(self) -> dict[str, int]:
         """How many batches of the epoch are done."""
         loop = self.owner.fit_loop.epoch_loop
@@ -285,11 +292,20 @@ def _trainer(config: TrainConfig, logger: WandbLogger | None, callbacks: list[pl
         )
 
 
-def _quiet_lightning() -> warnings.catch_warnings:
-    # Lightning recommends loader workers, which a loader over tokenised sentences does not need.
-    quiet = warnings.catch_warnings()
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    return quiet
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Keep Lightning to what the user can act on."""
+    logger = logging.getLogger("pytorch_lightning")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            # A loader over tokenised sentences needs no workers, and the other is about Lightning's own code.
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _wandb_logger(config: TrainConfig, run: Run) -> WandbLogger | None:
