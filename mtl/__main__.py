@@ -1,0 +1,5 @@
+"""`python -m mtl`."""
+
+from mtl.cli import main
+
+raise SystemExit(main())
