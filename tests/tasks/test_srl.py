@@ -1,0 +1,170 @@
+"""Semantic roles: loss, decoding, and scores against srl-eval.pl's figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tasks.sentence import Frame, Sentence, Span
+from tasks.srl import ArgumentScores, Srl, SrlDecoder
+from tasks.task import Labels
+
+SENTENCES = [
+    Sentence(
+        tuple("abcdef"),
+        frames=(
+            Frame(1, "x.01", (Span(0, 1, "A0"), Span(2, 4, "A1"), Span(5, 6, "C-A1"))),
+            Frame(4, "y.02", (Span(2, 4, "A0"),)),
+        ),
+    ),
+    Sentence(tuple("ab"), frames=()),
+    Sentence(tuple("abc"), frames=(Frame(2, "z.01", ()),)),
+]
+MASK = torch.tensor([[True] * len(sentence) + [False] * (6 - len(sentence)) for sentence in SENTENCES])
+TASK = Srl(dim=24, reach=3, dropout=0.0)
+LABELS = TASK.labels(SENTENCES)
+
+
+def _decoder(labels: Labels = LABELS) -> SrlDecoder:
+    torch.manual_seed(0)
+    decoder = TASK.decoder(8, labels)
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return decoder
+
+
+def _batch(sentences: list[Sentence], width: int):
+    return TASK.collate([TASK.targets(sentence, LABELS) for sentence in sentences], width)
+
+
+def test_labels_and_batch() -> None:
+    assert LABELS.names == ("A0", "A1", "C-A1")
+    batch = _batch(SENTENCES, 6)
+    assert batch.rows.tolist() == [0, 0, 2]
+    assert batch.predicates.tolist() == [1, 4, 2]
+    assert batch.tags.tolist() == [[1, 0, 2, 5, 0, 3], [0, 0, 1, 4, 0, 0], [0] * 6]
+    assert batch.is_predicate.tolist() == [[0, 1, 0, 0, 1, 0], [0] * 6, [0, 0, 1, 0, 0, 0]]
+    with pytest.raises(ValueError, match="no frames"):
+        TASK.targets(Sentence(("a",)), LABELS)
+
+
+def test_tag_scores_are_those_of_pairs_one_by_one() -> None:
+    decoder = _decoder()
+    words = torch.randn(2, 6, 8)
+    roles = decoder.roles
+    scores = roles(words, torch.tensor([1, 0]), torch.tensor([4, 0]))
+    for frame, (row, predicate) in enumerate([(1, 4), (0, 0)]):
+        for word in range(6):
+            distance = min(max(word - predicate, -3), 3)
+            hidden = (
+                roles.of_predicate(words[row, predicate])
+                + roles.of_word(words[row, word])
+                + roles.of_distance.weight[distance + 3]
+            )
+            expected = roles.output(functional.leaky_relu(hidden, 0.1))
+            torch.testing.assert_close(scores[frame, word], expected)
+
+
+def test_loss_is_the_sum_over_words_and_frames() -> None:
+    """Each frame alone, unpadded, and each word's predicate decision; padding and order change nothing."""
+    decoder = _decoder()
+    words = torch.randn(3, 6, 8)
+    losses = decoder.loss(decoder(words, MASK), _batch(SENTENCES, 6), MASK)
+    for row, sentence in enumerate(SENTENCES):
+        vectors, alone = words[row : row + 1, : len(sentence)], MASK[row : row + 1, : len(sentence)]
+        scores = decoder(vectors, alone)
+        expected = torch.zeros(())
+        for word in range(len(sentence)):
+            sign = 1 if any(frame.predicate == word for frame in sentence.frames or ()) else -1
+            expected = expected - functional.logsigmoid(sign * scores.predicates[0, word])
+        for frame in sentence.frames or ():
+            one = _batch([replace(sentence, frames=(frame,))], len(sentence))
+            tags = decoder._tag_scores(vectors, one.rows, one.predicates)
+            expected = expected + decoder.crf.loss(tags, one.tags, torch.tensor([len(sentence)]))[0]
+        torch.testing.assert_close(losses[row], expected)
+
+
+def test_gradients_reach_every_parameter_also_without_frames() -> None:
+    decoder = _decoder()
+    words = torch.randn(3, 6, 8)
+    decoder.loss(decoder(words, MASK), _batch(SENTENCES, 6), MASK).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in decoder.parameters())
+    decoder.zero_grad()
+    none = [replace(sentence, frames=()) for sentence in SENTENCES]
+    decoder.loss(decoder(words, MASK), _batch(none, 6), MASK).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in decoder.parameters())
+
+
+def test_learns_decodes_and_scores_its_own_training_data() -> None:
+    torch.manual_seed(1)
+    decoder = TASK.decoder(8, LABELS)
+    words = torch.randn(3, 6, 8)
+    batch = _batch(SENTENCES, 6)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.03)
+    for _ in range(100):
+        optimizer.zero_grad()
+        decoder.loss(decoder(words, MASK), batch, MASK).sum().backward()
+        optimizer.step()
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = decoder(words, MASK)
+        loss = decoder.loss(scores, batch, MASK)
+        decoded = decoder.decode(scores, MASK)
+    assert loss.dtype == torch.float32
+    gold = [tuple(replace(frame, sense=None) for frame in sentence.frames or ()) for sentence in SENTENCES]
+    assert decoded == gold
+    assert TASK.annotate(SENTENCES[1], decoded[0]).frames == gold[0]
+
+
+def test_given_predicates_and_their_own_words() -> None:
+    """Frames stand at the gold's predicates and nowhere else, and no argument covers its predicate."""
+    decoder = _decoder()
+    with torch.inference_mode():
+        scores = decoder(torch.randn(3, 6, 8) * 3, MASK)
+        unknown = Sentence(tuple("ab"))
+        decoded = decoder.decode_given(scores, MASK, [SENTENCES[0], unknown, SENTENCES[2]])
+        found = decoder.decode(scores, MASK)
+    assert [[frame.predicate for frame in frames] for frames in decoded] == [[1, 4], [], [2]]
+    frames = [frame for frames in decoded + found for frame in frames]
+    assert any(frame.arguments for frame in frames)
+    for frame in frames:
+        assert not any(span.start <= frame.predicate < span.end for span in frame.arguments)
+
+
+def test_no_roles_at_all() -> None:
+    labels = Labels(())
+    decoder = TASK.decoder(8, labels)
+    sentence = Sentence(tuple("ab"), frames=(Frame(0, None, ()),))
+    batch = TASK.collate([TASK.targets(sentence, labels)], 2)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    scores = decoder(torch.randn(1, 2, 8), mask)
+    decoder.loss(scores, batch, mask).sum().backward()
+    assert decoder.decode_given(scores, mask, [sentence]) == [(Frame(0, None, ()),)]
+
+
+def test_scores_are_those_of_srl_eval() -> None:
+    """The program on this sentence, in whose export gold lists the excess predicate: 2 right of 5 and 4."""
+    gold = Sentence(
+        tuple("abcdefgh"),
+        frames=(
+            Frame(1, None, (Span(0, 1, "A0"), Span(2, 4, "A1"), Span(5, 6, "C-A1"), Span(6, 7, "AM"))),
+            Frame(4, None, (Span(2, 4, "A0"), Span(5, 6, "C-V"))),
+        ),
+    )
+    first = Frame(1, None, (Span(0, 1, "C-A0"), Span(2, 4, "A1"), Span(6, 7, "AM"), Span(7, 8, "C-AM")))
+    predicted = (first, Frame(7, None, (Span(0, 1, "A0"),)), Frame(4, None, (Span(2, 4, "A0"),)))
+    metric = ArgumentScores()
+    metric.update([predicted, ()], [gold, Sentence(("not", "annotated"))])
+    scores = metric.compute()
+    assert {name: round(value, 2) for name, value in scores.items()} == {
+        "precision": 40.0,
+        "recall": 50.0,
+        "f1": 44.44,
+        "predicate_f1": 80.0,
+    }
+    metric.update([()], [gold], [gold.frames])
+    scores = metric.compute()
+    assert scores["recall"] == 25.0
+    assert scores["given_precision"] == scores["given_recall"] == scores["given_f1"] == 100.0
