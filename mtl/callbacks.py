@@ -70,9 +70,11 @@ class Evaluation(pl.Callback):
         losses = pl_module.mean_losses()
         now = time.monotonic()
         self.seconds, self._since = self.seconds + now - self._since, now
-        better = mean > self.best
-        self.best = max(self.best, mean)
-        self.waited = 0 if better else self.waited + 1
+        settled = pl_module.gate_loss is None or pl_module.gate_loss.settled
+        better = settled and mean > self.best
+        if settled:
+            self.best = max(self.best, mean)
+            self.waited = 0 if better else self.waited + 1
         row: dict[str, Any] = {"epoch": epoch, "update": trainer.global_step, "seconds": round(self.seconds, 1)}
         row |= {f"loss/{name}": round(loss, 5) for name, loss in losses.items()}
         row |= {f"dev/{name}/{key}": round(value, 3) for name, row_ in scores.items() for key, value in row_.items()}

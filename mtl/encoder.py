@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from mtl.errors import InputError
 from mtl.families import family_of
 from mtl.head_tap import HeadTap, eager_attention
 from mtl.pretrained import AttentionKind
+from mtl.pruning import prune_heads
 from mtl.subwords import Subwords, SubwordTokenizer
 
 Pooling = Literal["mean", "first", "last"]
@@ -153,7 +155,15 @@ class Encoder(nn.Module):
                 output_hidden_states=self.mix is not None,
             )
         words = pool(self._mixed(output), subwords, self.pooling)
-        return Observation(words, self.tap.whole_attentions(output.attentions), outputs)
+        probabilities = self.tap.whole_attentions(output.attentions, output.last_hidden_state)
+        return Observation(words, probabilities, outputs)
+
+    def prune(
+        self, heads: Mapping[int, Iterable[int]], scale: Float[Tensor, "layer head"] | None = None
+    ) -> None:
+        """Cut heads out of the transformer; see `prune_heads`."""
+        prune_heads(self.transformer, heads, scale)
+        self.tap = HeadTap(self.transformer, self.family)
 
     def last_layer(self) -> nn.Module:
         """The last transformer layer, nearest to the decoders of all parameters that tasks share."""

@@ -53,6 +53,11 @@ class GateLoss(nn.Module):
             cost = cost + self.overlap_penalty * self.gates.overlap().sum() / 2
         return cost
 
+    @property
+    def settled(self) -> bool:
+        """Whether scores count: with a target, once its heads are chosen."""
+        return self.target is None or bool(self.target.chosen)
+
     def after_update(self, updates_done: int) -> None:
         """Hold the gates to the target's choice of heads, in the run's final part."""
         if self.target is not None:

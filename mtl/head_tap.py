@@ -75,19 +75,22 @@ class HeadTap:
             yield collected
 
     def whole_attentions(
-        self, attentions: Sequence[Float[Tensor, "row _ subword subword"]]
+        self,
+        attentions: Sequence[Float[Tensor, "row _ subword subword"] | None],
+        hidden: Float[Tensor, "row subword hidden"],
     ) -> list[Float[Tensor, "row head subword subword"]]:
-        """A model's `attentions` with zeros for heads that have been cut out."""
-        given = iter(attentions)
-        # A layer that has lost all of its heads has no probabilities to hand out.
-        layers = [next(given) if kept else attentions[0][:, :0] for kept in self.kept]
-        if all(len(kept) == self.heads for kept in self.kept):
-            return layers
+        """A model's `attentions` with zeros for heads that have been cut out; `hidden` gives the shape."""
+        # A layer that has lost all of its heads hands out nothing, or not even that.
+        given = iter([each for each in attentions if each is not None])
+        row, subword, _ = hidden.shape
         wholes = []
-        for probabilities, kept in zip(layers, self.kept, strict=True):
-            row, _, query, key = probabilities.shape
-            whole = probabilities.new_zeros(row, self.heads, query, key)
-            whole[:, list(kept)] = probabilities
+        for kept in self.kept:
+            if len(kept) == self.heads:
+                wholes.append(next(given))
+                continue
+            whole = hidden.new_zeros(row, self.heads, subword, subword)
+            if kept:
+                whole[:, list(kept)] = next(given)
             wholes.append(whole)
         return wholes
 

@@ -59,6 +59,8 @@ class JointTraining(pl.LightningModule):
             dist.all_reduce(seen)
         gram = gram_matrix(losses, self.names, self.shared) if self.shared else None
         weights = self.balancer(seen, gram, present)
+        if dist.is_available() and dist.is_initialized():
+            dist.broadcast(weights.detach(), 0)  # PCGrad draws its order from a generator of each rank's own
         self.loss_sum += seen
         self.loss_count += present
         # The balancer's own parameters train on the loss of all ranks, everything else on this rank's part,

@@ -23,6 +23,7 @@ from transformers.utils import logging
 
 from mtl.errors import InputError
 from mtl.families import Family
+from mtl.pruned import rebuild
 
 AttentionKind = Literal["sdpa", "eager"]
 DROPOUT_RATES = (
@@ -45,13 +46,13 @@ def load(
         try:
             config = with_dropout(AutoConfig.from_pretrained(where), dropout)
             tokenizer = AutoTokenizer.from_pretrained(where)
-            model = AutoModel.from_pretrained(
-                where,
-                config=config,
-                dtype=dtype,
-                attn_implementation=implementation(attention),
-                **without_pooler(config),
-            )
+            kind = implementation(attention)
+            if getattr(config, "pruned_heads", None):
+                model = rebuild(config, Path(where), kind, dtype)
+            else:
+                model = AutoModel.from_pretrained(
+                    where, config=config, dtype=dtype, attn_implementation=kind, **without_pooler(config)
+                )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(

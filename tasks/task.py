@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torchmetrics
 from jaxtyping import Bool, Float
@@ -84,7 +84,7 @@ class Task(ABC):
         """An annotated sentence's targets as a named tuple of numpy arrays, computed once per corpus."""
 
     @abstractmethod
-    def collate(self, targets: Sequence[Any], width: int) -> NamedTuple:
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
         """A batch's targets as a named tuple of tensors, padded to `width` words."""
 
     @abstractmethod

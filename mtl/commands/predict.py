@@ -28,7 +28,8 @@ def predict(
     """
     from mtl.corpora.jsonl import to_line
     from mtl.model import JointModel
-    from mtl.render import picture, sentences_of, to_conllu
+    from mtl.raw_text import sentences_of
+    from mtl.render import picture, to_conllu
 
     model = JointModel.from_pretrained(Run.open(run).model)
     show = {"picture": picture, "conllu": to_conllu, "json": to_line}[output]

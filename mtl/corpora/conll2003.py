@@ -41,14 +41,14 @@ def read_conll2003(
                 )
         blocks.append(block)
     labels = [block.column(entity_column) for block in blocks]
-    if scheme is None:
-        scheme = detect(labels)
+    used = scheme or detect(labels)
     sentences = []
     for number, (block, tags) in enumerate(zip(blocks, labels, strict=True), start=1):
         try:
-            spans = entities(tags, scheme)
+            spans = entities(tags, used)
         except TagError as error:
-            raise malformed(path, block.rows[error.word].line, str(error)) from error
+            how = "" if scheme else f" (the file looks most like {used}; declare its scheme if it is another)"
+            raise malformed(path, block.rows[error.word].line, f"{error}{how}") from error
         sentences.append(
             Sentence(
                 words=tuple(block.column(word_column)),

@@ -35,8 +35,8 @@ def download_ewt5(
     """Bring `folder` to hold every file of the manifest, verified; returns how many had to be fetched.
 
     Files that are there and verify stay, so an interrupted download goes on where it stopped; a file only
-    gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}. Raises
-    `InputError` when a file cannot be had or is not the pinned one.
+    gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}.
+    Raises `InputError` when a file cannot be had or is not the pinned one.
     """
     wanted = manifest() if files is None else list(files)
     missing = [file for file in wanted if not _verified(folder, file)]
@@ -93,7 +93,10 @@ class _VerifiedDownload:
 
     def __call__(self, url: str, output_file: str, pooch_: pooch.Pooch) -> None:
         try:
-            pooch.HTTPDownloader()(url, output_file, pooch_)
+            # pooch's own HTTPDownloader leaves the connection open when the download fails
+            with requests.get(url, stream=True, timeout=30) as response, Path(output_file).open("wb") as file:
+                response.raise_for_status()
+                file.writelines(response.iter_content(1 << 16))
         except requests.RequestException as error:
             raise requests.RequestException(f"{url} failed ({type(error).__name__}: {error})") from error
         found = git_blob_id(Path(output_file))

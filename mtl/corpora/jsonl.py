@@ -19,8 +19,7 @@ _KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames")
 
 def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
     """Write sentences, one a line; the file appears whole or not at all."""
-    lines = [json.dumps(to_json(sentence), ensure_ascii=False) + "\n" for sentence in sentences]
-    write_atomic(path, "".join(lines))
+    write_atomic(path, "".join(f"{to_line(sentence)}\n" for sentence in sentences))
 
 
 def read_jsonl(path: Path) -> list[Sentence]:
@@ -41,6 +40,11 @@ def read_jsonl(path: Path) -> list[Sentence]:
     finally:
         if collecting:
             gc.enable()
+
+
+def to_line(sentence: Sentence) -> str:
+    """A sentence as its line, without the end of the line."""
+    return json.dumps(to_json(sentence), ensure_ascii=False)
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:

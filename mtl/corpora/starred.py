@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tasks.sentence import Span
 from tasks.tree import Tree
 
-_CELL = re.compile(r"((?:\([^()*\s]+)*)\*?(\)*)")
+_CELL = re.compile(r"((?:\([^()*\s]+)*)(?:\*|(?<=[^*()])(?=\)))(\)*)")
 _STARRED = re.compile(r"(?:\([^()*\s]+)*\*\)*")
 
 

@@ -20,7 +20,7 @@ def read_lines(path: Path) -> list[str]:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8") from error
