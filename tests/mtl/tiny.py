@@ -75,6 +75,7 @@ def config(name: str, **changes: Any) -> PretrainedConfig:
 def model(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:
     """A model whose every parameter is random (biases too) and large enough to matter, without dropout."""
     settings = config(name, **changes)
+    torch.manual_seed(0)
     built = AutoModel.from_config(settings, **without_pooler(settings)).to(dtype).eval()
     if dtype == torch.float64:
         _in_double(built)
