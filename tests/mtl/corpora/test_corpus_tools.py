@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from mtl.corpora.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.select import select
+from mtl.corpora.stats import corpus_stats, stats_table
+from mtl.errors import InputError
+from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.tree import Tree
+
+FULL = Sentence(
+    words=("Ann", "left"),
+    tags=("NNP", "VBD"),
+    entities=(Span(0, 1, "PER"),),
+    arcs=Arcs((2, 0), ("nsubj", "root")),
+    tree=Tree.parse("(TOP (S (NP (NNP Ann)) (VP (VBD left))))"),
+    frames=(Frame(1, "leave.01", (Span(0, 1, "ARG0"),)),),
+    id="a-1",
+)
+BARE = Sentence(words=("Hm",), id="b-1")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    folder = tmp_path / "corpus"
+    tree = Tree.parse("(TOP (X (RB So) (WP what) (. ?)))")
+    empty = Sentence(("So", "what", "?"), entities=(), frames=(), tree=tree, id="a-2")
+    write_jsonl(folder / "train.jsonl", [FULL, empty])
+    write_jsonl(folder / "test.jsonl", [BARE])
+    return folder
+
+
+def test_counts(corpus):
+    stats = corpus_stats(corpus)
+    assert list(stats) == ["train", "test"]
+    assert stats["train"] == {
+        "sentences": 2,
+        "words": 5,
+        "pos": {"sentences": 1, "tags": 2},
+        "ner": {"sentences": 2, "entities": 1},
+        "dep": {"sentences": 1, "arcs": 2},
+        "con": {"sentences": 2, "constituents": 4},
+        "srl": {"sentences": 2, "frames": 1, "arguments": 1},
+    }
+    assert stats["test"]["words"] == 1
+    assert all(counts["sentences"] == 0 for counts in stats["test"].values() if isinstance(counts, dict))
+    printed = io.StringIO()
+    Console(width=100, file=printed).print(stats_table(stats, title="corpus"))
+    rows = [line.split() for line in printed.getvalue().replace("│", " ").splitlines()]
+    assert ["train", "2", "5", "words"] in rows
+    assert ["con", "2", "4", "constituents"] in rows
+
+
+def test_no_corpus(tmp_path):
+    with pytest.raises(InputError, match=r"no \*.jsonl files"):
+        corpus_stats(tmp_path)
+    with pytest.raises(InputError, match=r"no \*.jsonl files"):
+        select(tmp_path, tmp_path / "x.ids", tmp_path / "out")
+
+
+def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
+    first, second = tmp_path / "first.ids", tmp_path / "second.ids"
+    first.write_text("b-1\na-1\n")
+    second.write_text("a-2\n\n")
+    out = tmp_path / "out"
+    assert select(corpus, [first, second], out) == {"first": 2, "second": 1}
+    assert read_jsonl(out / "first.jsonl") == [BARE, FULL]
+    assert [sentence.id for sentence in read_jsonl(out / "second.jsonl")] == ["a-2"]
+    assert select(corpus, first, out) == {"first": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("a-1\nc-1\n", ":2: no sentence 'c-1'"),
+        ("a-1\na-1\n", ":2: the id 'a-1' is listed twice"),
+        ("\n", "no ids"),
+    ],
+)
+def test_faulty_lists(corpus, tmp_path, text, what):
+    path = tmp_path / "x.ids"
+    path.write_text(text)
+    with pytest.raises(InputError, match=what):
+        select(corpus, path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_ids_that_collide(corpus, tmp_path):
+    (tmp_path / "x.ids").write_text("a-1\n")
+    with pytest.raises(InputError, match="named alike"):
+        select(corpus, [tmp_path / "x.ids", tmp_path / "sub" / "x.ids"], tmp_path / "out")
+    write_jsonl(corpus / "dev.jsonl", [BARE])
+    with pytest.raises(InputError, match="'b-1' occurs twice"):
+        select(corpus, tmp_path / "x.ids", tmp_path / "out")

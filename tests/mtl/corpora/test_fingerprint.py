@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+
+import pytest
+
+from mtl.corpora.fingerprint import fingerprint, git_blob_id, sha256
+
+
+def test_blob_ids_known_to_git(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"")
+    assert git_blob_id(path) == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+    path.write_bytes(b"hello\n")
+    assert git_blob_id(path) == "ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_blob_ids_against_git(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(bytes(range(256)) * 40)
+    command = ["git", "hash-object", "--no-filters", str(path)]
+    assert (
+        git_blob_id(path)
+        == subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    )
+
+
+def test_the_fingerprint_sees_content_and_its_division_but_no_names(tmp_path):
+    a, b, c = (tmp_path / name for name in "abc")
+    a.write_bytes(b"xy")
+    b.write_bytes(b"z")
+    c.write_bytes(b"xy")
+    assert sha256(a) == hashlib.sha256(b"xy").hexdigest()
+    assert fingerprint([a, b]) == fingerprint([c, b])
+    assert fingerprint([a, b]) != fingerprint([b, a])
+    before = fingerprint([a, b])
+    a.write_bytes(b"x")
+    b.write_bytes(b"yz")
+    assert fingerprint([a, b]) != before

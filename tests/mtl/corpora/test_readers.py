@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.corpora.jsonl import write_jsonl
+from mtl.corpora.readers import FORMATS, read
+from mtl.corpora.text import read_lines, write_atomic
+from mtl.errors import InputError
+from tasks.sentence import Sentence
+
+SAMPLES = {
+    "jsonl": ("a.jsonl", '{"words": ["Go", "!"]}\n'),
+    "conllu": ("a.conllu", "1\tGo\t_\tVERB\tVB\t_\t0\troot\t_\t_\n2\t!\t_\tPUNCT\t.\t_\t1\tpunct\t_\t_\n"),
+    "conll2012": ("a.v4_gold_conll", "d 0 0 Go VB (TOP(S* - - - - * -\nd 0 1 ! . *)) - - - - * -\n"),
+    "conll2003": ("a.conll", "Go VB O\n! . O\n"),
+    "brackets": ("a.mrg", "(TOP (S (VB Go) (. !)))\n"),
+    "conll2005": ("a.props", "Go go (V*)\n! - *\n"),
+}
+LAYERS = {
+    "jsonl": set(),
+    "conllu": {"tags", "upos", "arcs"},
+    "conll2012": {"tags", "tree", "entities", "frames"},
+    "conll2003": {"entities"},
+    "brackets": {"tags", "tree"},
+    "conll2005": {"frames"},
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_folders_and_globs(tmp_path, monkeypatch, name):
+    sample = name.partition("-")[0]
+    file, text = SAMPLES[sample]
+    for folder in ("x", "y/z"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / file).write_text(text)
+        (tmp_path / folder / "README").write_text("not a corpus")
+    (one,) = read(tmp_path / "x" / file, name)
+    assert one.words == ("Go", "!")
+    annotated = {
+        layer
+        for layer in ("tags", "upos", "entities", "arcs", "tree", "frames")
+        if getattr(one, layer) is not None
+    }
+    assert annotated == LAYERS[sample]
+    assert read(tmp_path, name) == [one, one]
+    assert read(str(tmp_path / "*" / file), name) == [one]
+    assert read(str(tmp_path / "**" / file), name) == [one, one]
+    monkeypatch.chdir(tmp_path)
+    assert read(f"x/{file[0]}*", name) == [one]
+
+
+def test_declared_variants(tmp_path):
+    (tmp_path / "a.conllu").write_text(SAMPLES["conllu"][1])
+    assert read(tmp_path, "conllu")[0].tags == ("VB", ".")
+    assert read(tmp_path, "conllu-upos")[0].tags == ("VERB", "PUNCT")
+    (tmp_path / "a.conll").write_text("Go I-X\n")
+    assert len(read(tmp_path, "conll2003-iob1")) == 1
+    with pytest.raises(InputError, match="IOB2 writes B-"):
+        read(tmp_path, "conll2003-iob2")
+    (tmp_path / "a.mrg").write_text("(TOP (S-IMP (VB Go)))")
+    assert str(read(tmp_path, "brackets")[0].tree) == "(TOP (S (VB Go)))"
+    assert str(read(tmp_path, "brackets-verbatim")[0].tree) == "(TOP (S-IMP (VB Go)))"
+
+
+def test_what_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="unknown format 'conlu'; did you mean 'conllu'"):
+        read(tmp_path, "conlu")
+    with pytest.raises(InputError, match=r"no \*\.jsonl in this folder"):
+        read(tmp_path, "jsonl")
+    with pytest.raises(InputError, match="no such file"):
+        read(tmp_path / "none.jsonl", "jsonl")
+    (tmp_path / "a.jsonl").write_text("\n")
+    with pytest.raises(InputError, match="no sentence in it"):
+        read(tmp_path, "jsonl")
+
+
+def test_text(tmp_path):
+    path = tmp_path / "deep" / "a.txt"
+    write_atomic(path, "a\u2028b\r\nc\n")
+    assert read_lines(path) == ["a\u2028b", "c", ""]
+    path.write_bytes(b"\xef\xbb\xbfa\n\xff\n")
+    with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8"):
+        read_lines(path)
+    with pytest.raises(InputError, match="No such file"):
+        read_lines(tmp_path / "none")
+    write_jsonl(path, [Sentence(("é",))])
+    assert "é" in path.read_text(encoding="utf-8")
