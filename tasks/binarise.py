@@ -43,7 +43,7 @@ def build(words: Sequence[str], tags: Sequence[str], spans: Iterable[Span], root
     def children(start: int, end: int) -> tuple[Tree, ...]:
         nodes = []
         while start < end:
-            if pending and pending[-1].start == start and pending[-1].end <= end:
+            if pending and pending[-1].start == start < pending[-1].end <= end:
                 span = pending.pop()
                 nodes.append(Tree(span.label, children(span.start, span.end)))
                 start = span.end

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tasks.dep import Dep, DepDecoder
+from tasks.dep import ArcBatch, Dep, DepDecoder
 from tasks.sentence import Arcs, Sentence
 from tasks.task import UNKNOWN, Labels
 
@@ -29,7 +29,7 @@ def _decoder(seed: int = 0) -> DepDecoder:
     return decoder
 
 
-def _batch(labels: Labels = LABELS):
+def _batch(labels: Labels = LABELS) -> ArcBatch:
     return TASK.collate([TASK.targets(sentence, labels) for sentence in SENTENCES], 5)
 
 
@@ -145,3 +145,14 @@ def test_annotate_puts_the_arcs_in() -> None:
     assert annotated == Sentence(("Go",), arcs=arcs, id="x")
     assert TASK.annotated(annotated)
     assert not TASK.annotated(Sentence(("Go",)))
+
+
+def test_no_step_waits_for_the_device() -> None:
+    # "meta" tensors hold no values: whatever would wait for one on the host raises
+    decoder = TASK.decoder(4, LABELS).to("meta")
+    words, mask = torch.randn(3, 5, 4, device="meta", requires_grad=True), MASK.to("meta")
+    batch = ArcBatch(*(column.to("meta") for column in _batch()))
+    losses = decoder.loss(decoder(words, mask), batch, mask)
+    losses.sum().backward()
+    assert losses.shape == (3,)
+    assert words.grad is not None

@@ -1,0 +1,151 @@
+"""Constituency parsing: loss, decoding, annotating."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tasks.binarise import constituents
+from tasks.con import Con, ConDecoder, SpanBatch
+from tasks.sentence import Sentence, Span
+from tasks.structured import log_partition
+from tasks.task import UNKNOWN, Labels
+from tasks.tree import Tree
+
+
+def _sentence(text: str) -> Sentence:
+    tree = Tree.parse(text)
+    leaves = list(tree.leaves())
+    return Sentence(
+        tuple(str(leaf.children) for leaf in leaves), tags=tuple(leaf.label for leaf in leaves), tree=tree
+    )
+
+
+SENTENCES = [
+    _sentence("(TOP (S (NP (PRP They)) (VP (VBD saw) (NP (PRP it)))))"),
+    _sentence("(TOP (S (VP (VB Go))))"),
+    _sentence("(TOP (NP (D a) (J b) (N c)) (UH d) (NP (N e)))"),
+]
+TASK = Con(span_dim=6, label_dim=5, dropout=0.0)
+LABELS = TASK.labels(SENTENCES)
+MASK = torch.tensor([[True] * len(sentence) + [False] * (5 - len(sentence)) for sentence in SENTENCES])
+
+
+def _decoder() -> ConDecoder:
+    torch.manual_seed(0)
+    decoder = TASK.decoder(4, LABELS).double()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter)
+    return decoder
+
+
+def _batch(labels: Labels = LABELS) -> SpanBatch:
+    return TASK.collate([TASK.targets(sentence, labels) for sentence in SENTENCES], 5)
+
+
+def test_labels_are_chains_and_the_null_label() -> None:
+    assert LABELS.names == ("", "NP", "S", "S VP", "VP")
+    batch = _batch()
+    assert batch.rows.tolist() == [0] * 5 + [1] + [2] * 9
+    assert batch.labels[5] == LABELS.index("S VP")
+
+
+def test_loss_is_that_of_brackets_and_labels_one_by_one() -> None:
+    decoder = _decoder()
+    scores = decoder(torch.randn(3, 5, 4).double(), MASK)
+    batch = _batch()
+    losses = decoder.loss(scores, batch, MASK)
+    expected = log_partition(scores.brackets, MASK.sum(1))
+    for row, start, end, label in zip(*(column.tolist() for column in batch), strict=True):
+        expected[row] -= scores.brackets[row, start, end]
+        hidden = torch.nn.functional.leaky_relu(scores.starts[row, start] + scores.ends[row, end], 0.1)
+        expected[row] -= decoder.label(hidden).log_softmax(0)[label]
+    torch.testing.assert_close(losses, expected)
+
+
+def test_untrained_decoder_is_indifferent_to_brackets() -> None:
+    decoder = TASK.decoder(4, LABELS)
+    torch.nn.init.zeros_(decoder.label.weight)
+    torch.nn.init.zeros_(decoder.label.bias)
+    losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), _batch(), MASK)
+    lengths = MASK.sum(1).tolist()
+    catalan = [math.comb(2 * n - 2, n - 1) / n for n in lengths]
+    expected = [math.log(c) + (2 * n - 1) * math.log(5) for c, n in zip(catalan, lengths, strict=True)]
+    torch.testing.assert_close(losses, torch.tensor(expected))
+
+
+def test_padding_changes_nothing() -> None:
+    decoder = _decoder()
+    words = torch.randn(3, 5, 4).double()
+    together = decoder(words, MASK)
+    losses, decoded = decoder.loss(together, _batch(), MASK), decoder.decode(together, MASK)
+    for row, sentence in enumerate(SENTENCES):
+        n = len(sentence)
+        mask = torch.ones(1, n, dtype=torch.bool)
+        scores = decoder(words[row : row + 1, :n], mask)
+        alone = TASK.collate([TASK.targets(sentence, LABELS)], n)
+        torch.testing.assert_close(decoder.loss(scores, alone, mask)[0], losses[row])
+        assert decoder.decode(scores, mask) == [decoded[row]]
+
+
+def test_gradient_is_that_of_finite_differences() -> None:
+    decoder = _decoder()
+    words = torch.randn(3, 5, 4, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: decoder.loss(decoder(x, MASK), _batch(), MASK), (words,))
+
+
+def test_unseen_labels_are_left_out_of_the_loss() -> None:
+    few = Labels([""])
+    batch = _batch(few)
+    assert (batch.labels == UNKNOWN).sum() == 7
+    decoder = TASK.decoder(4, few)
+    losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), batch, MASK)
+    torch.testing.assert_close(losses, torch.tensor([2.0, 1.0, 14.0]).log())  # bracketings alone: Catalan
+
+
+def test_it_learns_what_is_there_also_in_bfloat16() -> None:
+    torch.manual_seed(0)
+    decoder = Con(span_dim=16, label_dim=16, dropout=0.1).decoder(24, LABELS)
+    words = torch.randn(3, 5, 24)
+    optimizer = torch.optim.Adam(decoder.parameters(), 0.01)
+    for _ in range(80):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = decoder.loss(decoder(words, MASK), _batch(), MASK)
+        assert losses.dtype == torch.float32
+        optimizer.zero_grad()
+        losses.sum().backward()
+        optimizer.step()
+    decoder.eval()
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        decoded = decoder.decode(decoder(words.bfloat16(), MASK), MASK)
+    assert decoded == [constituents(sentence.tree) for sentence in SENTENCES if sentence.tree]
+    annotated = [TASK.annotate(s, d) for s, d in zip(SENTENCES, decoded, strict=True)]
+    assert annotated == SENTENCES
+    metric = TASK.metric()
+    metric.update(decoded, SENTENCES)
+    assert metric.compute() == {"precision": 100.0, "recall": 100.0, "f1": 100.0, "exact": 100.0}
+
+
+def test_annotating_without_tags() -> None:
+    annotated = TASK.annotate(Sentence(("a", "b")), (Span(1, 2, "NP"),))
+    assert str(annotated.tree) == "(TOP (XX a) (NP (XX b)))"
+    assert TASK.annotated(annotated)
+    assert not TASK.annotated(Sentence(("a", "b")))
+
+
+def test_a_tree_over_other_words_is_refused() -> None:
+    with pytest.raises(ValueError, match="tree over its 1 words"):
+        TASK.targets(Sentence(("a",), tree=Tree.parse("(TOP (N a) (N b))")), LABELS)
+
+
+def test_no_step_waits_for_the_device() -> None:
+    # "meta" tensors hold no values: whatever would wait for one on the host raises
+    decoder = TASK.decoder(4, LABELS).to("meta")
+    words, mask = torch.randn(3, 5, 4, device="meta", requires_grad=True), MASK.to("meta")
+    batch = SpanBatch(*(column.to("meta") for column in _batch()))
+    losses = decoder.loss(decoder(words, mask), batch, mask)
+    losses.sum().backward()
+    assert losses.shape == (3,)
+    assert words.grad is not None

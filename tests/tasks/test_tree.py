@@ -1,0 +1,47 @@
+"""Bracket notation: reading undoes writing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.tree import Tree
+
+WORDS = st.sampled_from(["a", "(", ")", ":)", "f(x)", "--", "-L"])
+LABELS = st.sampled_from(["NP", "VP", "-LRB-", ",", "S"])
+TREES = st.recursive(
+    st.builds(Tree, LABELS, WORDS),
+    lambda below: st.builds(Tree, LABELS, st.lists(below, min_size=1, max_size=4).map(tuple)),
+    max_leaves=12,
+)
+
+
+@given(TREES)
+def test_reading_undoes_writing(tree: Tree) -> None:
+    assert Tree.parse(str(tree)) == tree
+    assert str(tree).count("(") == str(tree).count(")")
+
+
+def test_heights_and_leaves() -> None:
+    tree = Tree.parse("(TOP (S (NP (PRP We)) (VP (VBD ate))) (. .))")
+    assert tree.height() == 5
+    assert [leaf.children for leaf in tree.leaves()] == ["We", "ate", "."]
+    assert Tree.parse("( (NN a))") == Tree("", (Tree("NN", "a"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(S (NN a)", "1 bracket"),
+        ("(S (NN a)))", "after the end"),
+        (")", "unmatched"),
+        ("", "no tree"),
+        ("(S)", "empty node 'S'"),
+        ("(S (NN a) b)", "mixes"),
+        ("a", "outside of brackets at column 1"),
+    ],
+)
+def test_malformed_brackets_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Tree.parse(text)
