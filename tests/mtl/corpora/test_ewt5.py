@@ -169,9 +169,9 @@ def test_the_real_corpus(upstream, tmp_path):
         "dev": (2001, 25147),
         "test": (2077, 25094),
     }
-    # Counted straight from the files, 12,526 training sentences (40,429 frames) and 12,530 (names) have the same
-    # length in both editions. One of them has its words shifted (2 frames: see test_pairing's example); two
-    # more with names pair under another id, after a sentence that was split.
+    # Counted straight from the files, 12,526 training sentences (40,429 frames) and 12,530 (names) have the
+    # same length in both editions. One of them has its words shifted (2 frames: see test_pairing's example);
+    # two more with names pair under another id, after a sentence that was split.
     assert {split: (c["con"]["sentences"], c["srl"]["frames"]) for split, c in counts.items()} == {
         "train": (12526 - 1, 40429 - 2),
         "dev": (1968, 4963),
