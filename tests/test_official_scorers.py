@@ -1,0 +1,222 @@
+"""Our scores are what the official programs print on our export."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perturb import Perturbation
+from scorers import Scorers, Unavailable, fetch
+
+from mtl.corpora.ewt5 import build_ewt5
+from mtl.corpora.jsonl import read_jsonl
+from mtl.corpora.toy import toy_corpus
+from mtl.export import export
+from tasks.binarise import constituents
+from tasks.catalogue import TASKS
+from tasks.sentence import Frame, Sentence, Span
+from tasks.tree import Tree
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LAYERS = {"pos": "tags", "ner": "entities", "dep": "arcs", "con": "tree", "srl": "frames"}
+
+
+@pytest.fixture(scope="session")
+def scorers() -> Scorers:
+    try:
+        return fetch()
+    except Unavailable as reason:
+        pytest.skip(f"official scorers: {reason}")
+
+
+@pytest.fixture(scope="session")
+def ewt(upstream: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Sentence]:
+    out = tmp_path_factory.mktemp("ewt5")
+    build_ewt5(upstream, out)
+    return read_jsonl(out / "dev.jsonl") + read_jsonl(out / "test.jsonl")
+
+
+def official(scorers: Scorers, folder: Path) -> dict[str, dict[str, float]]:
+    tagged = [line.split("\t") for line in (folder / "pos.tsv").read_text().splitlines() if line]
+    return {
+        "pos": {"accuracy": 100 * sum(gold == guess for _, gold, guess in tagged) / len(tagged)},
+        "ner": scorers.conlleval(folder / "ner.conll"),
+        "dep": scorers.conll2018(folder / "dep.gold.conllu", folder / "dep.pred.conllu"),
+        "con": scorers.evalb(folder / "con.gold.mrg", folder / "con.pred.mrg"),
+        "srl": scorers.srl_eval(folder / "srl.gold.props", folder / "srl.pred.props"),
+    }
+
+
+def annotation(task: str, sentence: Sentence) -> Any:
+    """What the task's decoder would have returned for the sentence."""
+    layer = getattr(sentence, LAYERS[task])
+    return constituents(layer) if task == "con" else layer
+
+
+def ours(
+    task: str, gold: Sequence[Sentence], predicted: Sequence[Sentence], size: int = 100
+) -> dict[str, float]:
+    """Our figures, the sentences given in batches as in evaluation."""
+    metric = TASKS[task]().metric()
+    for start in range(0, len(gold), size):
+        pairs = [
+            (annotation(task, guess), sentence)
+            for guess, sentence in zip(
+                predicted[start : start + size], gold[start : start + size], strict=True
+            )
+            if getattr(sentence, LAYERS[task]) is not None
+        ]
+        if pairs:
+            metric.update([guess for guess, _ in pairs], [sentence for _, sentence in pairs])
+    return metric.compute()
+
+
+def compare(scorers: Scorers, gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> None:
+    export(gold, predicted, folder, list(LAYERS))
+    for task, printed in official(scorers, folder).items():
+        mine = ours(task, gold, predicted)
+        assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01), task
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.15, 0.5, 0.95])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_generated_sentences(scorers: Scorers, tmp_path: Path, rate: float, seed: int) -> None:
+    gold = toy_corpus(600, seed, "test")
+    perturb = Perturbation(random.Random(seed), rate)
+    compare(scorers, gold, [perturb(sentence) for sentence in gold], tmp_path)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.3, 0.8])
+def test_real_sentences(scorers: Scorers, ewt: list[Sentence], tmp_path: Path, rate: float) -> None:
+    perturb = Perturbation(random.Random(7), rate)
+    compare(scorers, ewt, [perturb(sentence) for sentence in ewt], tmp_path)
+
+
+@pytest.mark.parametrize("source", ["toy", "ewt"])
+def test_given_predicates(
+    scorers: Scorers, request: pytest.FixtureRequest, tmp_path: Path, source: str
+) -> None:
+    gold = toy_corpus(500, 4) if source == "toy" else request.getfixturevalue("ewt")
+    gold = [sentence for sentence in gold if sentence.frames is not None]
+    perturb = Perturbation(random.Random(1), 0.3)
+    frames = [perturb.given(sentence.frames, len(sentence)) for sentence in gold]
+    export(gold, [replace(s, frames=f) for s, f in zip(gold, frames, strict=True)], tmp_path, ["srl"])
+    printed = scorers.srl_eval(tmp_path / "srl.gold.props", tmp_path / "srl.pred.props")
+    metric = TASKS["srl"]().metric()
+    metric.update([()] * len(gold), gold, frames)
+    mine = metric.compute()
+    for name, value in printed.items():
+        assert mine[f"given_{name}"] == pytest.approx(value, abs=0.01)
+
+
+def test_excess_predicates_count_in_both_ways_of_running(scorers: Scorers, tmp_path: Path) -> None:
+    """One run is what the literature gets from two, gold and prediction swapped in the second."""
+    gold = toy_corpus(400, 2)
+    perturb = Perturbation(random.Random(2), 0.3)
+    export(gold, [perturb(sentence) for sentence in gold], tmp_path, ["srl"])
+    files = tmp_path / "srl.gold.props", tmp_path / "srl.pred.props"
+    once, swapped = scorers.srl_eval(*files), scorers.srl_eval(*reversed(files))
+    assert once["precision"] == pytest.approx(swapped["recall"], abs=0.01)
+
+
+WORDS = ("a", "b", "c", "d", "e", "f")
+
+
+def sentence(**layers: object) -> Sentence:
+    return replace(Sentence(WORDS), **layers)
+
+
+def frames(*arguments: Span, predicate: int = 3) -> Sentence:
+    return sentence(frames=(Frame(predicate, None, arguments),))
+
+
+def tree(text: str) -> Sentence:
+    parsed = Tree.parse(text)
+    return Sentence(tuple(leaf.children for leaf in parsed.leaves()), tree=parsed)
+
+
+A, B, C = Span(0, 1, "ARG1"), Span(1, 2, "ARG1"), Span(4, 5, "C-ARG1")
+PAD = frames(Span(0, 1, "ARG0"), Span(1, 2, "ARG2"))
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted"),
+    [
+        (frames(A, C), frames(A, C)),
+        (frames(A, C), frames(A)),
+        (frames(A), frames(A, C)),
+        (frames(A, C), frames(A, Span(4, 5, "ARG1"))),
+        (frames(A, C), frames(A, Span(4, 6, "C-ARG1"))),
+        (frames(A, C), frames(A, Span(2, 3, "C-ARG1"), C)),
+        (frames(A, B, C), frames(B, C)),  # a piece joins the nearest argument before it
+        (frames(A, B, C), frames(A, C)),
+        (frames(Span(4, 5, "ARG1")), frames(C)),  # a piece without a beginning
+        (frames(Span(0, 1, "C-ARG1"), Span(1, 2, "C-ARG1")), frames(A, Span(1, 2, "C-ARG1"))),
+        (frames(Span(0, 1, "C-ARG1"), B), frames(A, B)),
+        (frames(A, Span(4, 5, "C-V")), frames(A)),  # V and what continues it
+        (frames(A, Span(1, 2, "C-V")), frames(A, Span(4, 6, "C-V"))),
+        (frames(Span(0, 2, "R-ARG1"), Span(4, 5, "C-R-ARG1")), frames(Span(0, 2, "R-ARG1"), C)),
+        (frames(A, Span(1, 2, "R-ARG1")), frames(A, Span(1, 2, "ARG1"))),
+        (frames(), frames(A)),
+        (frames(A), frames()),
+        (frames(A, predicate=3), frames(A, predicate=4)),
+        (sentence(frames=()), frames(A)),
+        (frames(A), sentence(frames=())),
+        (sentence(frames=()), sentence(frames=())),
+        (frames(A), frames(Span(0, 5, "ARG1"))),  # an argument over its predicate
+    ],
+)
+def test_hard_frames(scorers: Scorers, tmp_path: Path, gold: Sentence, predicted: Sentence) -> None:
+    pair = [gold, PAD], [predicted, PAD]
+    export(*pair, tmp_path, ["srl"])
+    printed = scorers.srl_eval(tmp_path / "srl.gold.props", tmp_path / "srl.pred.props")
+    mine = ours("srl", *pair)
+    assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01)
+
+
+SAME = tree("(TOP (S (NP (DT a) (NN b)) (VP (VB c))))")
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted"),
+    [
+        ("(TOP (S (NP (NN a)) (PRT (RP b))))", "(TOP (S (NP (NN a)) (ADVP (RP b))))"),
+        ("(TOP (S (ADVP (PRT (RP b)))))", "(TOP (S (PRT (PRT (RP b)))))"),
+        ("(TOP (S (ADVP (PRT (RP b)))))", "(TOP (S (PRT (RP b))))"),
+        ("(TOP (S (NP (NP (NN a)))))", "(TOP (S (NP (NN a))))"),
+        ("(TOP (S (NP (NN a))))", "(TOP (S (NP (NP (NP (NN a))))))"),
+        ("(TOP (S (NP (NN a)) (. b)))", "(TOP (S (NP (NN a) (. b))))"),  # punctuation does not count
+        ("(TOP (S (NP (NN a)) (PRN (: b)) (NP (NN c))))", "(TOP (S (NP (NN a)) (: b) (NP (NN c))))"),
+        ("(TOP (NP (. a) (, b)))", "(TOP (X (. a)) (, b))"),  # nothing but punctuation
+        ("(TOP (NP (`` a) (: b) ('' c)))", "(TOP (NP (`` a) (: b) ('' c)))"),
+        ("(TOP (NP (-LRB- -LRB-) (NN b) (-RRB- -RRB-)))", "(TOP (NP (-LRB- x) (NP (NN b))) (-RRB- x))"),
+        ("(TOP (NP-SBJ (NN a)))", "(TOP (NP=2 (NN a)))"),
+        ("(TOP (TOP (NP (NN a))))", "(TOP (NP (NN a)))"),
+        ("(TOP (NN a))", "(TOP (NP (NN a)))"),
+        ("(TOP (NP (NN a)))", "(TOP (NN a))"),
+        ("(TOP (S (NN a)) (S (NN b)))", "(TOP (S (NN a) (NN b)))"),
+        ("(TOP (S (HYPH a) (NFP b) ($ c)))", "(TOP (S (HYPH a) (NFP b)) ($ c))"),
+    ],
+)
+def test_hard_trees(scorers: Scorers, tmp_path: Path, gold: str, predicted: str) -> None:
+    guess = tree(predicted)
+    pair = [tree(gold), SAME], [replace(guess, words=tree(gold).words), SAME]
+    export(*pair, tmp_path, ["con"])
+    printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
+    mine = ours("con", *pair)
+    assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01)
+
+
+def test_trees_with_wrong_preterminals(scorers: Scorers, tmp_path: Path) -> None:
+    """What is punctuation is the gold's to say."""
+    gold = tree("(TOP (S (NP (NN a)) (. b)))")
+    predicted = tree("(TOP (S (NP (. a)) (X (NN b))))")
+    export([gold], [predicted], tmp_path, ["con"])
+    printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
+    mine = ours("con", [gold], [predicted])
+    assert mine["f1"] == pytest.approx(printed["f1"], abs=0.01) == 100.0
