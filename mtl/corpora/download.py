@@ -31,8 +31,8 @@ def download_ewt5(
     retries: int = 3,
     workers: int = 8,
     console: Console | None = None,
-) -> int:
-    """Bring `folder` to hold every file of the manifest, verified; returns how many had to be fetched.
+) -> Path:
+    """Bring `folder` to hold every file of the manifest, verified; returns it, to be built from.
 
     Files that are there and verify stay, so an interrupted download goes on where it stopped; a file only
     gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}.
@@ -60,7 +60,7 @@ def download_ewt5(
                 ) from error
     finally:
         logger.setLevel(level)
-    return len(missing)
+    return folder
 
 
 def _verified(folder: Path, file: UpstreamFile) -> bool:

@@ -6,7 +6,6 @@ the PropBank release (whose words are masked). The three pair by document name, 
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,9 +20,9 @@ from mtl.corpora.fingerprint import fingerprint, git_blob_id, sha256
 from mtl.corpora.jsonl import write_jsonl
 from mtl.corpora.leaves import rooted, with_words, without_functions, without_traces
 from mtl.corpora.pairing import Keys, corresponds, pair_sentences
-from mtl.corpora.stats import corpus_stats
-from mtl.corpora.text import write_atomic
+from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
+from mtl.files import write_json
 from tasks.sentence import Sentence
 
 SPLITS = ("train", "dev", "test")
@@ -51,35 +50,29 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
         if not path.is_file():
             raise InputError(f"{path}: no such file; lay the source out as the repositories are")
 
-    provenance: dict[str, Any] = {"corpus": "EWT-5", "licence": LICENCE, "upstream": UPSTREAM, "splits": {}}
-    for split in SPLITS:
-        joined = join(read_conllu(universal[split]), _entities(names[split]), skeletons)
-        write_jsonl(out / f"{split}.jsonl", joined.sentences)
-        provenance["splits"][split] = {
-            "unpaired": {
-                layer: {reason: {"count": len(ids), "ids": ids} for reason, ids in reasons.items()}
-                for layer, reasons in joined.unpaired.items()
-            },
-            "dropped_entities": joined.dropped_entities,
-        }
-    outputs = [out / f"{split}.jsonl" for split in SPLITS]
-    for split, figures in corpus_stats(out).items():
-        provenance["splits"].setdefault(split, {})["counts"] = figures
-    inputs = sorted([*universal.values(), *names.values(), *skeletons.values()])
-    provenance["fingerprint"] = fingerprint(outputs)
-    provenance["outputs"] = {path.name: {"sha256": sha256(path)} for path in outputs}
-    provenance["inputs"] = {
-        path.relative_to(source).as_posix(): {"git_blob": git_blob_id(path), "sha256": sha256(path)}
-        for path in inputs
+    joined = {
+        split: join(read_conllu(universal[split]), _entities(names[split]), skeletons) for split in SPLITS
     }
+    outputs = [out / f"{split}.jsonl" for split in SPLITS]
+    for path in outputs:
+        write_jsonl(path, joined[path.stem].sentences)
+    inputs = _identified([*universal.values(), *names.values(), *skeletons.values()], source)
     pinned = {file.path: file.blob for file in manifest()}
-    provenance["inputs other than pinned"] = [
-        name for name, ids in provenance["inputs"].items() if pinned.get(name) != ids["git_blob"]
-    ]
-    provenance["pinned inputs missing"] = [
-        name for name in pinned if name not in provenance["inputs"] and "LICENSE" not in name
-    ]
-    write_atomic(out / "provenance.json", json.dumps(provenance, indent=1, ensure_ascii=False) + "\n")
+    provenance = {
+        "corpus": "EWT-5",
+        "licence": LICENCE,
+        "fingerprint": fingerprint(outputs),
+        "upstream": UPSTREAM,
+        "counts": {split: sentence_stats(joined[split].sentences) for split in SPLITS},
+        "unpaired_counts": {split: _counted(joined[split].unpaired) for split in SPLITS},
+        "unpaired": {split: joined[split].unpaired for split in SPLITS},
+        "dropped_entities": {split: joined[split].dropped_entities for split in SPLITS},
+        "outputs": {path.name: {"sha256": sha256(path)} for path in outputs},
+        "inputs_not_as_pinned": [name for name, ids in inputs.items() if pinned.get(name) != ids["git_blob"]],
+        "pinned_inputs_missing": [name for name in pinned if name not in inputs and "LICENSE" not in name],
+        "inputs": inputs,
+    }
+    write_json(out / "provenance.json", provenance)
     return provenance
 
 
@@ -132,6 +125,19 @@ def _reason(left: Sequence[Keys], right: Sequence[Keys], place: int) -> str:
     if len(left[place]) != len(right[place]):
         return "different number of words"
     return "words shifted" if not corresponds(left[place], right[place]) else "sentences split or merged"
+
+
+def _counted(unpaired: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, int]]:
+    return {
+        layer: {reason: len(ids) for reason, ids in reasons.items()} for layer, reasons in unpaired.items()
+    }
+
+
+def _identified(paths: list[Path], source: Path) -> dict[str, dict[str, str]]:
+    return {
+        path.relative_to(source).as_posix(): {"git_blob": git_blob_id(path), "sha256": sha256(path)}
+        for path in sorted(paths)
+    }
 
 
 def _documents(sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:

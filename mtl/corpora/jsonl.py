@@ -10,7 +10,8 @@ from typing import Any
 
 from mtl.corpora.conllu import cycle
 from mtl.corpora.leaves import with_words
-from mtl.corpora.text import malformed, read_lines, write_atomic
+from mtl.corpora.text import malformed, read_lines
+from mtl.files import write_text
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
 
@@ -19,7 +20,7 @@ _KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames")
 
 def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
     """Write sentences, one a line; the file appears whole or not at all."""
-    write_atomic(path, "".join(f"{to_line(sentence)}\n" for sentence in sentences))
+    write_text(path, "".join(f"{to_line(sentence)}\n" for sentence in sentences))
 
 
 def read_jsonl(path: Path) -> list[Sentence]:

@@ -47,17 +47,16 @@ traces and function tags."""
 
 def read(path: str | Path, format: str) -> list[Sentence]:
     """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob."""
-    if format not in FORMATS:
-        nearest = difflib.get_close_matches(format, FORMATS, n=1, cutoff=0.0)[0]
-        raise InputError(f"unknown format '{format}'; did you mean '{nearest}'? ({', '.join(FORMATS)})")
-    reader, patterns = FORMATS[format]
-    sentences = [sentence for file in _files(Path(path), patterns) for sentence in reader(file)]
+    reader = _format(format).read
+    sentences = [sentence for file in files(path, format) for sentence in reader(file)]
     if not sentences:
         raise InputError(f"{path}: no sentence in it; give files with {format} sentences")
     return sentences
 
 
-def _files(path: Path, patterns: tuple[str, ...]) -> list[Path]:
+def files(path: str | Path, format: str) -> list[Path]:
+    """The files that `read` takes its sentences from, in order."""
+    path, patterns = Path(path), _format(format).patterns
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -70,3 +69,10 @@ def _files(path: Path, patterns: tuple[str, ...]) -> list[Path]:
     if not found:
         raise InputError(f"{path}: no such file, and no file matches; check the path")
     return found
+
+
+def _format(name: str) -> Format:
+    if name not in FORMATS:
+        nearest = difflib.get_close_matches(name, FORMATS, n=1, cutoff=0.0)[0]
+        raise InputError(f"unknown format '{name}'; did you mean '{nearest}'? ({', '.join(FORMATS)})")
+    return FORMATS[name]

@@ -1,8 +1,7 @@
-"""Files of text: read line by line with the place of every fault, written whole or not at all."""
+"""Files of text, read line by line, and the place of every fault in them."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from mtl.errors import InputError
@@ -25,14 +24,3 @@ def read_lines(path: Path) -> list[str]:
         line = data.count(b"\n", 0, error.start) + 1
         raise malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8") from error
     return text.replace("\r\n", "\n").split("\n")
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Write a file so that other readers see the old content or the whole new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(text.encode("utf-8"))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

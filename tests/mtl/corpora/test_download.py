@@ -89,16 +89,16 @@ def held(folder: Path) -> dict[str, bytes]:
 
 def test_everything_once(server, files, tmp_path):
     folder = tmp_path / "ewt5"
-    assert download_ewt5(folder, server.url, files, console=QUIET) == 3
-    assert held(folder) == CONTENT
-    assert download_ewt5(folder, server.url, files, console=QUIET) == 0
+    for _ in range(2):
+        assert download_ewt5(folder, server.url, files, console=QUIET) == folder
+        assert held(folder) == CONTENT
     assert server.requests == Counter(map(_address, CONTENT))
 
 
 def test_a_broken_connection_is_tried_again(server, files, tmp_path):
     first = _address(files[0].path)
     server.broken[first] = 1
-    assert download_ewt5(tmp_path / "ewt5", server.url, files, retries=1, console=QUIET) == 3
+    download_ewt5(tmp_path / "ewt5", server.url, files, retries=1, console=QUIET)
     assert held(tmp_path / "ewt5") == CONTENT
     assert server.requests[first] == 2
 
@@ -110,7 +110,7 @@ def test_an_interrupted_download_goes_on(server, files, tmp_path):
         download_ewt5(folder, server.url, files, retries=0, workers=1, console=QUIET)
     assert "\n" not in str(error.value)
     assert held(folder).keys() == {file.path for file in files[:2]}  # whole files only, no parts
-    assert download_ewt5(folder, server.url, files, retries=0, console=QUIET) == 1
+    download_ewt5(folder, server.url, files, retries=0, console=QUIET)
     assert held(folder) == CONTENT
     assert server.requests == Counter({**Counter(map(_address, CONTENT)), last: 2})
 
@@ -129,8 +129,9 @@ def test_a_spoilt_file_is_fetched_again(server, files, tmp_path):
     folder = tmp_path / "ewt5"
     download_ewt5(folder, server.url, files, console=QUIET)
     (folder / files[0].path).write_bytes(b"spoilt")
-    assert download_ewt5(folder, server.url, files, console=QUIET) == 1
+    download_ewt5(folder, server.url, files, console=QUIET)
     assert held(folder) == CONTENT
+    assert sorted(server.requests.values()) == [1, 1, 2]
 
 
 def test_the_manifest():

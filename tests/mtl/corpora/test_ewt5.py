@@ -119,16 +119,19 @@ def test_what_does_not_pair_is_not_annotated_and_listed(built):
         "answers-d2_ans-0003": (True, True, True),
         "reviews-d3-0001": (True, False, False),
     }
-    train = provenance["splits"]["train"]
-    assert train["unpaired"] == {
-        "entities": {"different number of words": {"count": 1, "ids": ["answers-d2_ans-0001"]}},
+    assert provenance["unpaired"]["train"] == {
+        "entities": {"different number of words": ["answers-d2_ans-0001"]},
         "tree and frames": {
-            "sentences split or merged": {"count": 2, "ids": ["answers-d2_ans-0001", "answers-d2_ans-0002"]},
-            "document absent": {"count": 1, "ids": ["reviews-d3-0001"]},
+            "sentences split or merged": ["answers-d2_ans-0001", "answers-d2_ans-0002"],
+            "document absent": ["reviews-d3-0001"],
         },
     }
-    assert train["dropped_entities"] == {"O": 1, "OTH": 1}
-    assert train["counts"]["srl"] == {"sentences": 3, "frames": 1, "arguments": 2}
+    assert provenance["unpaired_counts"]["train"] == {
+        "entities": {"different number of words": 1},
+        "tree and frames": {"sentences split or merged": 2, "document absent": 1},
+    }
+    assert provenance["dropped_entities"] == {"train": {"O": 1, "OTH": 1}, "dev": {}, "test": {}}
+    assert provenance["counts"]["train"]["srl"] == {"sentences": 3, "frames": 1, "arguments": 2}
 
 
 def test_provenance_is_on_disk_and_names_every_file(built, tmp_path):
@@ -140,8 +143,8 @@ def test_provenance_is_on_disk_and_names_every_file(built, tmp_path):
     assert {name: ids["git_blob"] for name, ids in provenance["inputs"].items()} == {
         name: git_blob_id(path) for name, path in files.items()
     }
-    assert set(provenance["inputs other than pinned"]) == set(files)
-    assert len(provenance["pinned inputs missing"]) == 1145  # every skeleton (the made-up ones are others)
+    assert set(provenance["inputs_not_as_pinned"]) == set(files)
+    assert len(provenance["pinned_inputs_missing"]) == 1145  # every skeleton (the made-up ones are others)
 
 
 def test_a_second_build_is_the_same(built, tmp_path):
@@ -162,8 +165,8 @@ def test_incomplete_sources(tmp_path):
 @pytest.mark.slow
 def test_the_real_corpus(upstream, tmp_path):
     provenance = build_ewt5(upstream, tmp_path)
-    assert provenance["inputs other than pinned"] == provenance["pinned inputs missing"] == []
-    counts = {split: provenance["splits"][split]["counts"] for split in SPLITS}
+    assert provenance["inputs_not_as_pinned"] == provenance["pinned_inputs_missing"] == []
+    counts = provenance["counts"]
     assert {split: (c["sentences"], c["words"]) for split, c in counts.items()} == {
         "train": (12544, 204577),
         "dev": (2001, 25147),

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from mtl.corpora.jsonl import write_jsonl
-from mtl.corpora.readers import FORMATS, read
-from mtl.corpora.text import read_lines, write_atomic
+from mtl.corpora.readers import FORMATS, files, read
+from mtl.corpora.text import read_lines
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 
@@ -43,6 +43,7 @@ def test_files_folders_and_globs(tmp_path, monkeypatch, name):
     }
     assert annotated == LAYERS[sample]
     assert read(tmp_path, name) == [one, one]
+    assert files(tmp_path, name) == [tmp_path / "x" / file, tmp_path / "y/z" / file]
     assert read(str(tmp_path / "*" / file), name) == [one]
     assert read(str(tmp_path / "**" / file), name) == [one, one]
     monkeypatch.chdir(tmp_path)
@@ -75,8 +76,8 @@ def test_what_cannot_be_read(tmp_path):
 
 
 def test_text(tmp_path):
-    path = tmp_path / "deep" / "a.txt"
-    write_atomic(path, "a\u2028b\r\nc\n")
+    path = tmp_path / "a.txt"
+    path.write_bytes("a\u2028b\r\nc\n".encode())
     assert read_lines(path) == ["a\u2028b", "c", ""]
     path.write_bytes(b"\xef\xbb\xbfa\n\xff\n")
     with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8"):
