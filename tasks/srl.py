@@ -50,7 +50,7 @@ class RoleScorer(nn.Module):
     def __init__(self, hidden: int, tags: int, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
         self.reach = reach
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.of_predicate = nn.Linear(hidden, dim)
         self.of_word = nn.Linear(hidden, dim, bias=False)
         self.of_distance = nn.Embedding(2 * reach + 1, dim)
@@ -63,12 +63,20 @@ class RoleScorer(nn.Module):
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
     ) -> Float[Tensor, "frame word tag"]:
-        at_predicates = self.of_predicate(self.dropout(words[rows, predicates]))
-        at_words = self.of_word(self.dropout(words))[rows]
+        at_predicates = self.of_predicate(words[rows, predicates])
+        at_words = self.of_word(words)[rows]
         distances = torch.arange(words.shape[1], device=words.device) - predicates[:, None]
         between = self.of_distance(distances.clamp(-self.reach, self.reach) + self.reach)
-        pairs = functional.leaky_relu(at_predicates[:, None] + at_words + between, 0.1)
-        return self.output(self.dropout(pairs))
+        pairs = at_predicates[:, None] + at_words + between.to(at_words.dtype)
+        pairs = functional.leaky_relu(pairs, 0.1)
+        return self.output(_dropout(pairs, self.dropout, self.training))
+
+
+def _dropout(
+    vectors: Float[Tensor, "row word _"], share: float, training: bool
+) -> Float[Tensor, "row word _"]:
+    """Dropout of the same features at all words of a row, whose random numbers cost next to nothing."""
+    return functional.dropout1d(vectors.mT, share, training).mT
 
 
 class SrlDecoder(Decoder):
@@ -77,7 +85,7 @@ class SrlDecoder(Decoder):
     def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
         self.labels = labels
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.predicate = nn.Linear(hidden, 1)
         nn.init.constant_(self.predicate.bias, _RARE)
         self.roles = RoleScorer(hidden, 1 + 2 * len(labels), dim, reach, dropout)
@@ -86,7 +94,8 @@ class SrlDecoder(Decoder):
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> FrameScores:
-        scores = self.predicate(self.dropout(words)).squeeze(2)
+        words = _dropout(words, self.dropout, self.training)
+        scores = self.predicate(words).squeeze(2)
         return FrameScores(scores.to(torch.promote_types(scores.dtype, torch.float32)), words)
 
     def loss(
@@ -136,10 +145,9 @@ class SrlDecoder(Decoder):
     ) -> Float[Tensor, "frame word tag"]:
         scores = self.roles(words, rows, predicates)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        # The predicate's own word is part of no argument.
-        own = functional.one_hot(predicates, words.shape[1]).bool()[:, :, None]
-        inside = torch.arange(scores.shape[2], device=scores.device) > 0
-        return scores.masked_fill(own & inside, _IMPOSSIBLE)
+        # The predicate's own word is part of no argument: every path has O there, which then cancels out.
+        outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
+        return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)
 
 
 class ArgumentScores(TaskMetric):
@@ -213,7 +221,7 @@ class Srl(Task):
     reach: int = 24
     """Distances between predicate and word are told apart up to this many words."""
     dropout: float = 0.33
-    """Share of features dropped in training, of the word vectors and of the hidden layer."""
+    """Share of features dropped in training, alike at all words of a sentence (input) or frame (hidden)."""
 
     def annotated(self, sentence: Sentence) -> bool:
         return sentence.frames is not None
