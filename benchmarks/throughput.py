@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mtl.balancers import Uniform
-from mtl.batching import BatchLoader, Example, Step, examples
-from mtl.config import TrainConfig
+from mtl.batching import Batch, BatchLoader, Example, Step, examples
+from mtl.config import BatchConfig, TrainConfig
 from mtl.corpora.jsonl import read_jsonl
 from mtl.corpora.toy import toy_corpus
 from mtl.encoder import Encoder
@@ -56,7 +56,8 @@ def main() -> None:
     counts: dict[str, int] = {}
     model, corpus = model_of(every)
     steps = planner(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
-    bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, lambda _: steps))
+    untasked = [Step(step.indices, ()) for step in steps]
+    bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, lambda _: untasked))
     jobs["bare encoder, forward and backward"] = lambda: seconds(lambda: encoder_step(model.encoder, bare))
     jobs["bare encoder, forward"] = lambda: seconds(lambda: encoder_pass(model.encoder, bare_evaluation))
     bare_evaluation = list(batches(corpus, model))
@@ -92,10 +93,8 @@ def load(folder: Path, number: int) -> list[Sentence]:
     ][:number]
 
 
-def plan_config(sentences: int, mode: str) -> object:
+def plan_config(sentences: int, mode: str) -> BatchConfig:
     """Batches of at most so many sentences."""
-    from mtl.config import BatchConfig
-
     return BatchConfig(mode="aligned" if mode == "aligned" else "separate", sentences=sentences)
 
 
@@ -106,7 +105,7 @@ def seconds(job: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def encoder_step(encoder: Encoder, loader: Sequence[object]) -> None:
+def encoder_step(encoder: Encoder, loader: Sequence[Batch]) -> None:
     """Forward and backward through the encoder alone."""
     encoder.train()
     for batch in loader:
@@ -115,7 +114,7 @@ def encoder_step(encoder: Encoder, loader: Sequence[object]) -> None:
 
 
 @torch.inference_mode()
-def encoder_pass(encoder: Encoder, loader: Sequence[object]) -> None:
+def encoder_pass(encoder: Encoder, loader: Sequence[Batch]) -> None:
     """Forward through the encoder alone."""
     encoder.eval()
     for batch in loader:

@@ -19,7 +19,9 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
     """Build the balancer; raises `InputError` where it cannot work with the tasks or the way of batching."""
     unknown = sorted(set(config.weights) - set(tasks))
     if unknown:
-        raise InputError(f"balancer.weights names {unknown[0]}, which is not trained: tasks are {', '.join(tasks)}")
+        raise InputError(
+            f"balancer.weights names {unknown[0]}, which is not trained: tasks are {', '.join(tasks)}"
+        )
     number = len(tasks)
     balancers = {
         "uniform": lambda: Uniform(),

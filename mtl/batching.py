@@ -1,4 +1,4 @@
-"""From annotated sentences to batches: encoded once, bucketed by length, shuffled by seed, split over ranks."""
+"""From annotated sentences to batches: bucketed by length, shuffled by seed, split over ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mtl.subwords import SubwordTokenizer, Subwords, Tokens
+from mtl.subwords import Subwords, SubwordTokenizer, Tokens
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 
@@ -187,9 +187,7 @@ def separate_plan(
     batches of all tasks; `tempered` draws as many batches as there are, task k with probability in
     proportion to n_k^(1/temperature) and its batches in order, starting over when they are used up.
     """
-    plans = {
-        name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks
-    }
+    plans = {name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
     plans = {name: plan for name, plan in plans.items() if plan}
     counts = np.array([len(plan) for plan in plans.values()])
     if sampling == "in_turn":

@@ -32,7 +32,7 @@ from mtl.run import Run
 
 
 class Evaluation(pl.Callback):
-    """Scores the model on dev, keeps history, gates and the best (or last) model, stops when it gets no better."""
+    """Scores the model on dev, keeps history, gates and a model, and stops when it gets no better."""
 
     def __init__(
         self,
@@ -75,12 +75,24 @@ class Evaluation(pl.Callback):
         if settled:
             self.best = max(self.best, mean)
             self.waited = 0 if better else self.waited + 1
-        row: dict[str, Any] = {"epoch": epoch, "update": trainer.global_step, "seconds": round(self.seconds, 1)}
+        row: dict[str, Any] = {
+            "epoch": epoch,
+            "update": trainer.global_step,
+            "seconds": round(self.seconds, 1),
+        }
         row |= {f"loss/{name}": round(loss, 5) for name, loss in losses.items()}
-        row |= {f"dev/{name}/{key}": round(value, 3) for name, row_ in scores.items() for key, value in row_.items()}
+        row |= {
+            f"dev/{name}/{key}": round(value, 3)
+            for name, row_ in scores.items()
+            for key, value in row_.items()
+        }
         row |= {"dev/mean": round(mean, 3)}
         gates = {} if model.gates is None else gate_summary(model.gates)
-        row |= {f"gates/{mask}/{key}": round(value, 4) for mask, figures in gates.items() for key, value in figures.items()}
+        row |= {
+            f"gates/{mask}/{key}": round(value, 4)
+            for mask, figures in gates.items()
+            for key, value in figures.items()
+        }
         self.history.append(row)
         if model.gates is not None:
             self.gates += gate_rows(model.gates, tuple(model.tasks), trainer.global_step)
@@ -101,7 +113,9 @@ class Evaluation(pl.Callback):
                 soft_wrap=True,
             )
         for logger in trainer.loggers:
-            logger.log_metrics({key: value for key, value in row.items() if key != "seconds"}, trainer.global_step)
+            logger.log_metrics(
+                {key: value for key, value in row.items() if key != "seconds"}, trainer.global_step
+            )
         if self.patience is not None and self.waited >= self.patience:
             trainer.should_stop = True
 
@@ -119,7 +133,9 @@ def open_heads(gates: Mapping[str, Mapping[str, float]]) -> str:
     """The numbers of open heads per mask, and of those expected open under sampling, for a line."""
     if not gates:
         return ""
-    counts = (f"{mask} {figures['open']:.0f} ({figures['expected_l0']:.1f})" for mask, figures in gates.items())
+    counts = (
+        f"{mask} {figures['open']:.0f} ({figures['expected_l0']:.1f})" for mask, figures in gates.items()
+    )
     return "  open (expected) " + ", ".join(counts)
 
 
@@ -165,7 +181,7 @@ class Resumption(pl.Callback):
         """Write a checkpoint if it is time to, between updates."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        # Ranks do not see a clock or a signal at the same batch, so several of them meet at epochs' ends only.
+        # Ranks do not see a clock or a signal at the same batch: several of them meet at epochs' ends only.
         due = self.interrupted or time.monotonic() - self._written > 60 * self.minutes
         if due and trainer.world_size == 1:
             self._write(trainer)

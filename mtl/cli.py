@@ -29,7 +29,7 @@ CONFIGURED = {"train"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 bad arguments or input, 130 interrupted."""
+    """Run one command; returns 0 (done), 1 (failed), 2 (bad arguments or input) or 130 (interrupted)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # transformers would look for the hub at every start, and print progress bars for local files.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -65,12 +65,14 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
         if name in COMMANDS and len(words) >= length:
             return name, list(words[length:])
     group = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
-    if group and len(words) == 1 or group and words[1] in ("-h", "--help"):
+    if (group and len(words) == 1) or (group and words[1] in ("-h", "--help")):
         print(_overview(group))
         raise SystemExit(0 if len(words) > 1 else 2)
     given = " ".join(words[:2]) if group else words[0]
     close = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.3)
-    raise InputError(f"no command '{given}'" + (f": did you mean '{close[0]}'?" if close else "; see 'mtl --help'"))
+    raise InputError(
+        f"no command '{given}'" + (f": did you mean '{close[0]}'?" if close else "; see 'mtl --help'")
+    )
 
 
 def _overview(names: Sequence[str] = tuple(COMMANDS)) -> str:

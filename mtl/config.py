@@ -70,7 +70,7 @@ class BatchConfig:
     sampling: Literal["in_turn", "proportional", "tempered"] = "proportional"
     """Order of the tasks' batches if they are separate."""
     temperature: float = 2.0
-    """Of tempered sampling: a task is drawn in proportion to its number of batches to the power 1/temperature."""
+    """Of tempered sampling: tasks are drawn in proportion to their batches to the power 1/temperature."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mtl.config import CorpusConfig, Files
 from mtl.corpora.fingerprint import fingerprint
-from mtl.corpora.readers import read
+from mtl.corpora.readers import files, read
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 from tasks.task import Task
@@ -32,17 +33,19 @@ class Source:
 def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none."""
     slots = {"pos": config.pos, "ner": config.ner, "dep": config.dep, "con": config.con, "srl": config.srl}
-    own = {name: files for name in tasks if (files := slots[name]) is not None}
+    own = {name: slot for name in tasks if (slot := slots[name]) is not None}
     rest = tuple(name for name in tasks if name not in own)
-    found = [Source(files, (name,)) for name, files in own.items()]
+    found = [Source(slot, (name,)) for name, slot in own.items()]
     if rest:
         if config.path is None:
-            raise InputError(f"no files for {rest[0]}: give corpus.path or corpus.{rest[0]}.train, .dev and .test")
+            raise InputError(
+                f"no files for {rest[0]}: give corpus.path or corpus.{rest[0]}.train, .dev and .test"
+            )
         folder = Path(config.path)
         if not folder.is_dir():
             raise InputError(
-                f"corpus.path={config.path}: no such folder; make one with 'mtl data ewt5 --out {config.path}' "
-                "or 'mtl data toy'"
+                f"corpus.path={config.path}: no such folder; make one with "
+                f"'mtl data ewt5 --out {config.path}' or 'mtl data toy --out {config.path}'"
             )
         found.insert(0, Source(Files(*(str(folder / f"{split}.jsonl") for split in SPLITS)), rest))
     return found
@@ -54,25 +57,27 @@ def load_split(config: CorpusConfig, tasks: Sequence[str], split: str) -> list[S
     for source in sources(config, tasks):
         path = getattr(source.files, split)
         if path is None:
-            raise InputError(f"no {split} file for {', '.join(source.tasks)}: set corpus.{source.tasks[0]}.{split}")
+            raise InputError(
+                f"no {split} file for {', '.join(source.tasks)}: set corpus.{source.tasks[0]}.{split}"
+            )
         parts.append([only(sentence, source.tasks) for sentence in read(Path(path), source.files.format)])
     return parts[0] if len(parts) == 1 else merge(parts)
 
 
 def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str]) -> str:
     """One hash over the content of all files of all splits."""
-    paths = [
-        Path(path)
+    return fingerprint(
+        file
         for source in sources(config, tasks)
         for split in SPLITS
         if (path := getattr(source.files, split)) is not None
-    ]
-    return fingerprint(paths)
+        for file in files(Path(path), source.files.format)
+    )
 
 
 def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
     """The sentence with only the layers of `tasks`; tags stay, since trees are shown and scored with them."""
-    hidden = {
+    hidden: dict[str, Any] = {
         field: None
         for name, fields in _LAYERS.items()
         if name not in tasks and not (name == "pos" and "con" in tasks)
@@ -103,7 +108,7 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
 
 
 def _union(first: Sentence, second: Sentence) -> Sentence:
-    layers = {
+    layers: dict[str, Any] = {
         field: getattr(second, field)
         for fields in _LAYERS.values()
         for field in fields

@@ -10,7 +10,6 @@ from mtl.batching import Batch
 from mtl.model import JointModel
 from tasks.task import Task
 
-
 Scores = dict[str, dict[str, float]]
 """Per task its figures by name, in per cent."""
 

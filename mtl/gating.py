@@ -112,7 +112,7 @@ def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
 
 
 def gate_rows(gates: HeadGates, tasks: Sequence[str], update: int) -> list[dict[str, Any]]:
-    """All gates as rows: task, step, layer, head (from 0), log_alpha, gate, open; a shared mask for each task."""
+    """All gates as rows of `gate_table`, layers and heads from 0; a shared mask once for each task."""
     with torch.no_grad():
         log_alpha = gates.log_alpha.float().tolist()
         gate, opened = gates.gate().tolist(), gates.open().tolist()

@@ -74,15 +74,11 @@ class JointModel(nn.Module):
         if head_scale is None or len(head_scale) == 1:
             scale = None if head_scale is None else head_scale[0]
             words = self.encoder(batch.subwords, scale)
-            vectors = {
-                name: words if len(row) == len(words) else words[row] for name, row in rows.items()
-            }
+            vectors = {name: words if len(row) == len(words) else words[row] for name, row in rows.items()}
         else:
             sizes = [len(row) for row in rows.values()]
             index = torch.cat(list(rows.values())) if rows else batch.mask.new_zeros(0, dtype=torch.long)
-            masks = [
-                head_scale[self.mask_index(name)].expand(len(row), -1, -1) for name, row in rows.items()
-            ]
+            masks = [head_scale[self.mask_index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
             words = self.encoder(batch.subwords.take(index), torch.cat(masks))
             vectors = dict(zip(rows, words.split(sizes), strict=True))
         scores = {}
@@ -172,7 +168,9 @@ class JointModel(nn.Module):
         missing = [key for key in problems.missing_keys if not key.startswith("encoder.")]
         if missing or problems.unexpected_keys:
             wrong = (missing + problems.unexpected_keys)[0]
-            raise InputError(f"{folder / _WEIGHTS} does not fit model.json (first at {wrong}): was it changed?")
+            raise InputError(
+                f"{folder / _WEIGHTS} does not fit model.json (first at {wrong}): was it changed?"
+            )
         return model.eval()
 
 
@@ -180,4 +178,4 @@ def unlabelled(share: Sequence[Example], model: JointModel) -> Batch:
     """A batch in which every task of the model applies to every sentence, without targets."""
     batch = collate(share, model.encoder.tokenizer, {})
     every = torch.arange(len(share))
-    return dataclasses.replace(batch, rows={name: every for name in model.tasks})
+    return dataclasses.replace(batch, rows=dict.fromkeys(model.tasks, every))

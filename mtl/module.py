@@ -27,6 +27,9 @@ class JointTraining(pl.LightningModule):
     two ranks with half of a batch each make the same step as one rank with the whole.
     """
 
+    loss_sum: Tensor
+    loss_count: Tensor
+
     def __init__(
         self,
         model: JointModel,
@@ -119,7 +122,10 @@ class JointTraining(pl.LightningModule):
 
     def _groups(self) -> Iterator[dict[str, Any]]:
         config = self.optimizer
-        for module, rate in ((self.model.encoder, config.encoder_lr), (self.model.decoders, config.decoder_lr)):
+        for module, rate in (
+            (self.model.encoder, config.encoder_lr),
+            (self.model.decoders, config.decoder_lr),
+        ):
             trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
             for matrices in (True, False):
                 chosen = [parameter for parameter in trained if (parameter.ndim > 1) == matrices]

@@ -34,7 +34,9 @@ class Run:
         """An existing run; raises `InputError` if there is none."""
         folder = Path(folder)
         if not (folder / "config.yaml").is_file():
-            raise InputError(f"{folder} is not a run folder (no config.yaml): give a folder that 'mtl train' made")
+            raise InputError(
+                f"{folder} is not a run folder (no config.yaml): give a folder that 'mtl train' made"
+            )
         return cls(folder)
 
     @property

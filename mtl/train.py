@@ -19,7 +19,6 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import WandbLogger
-from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 
 from mtl.balancing import balancer_for
@@ -47,20 +46,20 @@ class Interrupted(Exception):
 
 def train(config: TrainConfig, console: Console | None = None) -> Run:
     """Train, or go on training, and return the run; raises `InputError` for what the user can mend."""
-    console = console or Console(quiet=rank_zero_only.rank != 0)
+    console = console or Console(quiet=not _is_first_process())
     run = Run(Path(config.runs) / config.run_name())
     tasks = config.chosen()
     if not tasks:
         raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
-    if config.overwrite and rank_zero_only.rank == 0 and run.folder.exists():
+    if config.overwrite and _is_first_process() and run.folder.exists():
         shutil.rmtree(run.folder)
     plain = _plain(dataclasses.asdict(config))
     splits = {split: load_split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
-    going_on = run.start(plain) if rank_zero_only.rank == 0 else run.resume_checkpoint.exists()
+    going_on = run.start(plain) if _is_first_process() else run.resume_checkpoint.exists()
     if going_on and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; --overwrite=true starts anew")
         return run
@@ -178,7 +177,10 @@ def build_model(config: TrainConfig, tasks: Mapping[str, Task], sentences: Seque
         )
     labels = {name: source.labels.get(name) or task.labels(sentences) for name, task in tasks.items()}
     model = JointModel(
-        source.encoder, {name: source.tasks.get(name, task) for name, task in tasks.items()}, labels, source.gates
+        source.encoder,
+        {name: source.tasks.get(name, task) for name, task in tasks.items()},
+        labels,
+        source.gates,
     )
     for name in tasks:
         if name in source.tasks:
@@ -309,7 +311,7 @@ def _quiet_lightning() -> Iterator[None]:
 
 
 def _wandb_logger(config: TrainConfig, run: Run) -> WandbLogger | None:
-    if config.wandb.mode == "disabled" or rank_zero_only.rank != 0:
+    if config.wandb.mode == "disabled" or not _is_first_process():
         return None
     identity = run.status().get("wandb_id") or f"{config.run_name()}-{os.urandom(4).hex()}"
     run.update_status({"wandb_id": identity})
@@ -341,7 +343,16 @@ def _report(
     for name, task in tasks.items():
         dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)
         if dropped:
-            console.print(f"{name}: {dropped} items in train cannot be represented and are left out of the loss")
+            console.print(
+                f"{name}: {dropped} items in train cannot be represented and are left out of the loss"
+            )
+
+
+def _is_first_process() -> bool:
+    """Whether this process writes the run's files; known before Lightning has started the others."""
+    return all(
+        int(os.environ.get(name, 0)) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
+    )
 
 
 def _rank() -> tuple[int, int]:
@@ -351,7 +362,7 @@ def _rank() -> tuple[int, int]:
 
 
 def _status(run: Run, values: Mapping[str, Any]) -> None:
-    if rank_zero_only.rank == 0:
+    if _is_first_process():
         run.update_status(values)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torchmetrics
@@ -47,9 +48,7 @@ class Decoder(nn.Module, ABC):
         """Scores for a batch; `mask` is true at words, false at padding."""
 
     @abstractmethod
-    def loss(
-        self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
+    def loss(self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"]) -> Float[Tensor, " batch"]:
         """The loss in nats, summed within each sentence (the caller divides by the words of the batch)."""
 
     @abstractmethod
@@ -63,6 +62,7 @@ class Decoder(nn.Module, ABC):
         return None
 
 
+@dataclass(frozen=True)
 class Task(ABC):
     """Hyperparameters of one task (subclasses are frozen dataclasses of plain values)."""
 
@@ -96,7 +96,7 @@ class Task(ABC):
         """A fresh metric."""
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
-        """How many of the sentence's annotations this task cannot represent, and so neither learns nor finds."""
+        """How many of the sentence's annotations this task cannot represent, so neither learns nor finds."""
         return 0
 
     @abstractmethod

@@ -91,7 +91,7 @@ def test_generated_sentences(scorers: Scorers, tmp_path: Path, rate: float, seed
     compare(scorers, gold, [perturb(sentence) for sentence in gold], tmp_path)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.05, 0.3, 0.8])
+@pytest.mark.parametrize("rate", [0.05, 0.4])
 def test_real_sentences(scorers: Scorers, ewt: list[Sentence], tmp_path: Path, rate: float) -> None:
     perturb = Perturbation(random.Random(7), rate)
     compare(scorers, ewt, [perturb(sentence) for sentence in ewt], tmp_path)

@@ -40,7 +40,11 @@ def evaluate(
 
     opened = Run.open(run)
     model = JointModel.from_pretrained(opened.model)
-    source = read_configuration(TrainConfig, opened.folder / "config.yaml").corpus if corpus is None else CorpusConfig(str(corpus))
+    source = (
+        read_configuration(TrainConfig, opened.folder / "config.yaml").corpus
+        if corpus is None
+        else CorpusConfig(str(corpus))
+    )
     gold = load_split(source, tuple(model.tasks), split)
     require_layers(gold, model.tasks, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
@@ -49,6 +53,9 @@ def evaluate(
     if json_out is not None:
         write_json(json_out, {split: scores})
     if export is not None:
-        bare = [dataclasses.replace(sentence, entities=None, arcs=None, tree=None, frames=None) for sentence in gold]
+        bare = [
+            dataclasses.replace(sentence, entities=None, arcs=None, tree=None, frames=None)
+            for sentence in gold
+        ]
         for path in write_export(gold, model.annotate(bare), export, tuple(model.tasks)):
             Console().print(f"wrote {path}", highlight=False)

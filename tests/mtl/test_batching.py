@@ -54,7 +54,13 @@ def test_batches_differ_from_epoch_to_epoch_and_not_from_rank_to_rank():
     assert first != other
 
 
-CORPUS = [example(5, "pos", "dep"), example(6, "pos"), example(7), example(8, "dep"), example(9, "pos", "dep")]
+CORPUS = [
+    example(5, "pos", "dep"),
+    example(6, "pos"),
+    example(7),
+    example(8, "dep"),
+    example(9, "pos", "dep"),
+]
 
 
 def test_an_aligned_plan_has_every_annotated_sentence_once_for_all_tasks():
