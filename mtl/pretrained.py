@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from transformers import (
     MODEL_MAPPING,
     AutoConfig,
@@ -104,13 +105,16 @@ def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenize
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No load reports and progress bars; transformers' settings are put back afterwards."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    """No load reports, progress bars and notes on retries; settings are put back afterwards."""
+    level, hub_level = logging.get_verbosity(), hub_logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
+        hub_logging.set_verbosity(hub_level)
         if bars:
             logging.enable_progress_bar()
