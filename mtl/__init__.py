@@ -1,1 +1,25 @@
-"""The top floor: encoders, head gates, training, runs, studies and the command line."""
+"""The top floor: encoders, head gates, training, runs, studies and the command line.
+
+`prune_heads`, `head_scale` and `load_pruned` work on any transformers model of the families table, trained
+here or not: transformers 5 has no `prune_heads` and no `head_mask` any more.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PUBLIC = {
+    "JointModel": "mtl.model",
+    "head_scale": "mtl.pruning",
+    "load_pruned": "mtl.pruned",
+    "prune_heads": "mtl.pruning",
+}
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when asked for, so that the command line does not load torch to print its help.
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mtl' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

@@ -7,8 +7,10 @@ import re
 from argparse import ArgumentError, ArgumentTypeError
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
+from inspect import Parameter, signature
+from json import dumps
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from mtl.errors import InputError
 
@@ -16,10 +18,68 @@ T = TypeVar("T")
 
 
 def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a function whose signature is the command line."""
+    """The arguments of a function whose signature is the command line.
+
+    Parameters without a default may be given by place or by name, in the manner of Python; a list takes
+    several words, a boolean option needs no value.
+    """
     parser = _parser(program, function)
-    parser.add_function_arguments(function, as_positional=True)
-    return dict(parser.instantiate(_parse(parser, words)))
+    parser.usage = _usage(program, function)
+    parser.add_function_arguments(function, as_positional=False)
+    return dict(parser.instantiate(_parse(parser, _as_options(function, words))))
+
+
+def _as_options(function: Callable[..., Any], words: Sequence[str]) -> list[str]:
+    """Every argument as `--name=value`."""
+    kinds = {name: kind for name, kind in get_type_hints(function).items() if name != "return"}
+    lists = [name for name, kind in kinds.items() if get_origin(kind) is list]
+    places = _places(function)
+    options: list[str] = []
+    gathered: dict[str, list[str]] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-h", "--help"):
+            options.append(word)
+            continue
+        if not word.startswith("--"):
+            free = [name for name in places if name in lists or name not in gathered]
+            if not free:
+                raise InputError(f"'{word}' is one argument too many; usage: {_usage('', function).strip()}")
+            name, value = free[0], word
+        elif "=" in word:
+            name, value = word[2:].split("=", 1)
+        elif kinds.get(word[2:]) is bool and (not rest or rest[0] not in ("true", "false")):
+            name, value = word[2:], "true"
+        elif rest:
+            name, value = word[2:], rest.pop(0)
+        else:
+            raise InputError(f"{word} needs a value: {word}=VALUE")
+        if name in lists and value.startswith("["):
+            options.append(f"--{name}={value}")
+        else:
+            gathered.setdefault(name, []).append(value)
+    for name, values in gathered.items():
+        options += [f"--{name}={dumps(values)}"] if name in lists else [f"--{name}={value}" for value in values]
+    return options
+
+
+def _places(function: Callable[..., Any]) -> list[str]:
+    """The parameters that may be given by place, in order."""
+    return [
+        name
+        for name, parameter in signature(function).parameters.items()
+        if parameter.default is Parameter.empty and parameter.kind is not Parameter.KEYWORD_ONLY
+    ]
+
+
+def _usage(program: str, function: Callable[..., Any]) -> str:
+    parts = [program, *(name.upper() for name in _places(function))]
+    for name, parameter in signature(function).parameters.items():
+        if name not in _places(function):
+            required = parameter.default is Parameter.empty
+            parts.append(f"--{name}={name.upper()}" if required else f"[--{name}={name.upper()}]")
+    return " ".join(parts)
 
 
 def configuration(program: str, function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:

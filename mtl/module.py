@@ -115,8 +115,12 @@ class JointTraining(pl.LightningModule):
         groups = list(self._groups())
         fused = all(parameter.is_floating_point() for group in groups for parameter in group["params"])
         optimizer = torch.optim.AdamW(groups, fused=fused)
+
+        def schedule(update: int) -> float:
+            return rate_factor(self.optimizer, self.updates, update)
+
         scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, [self._schedule if group["clip"] else _constant for group in groups]
+            optimizer, [schedule if group["clip"] else _constant for group in groups]
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
@@ -140,9 +144,6 @@ class JointTraining(pl.LightningModule):
         learned = list(self.balancer.parameters())
         if learned:
             yield {"params": learned, "lr": self.balancer_lr, "weight_decay": 0.0, "clip": False}
-
-    def _schedule(self, update: int) -> float:
-        return rate_factor(self.optimizer, self.updates, update)
 
 
 def rate_factor(config: OptimizerConfig, updates: int, update: int) -> float:

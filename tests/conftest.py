@@ -29,3 +29,16 @@ def upstream() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no EWT-5 source files at {folder}: they are not part of the repository")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny random BERT, as a hub would give it."""
+    import torch
+
+    from tests.mtl import tiny
+
+    folder = tmp_path_factory.mktemp("bert")
+    tiny.encoder("bert", dtype=torch.float32).save(folder)
+    (folder / "encoder.json").unlink()
+    return folder

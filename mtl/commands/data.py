@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from json import dumps
 from pathlib import Path
 
 from rich.console import Console
 
 
-def ewt5(out: Path, source: Path | None = None, cache: Path = Path(".cache/ewt5")) -> None:
+def ewt5(*, out: Path, source: Path | None = None, cache: Path = Path(".cache/ewt5")) -> None:
     """Build EWT in five layers from its three upstream repositories.
 
     Args:
@@ -37,7 +37,7 @@ def left_out(provenance: dict) -> list[str]:
     ]
 
 
-def toy(out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> None:
+def toy(*, out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> None:
     """Generate a small corpus with all five layers.
 
     Args:
@@ -54,7 +54,7 @@ def toy(out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int
     Console().print(stats_table(corpus_stats(out), str(out)))
 
 
-def select(corpus: Path, ids: list[Path], out: Path) -> None:
+def select(corpus: Path, *, ids: list[Path], out: Path) -> None:
     """Cut sentences out of a corpus by their ids.
 
     Args:
@@ -68,17 +68,17 @@ def select(corpus: Path, ids: list[Path], out: Path) -> None:
         print(f"{out / name}: {count} sentences")
 
 
-def stats(corpus: Path, as_json: bool = False) -> None:
+def stats(corpus: Path, json: bool = False) -> None:
     """Count a corpus's sentences, words, and per layer the annotated sentences and items.
 
     Args:
         corpus: Folder with .jsonl files.
-        as_json: Print JSON in place of a table.
+        json: Print JSON in place of a table.
     """
     from mtl.corpora.stats import corpus_stats, stats_table
 
     figures = corpus_stats(corpus)
-    if as_json:
-        print(json.dumps(figures, indent=2))
+    if json:
+        print(dumps(figures, indent=2))
     else:
         Console().print(stats_table(figures, str(corpus)))

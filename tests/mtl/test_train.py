@@ -18,16 +18,12 @@ from safetensors.torch import load_file
 from mtl.cli import main
 from mtl.model import JointModel
 from mtl.run import Run
-from tests.mtl import tiny
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def encoder(tiny_encoder: Path) -> Path:
     """A folder with a tiny random BERT."""
-    folder = tmp_path_factory.mktemp("bert")
-    tiny.encoder("bert", dtype=torch.float32).save(folder)
-    (folder / "encoder.json").unlink()
-    return folder
+    return tiny_encoder
 
 
 def command(encoder: Path, corpus: Path, runs: Path, *more: str) -> list[str]:
