@@ -60,7 +60,9 @@ def _as_options(function: Callable[..., Any], words: Sequence[str]) -> list[str]
         else:
             gathered.setdefault(name, []).append(value)
     for name, values in gathered.items():
-        options += [f"--{name}={dumps(values)}"] if name in lists else [f"--{name}={value}" for value in values]
+        options += (
+            [f"--{name}={dumps(values)}"] if name in lists else [f"--{name}={value}" for value in values]
+        )
     return options
 
 

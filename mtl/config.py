@@ -75,7 +75,7 @@ class BatchConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    encoder_lr: float = 1e-4
+    encoder_lr: float = 5e-5
     """Peak learning rate of the encoder."""
     decoder_lr: float = 1e-3
     """Peak learning rate of the decoders."""

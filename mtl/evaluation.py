@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from mtl.batching import Batch
-from mtl.model import JointModel
+from mtl.model import JointModel, in_evaluation_mode
 from tasks.task import Task
 
 Scores = dict[str, dict[str, float]]
@@ -16,21 +16,21 @@ Scores = dict[str, dict[str, float]]
 
 @torch.inference_mode()
 def evaluate(model: JointModel, batches: Iterable[Batch], over_ranks: bool = False) -> Scores:
-    """The model's figures over all batches; `over_ranks` adds up the counts of all processes."""
-    training = model.training
-    model.eval()
+    """The figures over all batches, for the tasks annotated in them; `over_ranks`: of all processes."""
     device = next(model.parameters()).device
     metrics = {name: task.metric() for name, task in model.tasks.items()}
-    for batch in batches:
-        for name, output in model(batch.to(device)).items():
-            gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
-            decoder = model.decoder(name)
-            predicted = decoder.decode(output.scores, output.mask)
-            given = decoder.decode_given(output.scores, output.mask, gold)
-            metrics[name].update(predicted, gold, given)
-    model.train(training)
+    with in_evaluation_mode(model):
+        for batch in batches:
+            for name, output in model(batch.to(device)).items():
+                gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
+                decoder = model.decoder(name)
+                predicted = decoder.decode(output.scores, output.mask)
+                given = decoder.decode_given(output.scores, output.mask, gold)
+                metrics[name].update(predicted, gold, given)
     figures = {}
     for name, metric in metrics.items():
+        if not metric.update_called and not over_ranks:
+            continue  # no sentence is annotated in this task
         metric.sync_on_compute = over_ranks
         figures[name] = {key: float(value) for key, value in metric.compute().items()}
     return figures

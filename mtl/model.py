@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,18 @@ from tasks.sentence import Sentence
 from tasks.task import Decoder, Labels, Task
 
 _WEIGHTS = "decoders.safetensors"
+
+
+@contextmanager
+def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Without dropout inside the block; afterwards every module is in the mode that it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 class TaskScores(NamedTuple):
@@ -107,12 +120,8 @@ class JointModel(nn.Module):
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
         if empty:
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
-        training = self.training
-        self.eval()
-        try:
+        with in_evaluation_mode(self):
             return self._annotate(plain, batch_tokens)
-        finally:
-            self.train(training)
 
     def _annotate(self, sentences: Sequence[Sentence], batch_tokens: int) -> list[Sentence]:
         tokenizer = self.encoder.tokenizer

@@ -302,8 +302,10 @@ def _quiet_lightning() -> Iterator[None]:
     logger.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            # A loader over tokenised sentences needs no workers, and the other is about Lightning's own code.
+            # A loader over tokenised sentences needs no workers; frozen decoders are in evaluation mode; the
+            # last is about Lightning's own code.
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
             yield
     finally:

@@ -96,8 +96,13 @@ def test_predict_and_evaluate(run, toy, tmp_path, monkeypatch, capsys):
         text = capsys.readouterr().out
         assert "dog" in text
     lines = [json.loads(line) for line in text.splitlines()]
-    assert [line["words"] for line in lines] == ["We ate a cat .".split(), "The dog saw a cat .".split()]
-    assert all(line[layer] is not None for line in lines for layer in ("tags", "entities", "arcs", "tree", "frames"))
+    assert [line["words"] for line in lines] == [
+        ["We", "ate", "a", "cat", "."],
+        ["The", "dog", "saw", "a", "cat", "."],
+    ]
+    assert all(
+        line[layer] is not None for line in lines for layer in ("tags", "entities", "arcs", "tree", "frames")
+    )
     out = tmp_path / "export"
     assert main(["evaluate", str(run), "--split=dev", f"--export={out}", f"--json_out={out / 's.json'}"]) == 0
     assert {path.name for path in out.iterdir()} == {

@@ -41,9 +41,13 @@ def test_a_task_with_files_of_its_own_does_not_see_the_folders_layer(toy: Path, 
     sentences = load_split(config, ("ner", "dep"), "dev")
     plain = read_jsonl(toy / "dev.jsonl")
     assert len(sentences) == len(plain) + 2
-    assert all(sentence.entities is None and sentence.arcs is not None for sentence in sentences[: len(plain)])
+    assert all(
+        sentence.entities is None and sentence.arcs is not None for sentence in sentences[: len(plain)]
+    )
     assert [sentence.entities for sentence in sentences[-2:]] == [(), (Span(0, 1, "PER"),)]
-    assert corpus_fingerprint(config, ("ner", "dep")) != corpus_fingerprint(CorpusConfig(str(toy)), ("ner", "dep"))
+    assert corpus_fingerprint(config, ("ner", "dep")) != corpus_fingerprint(
+        CorpusConfig(str(toy)), ("ner", "dep")
+    )
 
 
 def test_layers_of_other_tasks_are_hidden():

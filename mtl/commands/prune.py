@@ -1,0 +1,67 @@
+"""`mtl prune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from mtl.arguments import read_configuration
+from mtl.config import TaskName, TrainConfig
+from mtl.run import Run
+from mtl.table import print_scores
+
+
+def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | None = None) -> None:
+    """Cut the closed heads out of a run's model, and score it beside the masked one.
+
+    Args:
+        run: The run's folder.
+        out: Folder of the new run; it predicts, evaluates and trains on (--from) as any other.
+        task: Whose mask to cut by, where tasks have their own; the new model has that task alone.
+        mask: A gates.parquet to cut by, in place of the run's own masks.
+    """
+    from mtl.batching import Example, examples
+    from mtl.cut import cut, gates_for, gates_from_file
+    from mtl.data import load_split
+    from mtl.errors import InputError
+    from mtl.evaluation import Scores, evaluate
+    from mtl.files import whole_folder
+    from mtl.gates import OPEN
+    from mtl.model import JointModel
+    from mtl.train import batches
+
+    source = Run.open(run)
+    if (out / "config.yaml").exists():
+        raise InputError(f"{out} holds a run already: give another --out")
+    config = read_configuration(TrainConfig, source.folder / "config.yaml")
+    model = JointModel.from_pretrained(source.model)
+    if mask is None:
+        gates, tasks = gates_for(model, task)
+    else:
+        shape = (model.encoder.layers, model.encoder.heads)
+        gates, tasks = gates_from_file(mask, task, shape), tuple(model.tasks)
+    gold = load_split(config.corpus, tasks, "dev")
+    chosen = {name: model.tasks[name] for name in tasks}
+    corpus: list[Example] = examples(gold, model.encoder.tokenizer, chosen, model.labels)
+    console = Console()
+    opened = int((gates > OPEN).sum())
+    if not opened:
+        console.print("warning: all heads of all layers are closed: the encoder attends to nothing any more")
+    scores: dict[str, Scores] = {}
+    before = sum(parameter.numel() for parameter in model.encoder.parameters())
+    if mask is None:
+        scores["dev, masked"] = {name: evaluate(model, batches(corpus, model))[name] for name in tasks}
+    smaller = cut(model, gates, tasks)
+    scores["dev, cut"] = evaluate(smaller, batches(corpus, smaller))
+    after = sum(parameter.numel() for parameter in smaller.encoder.parameters())
+    result = Run(out)
+    with whole_folder(result.model) as folder:
+        smaller.save(folder)
+    result.start({**source.config(), "name": out.name, "runs": str(out.parent), "tasks": list(tasks)})
+    result.write_metrics({"dev": scores["dev, cut"]})
+    result.update_status(
+        {**source.status(), "cut_from": str(run), "heads_kept": opened, "encoder_parameters": after}
+    )
+    print_scores(scores, f"{run} -> {out}", console)
+    console.print(f"{opened} of {gates.numel()} heads kept; encoder parameters {before:,} -> {after:,}")
