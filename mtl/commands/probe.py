@@ -1,0 +1,187 @@
+"""`mtl probe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from mtl.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mtl.config import CorpusConfig
+    from mtl.encoder import Encoder
+    from mtl.model import JointModel
+
+
+def probe(
+    target: str,
+    corpus: Path | None = None,
+    split: Literal["train", "dev", "test"] = "test",
+    out: Path | None = None,
+    masks: bool = True,
+    centroids: Literal["self", "train"] = "self",
+    final_special: bool = False,
+    markdown: Path | None = None,
+) -> None:
+    """Measure what each attention head is good at, and write heads.parquet.
+
+    Args:
+        target: A run's folder, or an encoder: 'minilm', a folder or a name on the hub.
+        corpus: Folder with .jsonl files; default: the run's own corpus.
+        split: Which split of the corpus.
+        out: Folder for heads.parquet; default: the run's folder.
+        masks: Whether a run's head masks are applied; a task with a mask of its own is probed under that.
+        centroids: Where centroids of clusters (and word frequencies) come from: the split that is scored, as
+            in the paper, which flatters rare labels, or the training split.
+        final_special: Whether the final special token competes for the most attended word.
+        markdown: File for the printed summary as Markdown.
+    """
+    import torch
+
+    from mtl.data import load_split
+    from mtl.files import write_text
+    from mtl.probing import Mask, Probed, masks_of
+    from mtl.probing import probe as measure
+    from probes import table
+
+    model, encoder, source, folder = _opened(target, corpus, out)
+    tasks = _tasks_with_files(source)
+    sentences = load_split(source, tasks, split)
+    fitted = load_split(source, tasks, "train") if centroids == "train" and split != "train" else None
+    probed = Probed.index(sentences, fitted, "self" if centroids == "self" else "train")
+    annotated = tuple(probed.items)
+    chosen = masks_of(model, annotated) if model is not None and masks else [Mask("", annotated, None)]
+    if not chosen:
+        raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
+    under = {name for mask in chosen for name in mask.tasks}
+    console = Console()
+    for name in [name for name in tasks if name not in under]:
+        reason = (
+            "no mask of its own" if name in annotated else f"no {split} sentence with an annotation of it"
+        )
+        console.print(f"not probed: {name}: {reason}", highlight=False)
+
+    encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    with Progress(console=Console(stderr=True)) as progress:
+        total = len(chosen) * (len(sentences) + len(fitted or ()))
+        bar = progress.add_task("sentences", total=total)
+        measured = [
+            measure(
+                encoder,
+                probed,
+                mask,
+                final_special=final_special,
+                advance=lambda done: progress.advance(bar, done),
+            )
+            for mask in chosen
+        ]
+    _write(folder / "heads.parquet", measured, _provenance(target, source, tasks, split, {
+        "masks": str(masks and model is not None and model.gates is not None).lower(),
+        "centroids": centroids, "final_special": str(final_special).lower(),
+        "sentences": str(len(sentences)),
+    }))  # fmt: skip
+    best = table.best_heads(table.pl.concat(measured))
+    means = table.weighted_means(best)
+    _show(best, means, console)
+    console.print(f"wrote {folder / 'heads.parquet'}", highlight=False)
+    if markdown is not None:
+        write_text(markdown, table.markdown(best, means))
+        console.print(f"wrote {markdown}", highlight=False)
+
+
+def _opened(
+    target: str, corpus: Path | None, out: Path | None
+) -> tuple[JointModel | None, Encoder, CorpusConfig, Path]:
+    """A run's or an encoder's model, its corpus and the folder to write to."""
+    from mtl.arguments import read_configuration
+    from mtl.config import CorpusConfig, TrainConfig
+    from mtl.encoder import Encoder
+    from mtl.model import JointModel
+    from mtl.run import Run
+
+    given = None if corpus is None else CorpusConfig(str(corpus))
+    if (Path(target) / "config.yaml").is_file():
+        run = Run.open(target)
+        model = JointModel.from_pretrained(run.model)
+        source = given or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
+        return model, model.encoder, source, out or run.folder
+    if given is None or out is None:
+        missing = "--corpus=FOLDER" if given is None else "--out=FOLDER"
+        raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
+    return None, Encoder.from_pretrained(target).eval(), given, out
+
+
+def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
+    """The tasks that a corpus may have annotations for."""
+    from mtl.probing import TASKS
+
+    return tuple(name for name in TASKS if source.path is not None or getattr(source, name) is not None)
+
+
+def _provenance(
+    target: str, source: CorpusConfig, tasks: tuple[str, ...], split: str, settings: dict[str, str]
+) -> dict[str, str]:
+    import json
+
+    from mtl.data import corpus_fingerprint
+    from mtl.run import git_revision, versions
+
+    return {
+        "target": target,
+        "split": split,
+        "corpus": corpus_fingerprint(source, tasks),
+        **settings,
+        "versions": json.dumps(versions()),
+        "git": git_revision() or "",
+    }
+
+
+def _write(path: Path, measured: list[pl.DataFrame], provenance: dict[str, str]) -> None:
+    """Write the table; rows of measures that are not made here stay (gradient conflicts, from training)."""
+    from mtl.files import whole_file
+    from mtl.probing import MEASURES
+    from probes import table
+
+    rows = table.pl.concat(measured)
+    if path.exists():
+        try:
+            before, known = table.read(path)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        rows = table.pl.concat([before.filter(~table.pl.col("measure").is_in(MEASURES)), rows])
+        provenance = {**known, **provenance}
+    with whole_file(path) as temporary:
+        table.write(temporary, rows, provenance)
+
+
+def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
+    """Print the best head of every label beside chance, in per cent; layers and heads from 0."""
+    from probes.table import per_cent
+
+    for mean in means.iter_rows(named=True):
+        clustering = mean["measure"] == "clustering"
+        shown = Table(title=f"{mean['task']}: {mean['measure']} ({mean['choice']})")
+        shown.add_column("label")
+        for title in ("count", "best head", "layer", "head", "shuffled" if clustering else "best offset"):
+            shown.add_column(title, justify="right")
+        for row in best.iter_rows(named=True):
+            if row["task"] == mean["task"]:
+                figures = (
+                    per_cent(row["value"]),
+                    str(row["layer"]),
+                    str(row["head"]),
+                    per_cent(row["chance"]),
+                )
+                shown.add_row(row["label"], f"{row['count']:,}", *figures)
+        shown.add_section()
+        weighted = (per_cent(mean["value"]), "", "", per_cent(mean["chance"]))
+        shown.add_row("weighted mean", f"{mean['items']:,}", *weighted)
+        if clustering:
+            shown.add_row("most frequent label", "", per_cent(mean["majority"]), "", "", "")
+        console.print(shown)

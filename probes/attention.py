@@ -1,0 +1,87 @@
+"""Arcs and arguments by attention: does a head's most attended word stand at the other end?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from probes import chance, table
+from probes.items import Items, Placed
+from probes.probe import Probe
+from probes.record import HeadRecords, ragged
+
+
+class Hits(NamedTuple):
+    """Which heads connect which items with their anchors, by direction."""
+
+    from_anchor: Bool[Tensor, "item layer head"]
+    """The anchor attends most to some word of the item."""
+    from_item: Bool[Tensor, "item layer head"]
+    """Some word of the item attends most to the anchor."""
+
+
+def hits(attended: Int[Tensor, "query layer head"], items: Placed) -> Hits:
+    """Find the items' anchors, and the items from their anchors."""
+    ahead = attended[items.at_anchor] - items.in_sentence[:, None, None]
+    word = ragged(items.start, items.length)
+    item = torch.arange(len(items.length), device=word.device).repeat_interleave(items.length)
+    arrived = (attended[word] == items.anchor[item][:, None, None]).int()
+    if bool((items.length != 1).any()):
+        arrived = arrived.new_zeros(ahead.shape).index_add(0, item, arrived)
+    return Hits((ahead >= 0) & (ahead < items.length[:, None, None]), arrived > 0)
+
+
+def columns(root: bool, final: bool) -> str:
+    """The competing columns, in words."""
+    return "+".join(["root"] * root + ["words"] + ["final"] * final)
+
+
+class AttentionProbe(Probe):
+    """Per label the share of items that a head connects with their anchor, in either direction.
+
+    He & Choi 2021. `root`: the first special token competes for the most attended word (dependencies; it is
+    the anchor of the root's arc); `final`: so does the final one, which then hits nothing.
+    """
+
+    def __init__(self, task: str, items: Items, layers: int, heads: int, *, root: bool, final: bool) -> None:
+        self.task, self.items, self.root, self.final = task, items, root, final
+        self._hit = torch.zeros(len(items.names), layers, heads, dtype=torch.int64)
+        self._count = torch.zeros(len(items.names), dtype=torch.int64)
+
+    def update(self, records: HeadRecords) -> None:
+        """Count in a batch."""
+        items = self.items.within(records)
+        found = hits(records.attended(root=self.root, final=self.final), items)
+        self._hit += summed(found.from_anchor | found.from_item, items.label, len(self.items.names))
+        self._count += torch.bincount(items.label, minlength=len(self.items.names)).cpu()
+
+    def compute(self) -> pl.DataFrame:
+        """Measures `attention` and, by chance, `attention_offset`."""
+        count = self._count.numpy()
+        choice = columns(self.root, self.final)
+        offsets, _ = chance.best_offset(self.items)
+        return pl.concat(
+            [
+                table.rows("attention", self.task, self.items.names, shares(self._hit, count), count, choice),
+                table.headless_rows("attention_offset", self.task, self.items.names, offsets, count, choice),
+            ]
+        )
+
+
+def summed(
+    hit: Bool[Tensor, "item layer head"], label: Int[Tensor, " item"], labels: int
+) -> Int[Tensor, "label layer head"]:
+    """Hits per label, on the CPU."""
+    # Counts within a batch are exact in float32, which adds faster than integers.
+    zeros = torch.zeros(labels, *hit.shape[1:], device=hit.device)
+    return zeros.index_add(0, label, hit.float()).long().cpu()
+
+
+def shares(hit: Int[Tensor, "label layer head"], count: Int[np.ndarray, " label"]) -> np.ndarray:
+    """Hits over counts, 0 where nothing was counted."""
+    return hit.double().numpy() / np.maximum(count, 1)[:, None, None]

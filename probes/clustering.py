@@ -1,0 +1,119 @@
+"""Pseudo-clustering: is the centroid nearest to a head's output that of the item's own label?"""
+
+from __future__ import annotations
+
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from probes import chance, table
+from probes.attention import shares, summed
+from probes.items import Items, Placed
+from probes.probe import FittedProbe
+from probes.record import HeadRecords, ragged
+
+
+class ClusteringProbe(FittedProbe):
+    """Per label the share of items whose nearest centroid (cosine) is their own label's.
+
+    He & Choi 2021. An item's vector is the mean of its words' head outputs, a centroid the mean of its items'
+    vectors; ties go to the label that comes first in the alphabet. Centroids come from `fitted`, items of the
+    same labels: those that are scored (the paper's way; optimistic for rare labels, as the shuffled labels
+    show) or those of other sentences. A head that writes nothing (closed or cut out) hits nothing.
+
+    The same is done once more with the labels in random order, both those fitted and those scored.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        items: Items,
+        fitted: Items,
+        layers: int,
+        heads: int,
+        head_dim: int,
+        *,
+        choice: str = "self",
+        seed: int = 0,
+    ) -> None:
+        if items.names != fitted.names:
+            raise ValueError(f"{task}: items to fit and to score must be indexed with the same labels")
+        if not len(fitted):
+            raise ValueError(f"{task}: no item to take centroids from; give sentences annotated for it")
+        self.task, self.items, self.fitted, self.choice = task, items, fitted, choice
+        labels = len(items.names)
+        self._absent = torch.from_numpy(fitted.per_label() == 0).repeat(2)
+        self._labels = [items.label, chance.shuffled(items.label, seed)]
+        self._fitted = [fitted.label, chance.shuffled(fitted.label, seed)]
+        self._sums = torch.zeros(2, labels, layers, heads, head_dim, dtype=torch.float64)
+        self._hit = torch.zeros(2, labels, layers, heads, dtype=torch.int64)
+        self._count = torch.zeros(2, labels, dtype=torch.int64)
+        self._directions: Tensor | None = None
+
+    def fit(self, records: HeadRecords) -> None:
+        """Add a batch to the centroids."""
+        items = self.fitted.within(records)
+        vectors = means(records.outputs, items)
+        for turn, labels in enumerate(self._fitted):
+            # Summed in the records' precision within a batch, in double over batches.
+            zeros = vectors.new_zeros(self._sums.shape[1:])
+            self._sums[turn] += zeros.index_add(0, _of(labels, items), vectors).double().cpu()
+        self._directions = None
+
+    def update(self, records: HeadRecords) -> None:
+        """Score a batch against the centroids."""
+        items = self.items.within(records)
+        if not len(items.number):
+            return
+        labels = len(self.items.names)
+        vectors = means(records.outputs, items)
+        nearness = torch.einsum("ilhd,lhdk->ilhk", vectors, self._centroids(vectors))
+        if self._absent.any():
+            # Without a centroid a label must not win, as a nearness of 0 might.
+            nearness.masked_fill_(self._absent.to(nearness.device), -torch.inf)
+        for turn, own in enumerate(self._labels):
+            label = _of(own, items)
+            nearest = nearness[..., turn * labels : (turn + 1) * labels].max(-1)
+            # All nearnesses are 0 where there is no vector.
+            hit = (nearest.indices == label[:, None, None]) & (nearest.values != 0)
+            self._hit[turn] += summed(hit, label, labels)
+            self._count[turn] += torch.bincount(label, minlength=labels).cpu()
+
+    def compute(self) -> pl.DataFrame:
+        """Measures `clustering` and, by chance, `clustering_shuffled` and `clustering_majority`."""
+        names, count = self.items.names, self._count.numpy()
+        value = [shares(hit, each) for hit, each in zip(self._hit, count, strict=True)]
+        most = chance.majority(self.items, self.fitted)
+        return pl.concat(
+            [
+                table.rows("clustering", self.task, names, value[0], count[0], self.choice),
+                table.rows("clustering_shuffled", self.task, names, value[1], count[1], self.choice),
+                table.headless_rows("clustering_majority", self.task, names, most, count[0], self.choice),
+            ]
+        )
+
+    def _centroids(self, like: Tensor) -> Float[Tensor, "layer head head_dim labels"]:
+        """The centroids' directions, those of shuffled labels last; lengths do not matter."""
+        if self._directions is None:
+            # The direction of a sum is that of its mean.
+            directions = functional.normalize(self._sums, dim=-1)
+            self._directions = directions.flatten(0, 1).permute(1, 2, 3, 0).to(like).contiguous()
+        return self._directions
+
+
+def means(
+    outputs: Float[Tensor, "word layer head head_dim"], items: Placed
+) -> Float[Tensor, "item layer head head_dim"]:
+    """The mean of each item's words."""
+    word = ragged(items.start, items.length)
+    if len(word) == len(items.length):
+        return outputs[word]
+    item = torch.arange(len(items.length), device=word.device).repeat_interleave(items.length)
+    summed = outputs.new_zeros(len(items.length), *outputs.shape[1:]).index_add(0, item, outputs[word])
+    return summed / items.length[:, None, None, None]
+
+
+def _of(labels: Tensor, items: Placed) -> Tensor:
+    return labels.to(items.number.device)[items.number]

@@ -1,0 +1,154 @@
+"""What is probed for: labelled stretches of words, arcs and arguments included, indexed once per corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from probes.record import ROOT, HeadRecords, ragged
+from tasks.sentence import Sentence
+from tasks.tree import Tree
+
+
+class Item(NamedTuple):
+    """A labelled stretch of words, `end` exclusive; `anchor` is the word that it depends on, if any."""
+
+    start: int
+    end: int
+    label: str
+    anchor: int = ROOT
+
+
+class Placed(NamedTuple):
+    """The items of a batch; places are indices into the batch's words (`at_anchor`: into its queries)."""
+
+    number: Int[Tensor, " item"]
+    """The items' numbers in the corpus."""
+    label: Int[Tensor, " item"]
+    start: Int[Tensor, " item"]
+    length: Int[Tensor, " item"]
+    anchor: Int[Tensor, " item"]
+    """The anchor's place in its sentence, or `ROOT`."""
+    in_sentence: Int[Tensor, " item"]
+    """The start's place in its sentence."""
+    at_anchor: Int[Tensor, " item"]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The items of a corpus, sentence after sentence."""
+
+    names: tuple[str, ...]
+    """The labels, sorted."""
+    label: Int[Tensor, " item"]
+    start: Int[Tensor, " item"]
+    end: Int[Tensor, " item"]
+    anchor: Int[Tensor, " item"]
+    counts: Int[Tensor, " sentence"]
+    """Items per sentence."""
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def per_label(self) -> Int[np.ndarray, " label"]:
+        """How many items each label has."""
+        return torch.bincount(self.label, minlength=len(self.names)).numpy()
+
+    def within(self, records: HeadRecords) -> Placed:
+        """The items of a batch of records."""
+        device = records.row.device
+        sentences = records.sentences.cpu()
+        counts = self.counts[sentences]
+        number = ragged((self.counts.cumsum(0) - self.counts)[sentences], counts)
+        begin = records.starts.repeat_interleave(counts.to(device))
+        local, anchor = self.start[number].to(device), self.anchor[number].to(device)
+        start = begin + local
+        return Placed(
+            number.to(device),
+            self.label[number].to(device),
+            start,
+            (self.end - self.start)[number].to(device),
+            anchor,
+            local,
+            # The root attends from the window that owns its dependent.
+            torch.where(anchor == ROOT, len(records.row) + records.row[start], begin + anchor),
+        )
+
+
+def index(
+    sentences: Sequence[Sentence],
+    items_of: Callable[[Sentence], Iterable[Item]],
+    names: Iterable[str] | None = None,
+) -> Items:
+    """Index a corpus; `names`: the labels where they are not those that occur."""
+    listed = [list(items_of(sentence)) for sentence in sentences]
+    every = [item for items in listed for item in items]
+    inventory = tuple(sorted({item.label for item in every} if names is None else set(names)))
+    number = {name: position for position, name in enumerate(inventory)}
+    return Items(
+        inventory,
+        label=torch.tensor([number[item.label] for item in every], dtype=torch.long),
+        start=torch.tensor([item.start for item in every], dtype=torch.long),
+        end=torch.tensor([item.end for item in every], dtype=torch.long),
+        anchor=torch.tensor([item.anchor for item in every], dtype=torch.long),
+        counts=torch.tensor([len(items) for items in listed], dtype=torch.long),
+    )
+
+
+def tags(sentence: Sentence) -> Iterator[Item]:
+    """Every word with its part of speech."""
+    for word, tag in enumerate(sentence.tags or ()):
+        yield Item(word, word + 1, tag)
+
+
+def entities(sentence: Sentence) -> Iterator[Item]:
+    """Every named entity."""
+    return (Item(*span) for span in sentence.entities or ())
+
+
+def arcs(sentence: Sentence) -> Iterator[Item]:
+    """Every word with its relation, anchored at its head."""
+    if sentence.arcs is not None:
+        for word, (head, relation) in enumerate(
+            zip(sentence.arcs.heads, sentence.arcs.relations, strict=True)
+        ):
+            yield Item(word, word + 1, relation, head - 1)
+
+
+def arguments(sentence: Sentence) -> Iterator[Item]:
+    """Every argument, anchored at its predicate; the predicate itself (V) is none."""
+    for frame in sentence.frames or ():
+        for span in frame.arguments:
+            yield Item(*span, frame.predicate)
+
+
+def lowest_constituents(sentence: Sentence) -> Iterator[Item]:
+    """Every constituent whose children are all preterminals (height 3)."""
+    return iter(()) if sentence.tree is None else _lowest(sentence.tree, 0)
+
+
+def _lowest(tree: Tree, start: int) -> Iterator[Item]:
+    if isinstance(tree.children, str):
+        return
+    if all(child.is_preterminal for child in tree.children):
+        yield Item(start, start + len(tree.children), tree.label)
+        return
+    for child in tree.children:
+        yield from _lowest(child, start)
+        start += sum(1 for _ in child.leaves())
+
+
+ITEMS_OF: dict[str, Callable[[Sentence], Iterable[Item]]] = {
+    "pos": tags,
+    "ner": entities,
+    "dep": arcs,
+    "con": lowest_constituents,
+    "srl": arguments,
+}
+"""What is probed for in each task."""

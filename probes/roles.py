@@ -1,0 +1,149 @@
+"""Roles of heads after Voita et al. 2019: confident, positional, syntactic, looking at rare words.
+
+All of it at word level, with words alone as queries and as keys: special tokens are left out on both sides
+(arcs from the root excepted, where the first special token is the anchor), and what attention they draw is
+not spread over the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from probes import chance, table
+from probes.attention import columns, hits, shares, summed
+from probes.items import Items
+from probes.probe import Probe
+from probes.record import HeadRecords
+from tasks.sentence import Sentence
+
+POSITIONAL = 0.9
+"""A head is positional if it looks at one relative position at least this often."""
+SYNTACTIC_MARGIN = 0.1
+"""A head has a syntactic role if it is above the best fixed offset by this much."""
+FREQUENT = 500
+"""So many words count as frequent."""
+
+
+class ConfidenceProbe(Probe):
+    """The mean over words of the attention to the most attended word."""
+
+    def __init__(self, task: str, layers: int, heads: int) -> None:
+        self.task = task
+        self._sum = torch.zeros(layers, heads, dtype=torch.float64)
+        self._count = 0
+
+    def update(self, records: HeadRecords) -> None:
+        """Count in a batch."""
+        self._sum += records.peak[: len(records.row)].double().sum(0).cpu()
+        self._count += len(records.row)
+
+    def compute(self) -> pl.DataFrame:
+        """Measure `confidence`."""
+        value = (self._sum / max(self._count, 1))[None].numpy()
+        return table.rows("confidence", self.task, [""], value, np.array([self._count]), "words")
+
+
+class PositionalProbe(Probe):
+    """Per relative position (-5 to 5) the share of words that attend most to the word there."""
+
+    def __init__(self, task: str, layers: int, heads: int) -> None:
+        self.task = task
+        self._hit = torch.zeros(len(chance.OFFSETS), layers, heads, dtype=torch.int64)
+        self._count = 0
+
+    def update(self, records: HeadRecords) -> None:
+        """Count in a batch."""
+        words = records.attended(root=False, final=False)[: len(records.row)]
+        offset = words - records.positions[:, None, None]
+        offset = offset.masked_fill(words < 0, chance.OFFSETS[-1] + 1)
+        places = torch.tensor(chance.OFFSETS, device=offset.device)[:, None, None, None]
+        self._hit += (offset == places).sum(1).cpu()
+        self._count += len(records.row)
+
+    def compute(self) -> pl.DataFrame:
+        """Measure `positional`; labels are offsets, with their sign."""
+        count = np.full(len(chance.OFFSETS), self._count)
+        labels = [f"{offset:+d}" if offset else "0" for offset in chance.OFFSETS]
+        return table.rows("positional", self.task, labels, shares(self._hit, count), count, "words")
+
+
+class SyntacticProbe(Probe):
+    """Per relation and direction the share of arcs whose one end attends most to the other."""
+
+    def __init__(self, task: str, items: Items, layers: int, heads: int, *, final: bool) -> None:
+        self.task, self.items, self.final = task, items, final
+        self._hit = torch.zeros(2, len(items.names), layers, heads, dtype=torch.int64)
+        self._count = torch.zeros(len(items.names), dtype=torch.int64)
+
+    def update(self, records: HeadRecords) -> None:
+        """Count in a batch."""
+        items = self.items.within(records)
+        labels = len(self.items.names)
+        for turn, hit in enumerate(hits(records.attended(root=True, final=self.final), items)):
+            self._hit[turn] += summed(hit, items.label, labels)
+        self._count += torch.bincount(items.label, minlength=labels).cpu()
+
+    def compute(self) -> pl.DataFrame:
+        """Measures `syntactic` and, by chance, `syntactic_offset`; labels are relations with a direction."""
+        count, choice = self._count.numpy(), columns(True, self.final)
+        frames = []
+        directions = zip(("to dependent", "to head"), self._hit, chance.offset_hits(self.items), strict=True)
+        for direction, hit, by_offset in directions:
+            labels = [f"{name} {direction}" for name in self.items.names]
+            share, _ = chance.best_share(by_offset, self.items)
+            frames += [
+                table.rows("syntactic", self.task, labels, shares(hit, count), count, choice),
+                table.headless_rows("syntactic_offset", self.task, labels, share, count, choice),
+            ]
+        return pl.concat(frames)
+
+
+class RareWordProbe(Probe):
+    """The share of words that attend most to their sentence's rarest word, where that is not a frequent one.
+
+    `rarest`: per sentence of the corpus the place of that word, -1 where all words are frequent; `choice`
+    says where the frequencies come from.
+    """
+
+    def __init__(
+        self, task: str, rarest: Int[Tensor, " sentence"], layers: int, heads: int, *, choice: str = "self"
+    ) -> None:
+        self.task, self.rarest, self.choice = task, rarest, choice
+        self._hit = torch.zeros(layers, heads, dtype=torch.int64)
+        self._count = 0
+
+    def update(self, records: HeadRecords) -> None:
+        """Count in a batch."""
+        rarest = self.rarest[records.sentences.cpu()].to(records.row.device)
+        rarest = rarest.repeat_interleave(records.lengths)
+        words = records.attended(root=False, final=False)[: len(records.row)]
+        counts = rarest >= 0
+        self._hit += ((words == rarest[:, None, None]) & counts[:, None, None]).sum(0).cpu()
+        self._count += int(counts.sum())
+
+    def compute(self) -> pl.DataFrame:
+        """Measure `rare_words`."""
+        count = np.array([self._count])
+        return table.rows("rare_words", self.task, [""], shares(self._hit[None], count), count, self.choice)
+
+
+def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) -> Int[Tensor, " sentence"]:
+    """Where the rarest word of each sentence stands (the first on ties), -1 if it is among the most frequent.
+
+    The 500 most frequent words of `frequencies` (ties in alphabetical order) are the frequent ones; case
+    counts.
+    """
+    ranked = sorted(frequencies, key=lambda word: (-frequencies[word], word))
+    frequent = set(ranked[:FREQUENT])
+    places = []
+    for sentence in sentences:
+        seen = [frequencies.get(word, 0) for word in sentence.words]
+        place = seen.index(min(seen))
+        places.append(-1 if sentence.words[place] in frequent else place)
+    return torch.tensor(places, dtype=torch.long)
