@@ -284,6 +284,7 @@ def _trainer(config: TrainConfig, logger: WandbLogger | None, callbacks: list[pl
             max_epochs=config.max_epochs,
             accumulate_grad_batches=config.optimizer.accumulate,
             limit_val_batches=0,
+            log_every_n_steps=1,  # Lightning logs nothing here, but warns of epochs shorter than its interval
             reload_dataloaders_every_n_epochs=1,
             use_distributed_sampler=False,
             logger=logger or False,

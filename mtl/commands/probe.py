@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import polars as pl
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -12,8 +15,6 @@ from rich.table import Table
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from mtl.config import CorpusConfig
     from mtl.encoder import Encoder
     from mtl.model import JointModel
@@ -44,10 +45,12 @@ def probe(
     """
     import torch
 
+    from mtl.corpora.fingerprint import fingerprint
     from mtl.data import load_split
     from mtl.files import write_text
     from mtl.probing import Mask, Probed, masks_of
     from mtl.probing import probe as measure
+    from mtl.run import git_revision, versions
     from probes import table
 
     model, encoder, source, folder = _opened(target, corpus, out)
@@ -81,12 +84,19 @@ def probe(
             )
             for mask in chosen
         ]
-    _write(folder / "heads.parquet", measured, _provenance(target, source, tasks, split, {
-        "masks": str(masks and model is not None and model.gates is not None).lower(),
-        "centroids": centroids, "final_special": str(final_special).lower(),
+    settings = {
+        "target": target,
+        "split": split,
         "sentences": str(len(sentences)),
-    }))  # fmt: skip
-    best = table.best_heads(table.pl.concat(measured))
+        "corpus": fingerprint(files_of(source, tasks, (split,) if fitted is None else (split, "train"))),
+        "masks": str(masks and model is not None and model.gates is not None).lower(),
+        "centroids": centroids,
+        "final_special": str(final_special).lower(),
+        "versions": json.dumps(versions()),
+        "git": git_revision() or "",
+    }
+    _write(folder / "heads.parquet", measured, settings)
+    best = table.best_heads(pl.concat(measured))
     means = table.weighted_means(best)
     _show(best, means, console)
     console.print(f"wrote {folder / 'heads.parquet'}", highlight=False)
@@ -106,15 +116,30 @@ def _opened(
     from mtl.run import Run
 
     given = None if corpus is None else CorpusConfig(str(corpus))
-    if (Path(target) / "config.yaml").is_file():
-        run = Run.open(target)
+    folder = Path(target)
+    if (folder / "config.yaml").is_file():
+        run = Run.open(folder)
         model = JointModel.from_pretrained(run.model)
         source = given or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
         return model, model.encoder, source, out or run.folder
     if given is None or out is None:
         missing = "--corpus=FOLDER" if given is None else "--out=FOLDER"
         raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
+    if (folder / "model.json").is_file():
+        # A run's model without the run: its gates must not be lost.
+        model = JointModel.from_pretrained(folder)
+        return model, model.encoder, given, out
+    if (folder / "encoder.json").is_file():
+        return None, Encoder.load(folder).eval(), given, out
     return None, Encoder.from_pretrained(target).eval(), given, out
+
+
+def files_of(source: CorpusConfig, tasks: Sequence[str], splits: Sequence[str]) -> list[Path]:
+    """The files that the tasks' sentences of some splits come from."""
+    from mtl.data import sources
+
+    paths = [getattr(each.files, split) for each in sources(source, tasks) for split in splits]
+    return [Path(path) for path in paths if path is not None]
 
 
 def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
@@ -124,37 +149,19 @@ def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
     return tuple(name for name in TASKS if source.path is not None or getattr(source, name) is not None)
 
 
-def _provenance(
-    target: str, source: CorpusConfig, tasks: tuple[str, ...], split: str, settings: dict[str, str]
-) -> dict[str, str]:
-    import json
-
-    from mtl.data import corpus_fingerprint
-    from mtl.run import git_revision, versions
-
-    return {
-        "target": target,
-        "split": split,
-        "corpus": corpus_fingerprint(source, tasks),
-        **settings,
-        "versions": json.dumps(versions()),
-        "git": git_revision() or "",
-    }
-
-
 def _write(path: Path, measured: list[pl.DataFrame], provenance: dict[str, str]) -> None:
     """Write the table; rows of measures that are not made here stay (gradient conflicts, from training)."""
     from mtl.files import whole_file
     from mtl.probing import MEASURES
     from probes import table
 
-    rows = table.pl.concat(measured)
+    rows = pl.concat(measured)
     if path.exists():
         try:
             before, known = table.read(path)
         except ValueError as error:
             raise InputError(str(error)) from error
-        rows = table.pl.concat([before.filter(~table.pl.col("measure").is_in(MEASURES)), rows])
+        rows = pl.concat([before.filter(~pl.col("measure").is_in(MEASURES)), rows])
         provenance = {**known, **provenance}
     with whole_file(path) as temporary:
         table.write(temporary, rows, provenance)
