@@ -24,6 +24,8 @@ lint: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.decoding
+	$(BIN)/python -m benchmarks.masks
 
 # torch goes first and pinned: without a pin, pip takes the build with gigabytes of CUDA packages.
 $(VENV)/.ready: pyproject.toml constraints.txt
