@@ -89,7 +89,7 @@ def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with 'mtl probe'")
     provenance = {key: value for key, value in metadata.items() if key != "ARROW:schema"}
-    return table.select(SCHEMA.names()).cast(dict(SCHEMA)), provenance
+    return table.select(SCHEMA.names()).cast(SCHEMA), provenance
 
 
 def best_heads(table: pl.DataFrame) -> pl.DataFrame:
