@@ -29,7 +29,7 @@ bench: $(VENV)/.ready
 
 # torch goes first and pinned: without a pin, pip takes the build with gigabytes of CUDA packages.
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("mtl needs Python 3.11 or newer: make PYTHON=python3.12 demo" * (sys.version_info < (3, 11)))'
+	@$(PYTHON) -c 'import sys; sys.exit("mtl needs Python 3.11 or newer: make PYTHON=python3.12 demo" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
