@@ -77,6 +77,30 @@ def test_learns_decodes_and_scores_its_own_training_data() -> None:
     assert TASK.annotate(SENTENCES[1], decoded[0]).entities == SENTENCES[0].entities
 
 
+def test_span_scores_are_those_of_spans_one_by_one() -> None:
+    """Biaffine in the ends, plus the mean over the words of each one's score."""
+    decoder = _decoder()
+    words = torch.randn(2, 5, 8)
+    scores = decoder(words, torch.ones(2, 5, dtype=torch.bool))
+    first, last = decoder.mlp(words).chunk(2, 2)
+    ends = decoder.biaffine(first, last)
+    for start in range(5):
+        for end in range(start + 1, 6):
+            expected = ends[:, start, end - 1] + (words[:, start:end] @ decoder.word.T).mean(1)
+            torch.testing.assert_close(scores[:, start, end - 1], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9])
+def test_a_span_is_taken_from_the_threshold_on(threshold: float) -> None:
+    decoder = Ner(threshold=threshold).decoder(8, Labels(["PER"]))
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    for probability in (threshold - 0.01, threshold + 0.01):
+        scores = torch.tensor(probability).logit().view(1, 1, 1, 1)
+        assert len(decoder.decode(scores, mask)[0]) == (probability > threshold)
+    with pytest.raises(ValueError, match="not a probability"):
+        Ner(threshold=threshold + 1)
+
+
 def test_decoding_takes_the_best_type_and_never_overlaps() -> None:
     decoder = _decoder()
     scores = torch.full((1, 4, 4, 3), -1.0)
