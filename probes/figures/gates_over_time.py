@@ -1,0 +1,54 @@
+"""How gates moved while training, head by head."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from probes.figures.style import COLUMN, FAINT, grid_size, new_figure, styled
+
+
+@styled
+def gates_over_time(gates: pl.DataFrame) -> Figure:
+    """Every head a row, every evaluation a column, black is open; a panel for each task.
+
+    `gates` is a run's gates.parquet. Layers are parted by lines and numbered from 1.
+    """
+    tasks = list(gates["task"].unique(maintain_order=True))
+    layers, heads = grid_size(gates)
+    columns = min(len(tasks), 3)
+    rows = -(-len(tasks) // columns)
+    figure = new_figure(rows * (0.35 + 0.028 * min(max(layers * heads, 50), 100)) + 0.3, COLUMN)
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for panel in panels.flat[len(tasks) :]:
+        panel.axis("off")
+    for task, axes in zip(tasks, panels.flat, strict=False):
+        own = gates.filter(pl.col("task") == task).sort("step", "layer", "head")
+        steps = own["step"].unique().sort().to_numpy()
+        values = own["gate"].to_numpy().reshape(len(steps), layers * heads).T
+        axes.pcolormesh(
+            _edges(steps),
+            np.arange(layers * heads + 1),
+            values,
+            cmap="gray_r",
+            vmin=0,
+            vmax=1,
+            rasterized=True,
+        )
+        for layer in range(1, layers):
+            axes.axhline(layer * heads, color=FAINT, linewidth=0.5)
+        axes.set_yticks((np.arange(layers) + 0.5) * heads, [str(layer + 1) for layer in range(layers)])
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(layers * heads, 0)
+        axes.set_title(task)
+        axes.locator_params(axis="x", nbins=3)
+    figure.supxlabel("update", fontsize=7)
+    figure.supylabel("layer (a row for each head)", fontsize=7)
+    return figure
+
+
+def _edges(steps: np.ndarray) -> np.ndarray:
+    """Limits of the columns: an evaluation stands for the updates since the one before."""
+    first = steps[0] - (steps[1] - steps[0] if len(steps) > 1 else 1)
+    return np.concatenate([[first], steps])

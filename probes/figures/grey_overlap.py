@@ -1,0 +1,24 @@
+"""The paper's picture of how often each head is used over tasks and runs."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from probes.figures.style import COLUMN, cell_inches, head_axes, new_figure, styled
+
+
+@styled
+def grey_overlap(gates: Float[np.ndarray, "mask layer head"]) -> Figure:
+    """The mean gate over all masks: black is a head that all of them use, white one that none does."""
+    _, layers, heads = gates.shape
+    height = cell_inches(layers, heads, COLUMN - 0.35)
+    figure = new_figure(height + 0.75)
+    axes = figure.subplots()
+    image = axes.imshow(gates.mean(0), cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    head_axes(axes, layers, heads)
+    bar = figure.colorbar(image, ax=axes, orientation="horizontal", fraction=0.06, pad=0.04, aspect=40)
+    bar.set_label(f"mean gate over {len(gates)} mask{'s' if len(gates) > 1 else ''}")
+    bar.outline.set_linewidth(0.5)
+    return figure

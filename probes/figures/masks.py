@@ -1,0 +1,98 @@
+"""Masks as pictures, at one moment and over time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from PIL import Image
+
+from probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, pixels, styled
+
+MOST_FRAMES = 60
+"""Pictures in an animation; of longer histories so many, evenly spaced."""
+
+
+@styled
+def mask_picture(gates: pl.DataFrame) -> Figure:
+    """The masks at the last step of a run's gates.parquet, a panel each: black is open, white closed."""
+    tasks, _, history = _history(gates)
+    figure, _ = _panels(
+        tasks, history[-1], [_title(task, gate) for task, gate in zip(tasks, history[-1], strict=True)]
+    )
+    return figure
+
+
+@styled
+def animation(
+    gates: pl.DataFrame, path: Path, kind: Literal["gif", "webp"] = "gif", seconds: float = 6.0
+) -> int:
+    """Write how heads were claimed over the steps as an endless GIF or WebP; returns the number of pictures.
+
+    The last picture stays for a second longer. The same table gives the same file.
+    """
+    tasks, steps, history = _history(gates)
+    chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_FRAMES)).round().astype(int))
+    figure, images = _panels(
+        tasks, history[0], [_title(task, gate) for task, gate in zip(tasks, history[0], strict=True)]
+    )
+    below = figure.supxlabel("update", fontsize=7)
+    frames = []
+    pixels(figure)
+    # The pictures are laid out once; what changes keeps its size.
+    figure.set_layout_engine("none")
+    for moment in chosen:
+        for task, image, gate in zip(tasks, images, history[moment], strict=True):
+            image.set_data(gate)
+            image.axes.set_title(_title(task, gate))
+        below.set_text(f"update {steps[moment]}")
+        # Sixteen shades of grey make small files, and no palette has to be chosen.
+        frames.append(Image.fromarray(pixels(figure, dpi=150)[..., 0] // 17 * 17))
+    each = round(1000 * min(0.5, seconds / len(frames)))
+    durations = [each] * (len(frames) - 1) + [each + 1000]
+    first, *others = frames if kind == "gif" else [frame.convert("RGB") for frame in frames]
+    first.save(path, save_all=True, append_images=others, duration=durations, loop=0, format=kind.upper())
+    return len(frames)
+
+
+def _history(gates: pl.DataFrame) -> tuple[list[str], list[int], Float[np.ndarray, "step task layer head"]]:
+    tasks = list(gates["task"].unique(maintain_order=True))
+    steps = gates["step"].unique().sort().to_list()
+    layers, heads = grid_size(gates)
+    if gates.height != len(tasks) * len(steps) * layers * heads:
+        raise ValueError("not one gate for every task, step, layer and head: give one run's gates.parquet")
+    order = pl.col("task").replace_strict(
+        {task: place for place, task in enumerate(tasks)}, return_dtype=pl.Int32
+    )
+    values = gates.sort("step", order, "layer", "head")["gate"].to_numpy()
+    return tasks, steps, values.reshape(len(steps), len(tasks), layers, heads).astype(np.float64)
+
+
+def _panels(
+    tasks: list[str], masks: Float[np.ndarray, "task layer head"], titles: list[str]
+) -> tuple[Figure, list[AxesImage]]:
+    _, layers, heads = masks.shape
+    columns = 1 if len(tasks) == 1 else 2
+    rows = -(-len(tasks) // columns)
+    height = cell_inches(layers, heads, COLUMN / columns - 0.35)
+    figure = new_figure(rows * (height + 0.5) + 0.2)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for panel in panels.flat[len(tasks) :]:
+        panel.axis("off")
+    images = []
+    for axes, mask, title in zip(panels.flat, masks, titles, strict=False):
+        images.append(
+            axes.imshow(mask, cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        )
+        head_axes(axes, layers, heads, COLUMN / columns - 0.35, named=False)
+        axes.set_title(title)
+    return figure, images
+
+
+def _title(task: str, gate: Float[np.ndarray, "layer head"]) -> str:
+    return f"{task}: {int((gate > 1e-3).sum())} of {gate.size} open"

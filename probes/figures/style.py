@@ -1,0 +1,107 @@
+"""How figures look, and how they become files: one column wide, fonts embedded, the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+from typing import Literal
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from jaxtyping import UInt8
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+COLUMN = 3.3
+"""Width of a paper's column in inches."""
+INK, FAINT = "#222222", "#999999"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+"""Okabe and Ito's palette, which the colour-blind can tell apart too."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+Format = Literal["pdf", "png", "svg"]
+FORMATS: tuple[Format, ...] = ("pdf", "png", "svg")
+
+STYLE = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 7.0,
+    "axes.titlesize": 7.0,
+    "axes.labelsize": 7.0,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "axes.linewidth": 0.5,
+    "axes.edgecolor": INK,
+    "xtick.major.width": 0.5,
+    "ytick.major.width": 0.5,
+    "xtick.major.size": 2.0,
+    "ytick.major.size": 2.0,
+    "legend.frameon": False,
+    "legend.handlelength": 1.2,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "mtl",
+    "figure.dpi": 100.0,
+}
+
+styled = mpl.rc_context(STYLE)
+"""Decorator of functions that draw."""
+
+
+def new_figure(height: float, width: float = COLUMN) -> Figure:
+    """An empty figure of so many inches; what is put in shares the room without overlapping."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+@styled
+def render(figure: Figure, kind: Format, dpi: float = 300) -> bytes:
+    """The figure as a file's contents, without date, so that the same figure gives the same bytes."""
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=dpi, metadata=undated[kind])
+    return file.getvalue()
+
+
+@styled
+def pixels(figure: Figure, dpi: float = 100) -> UInt8[np.ndarray, "height width 4"]:
+    """The figure as an image in memory."""
+    figure.set_dpi(dpi)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba()).copy()
+
+
+def head_axes(axes: Axes, layers: int, heads: int, width: float = COLUMN, named: bool = True) -> None:
+    """Axes of a picture of masks: layers downwards, heads across, numbered from 1, heads' axis on top."""
+    axes.set_xticks(*_numbers(heads, width))
+    axes.set_yticks(*_numbers(layers, cell_inches(layers, heads, width)))
+    axes.set_xticks(np.arange(-0.5, heads), minor=True)
+    axes.set_yticks(np.arange(-0.5, layers), minor=True)
+    axes.grid(which="minor", color=FAINT, linewidth=0.4)
+    axes.tick_params(which="minor", length=0)
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1.5)
+    axes.xaxis.set_label_position("top")
+    axes.spines[:].set(color=FAINT, linewidth=0.4)
+    if named:
+        axes.set_xlabel("head")
+        axes.set_ylabel("layer")
+
+
+def grid_size(table: pl.DataFrame) -> tuple[int, int]:
+    """Layers and heads of a table with columns of these names, from 0; raises `ValueError` if empty."""
+    if table.is_empty():
+        raise ValueError("the table to be drawn is empty")
+    layers, heads = (int(table[column].to_numpy().max()) + 1 for column in ("layer", "head"))
+    return layers, heads
+
+
+def _numbers(count: int, inches: float) -> tuple[list[int], list[str]]:
+    """Places and numbers from 1; every second one or fewer where they would touch."""
+    step = next(step for step in (1, 2, 4, 8, 16, count) if step * inches / count > 0.17 or step >= count)
+    places = [place for place in range(count) if (place + 1) % step == 0 or place == 0]
+    return places, [str(place + 1) for place in places]
+
+
+def cell_inches(layers: int, heads: int, width: float) -> float:
+    """Height of a picture of masks whose cells are squares, or flatter if there are very many layers."""
+    return min(layers * width / heads, 1.6 * width)

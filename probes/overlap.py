@@ -1,0 +1,184 @@
+"""How far masks agree, over seeds of one task and between tasks, and whether that is more than chance."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from jaxtyping import Bool, Float
+from scipy.stats import false_discovery_control
+
+from probes.masks import Masks
+from probes.overlap_chance import chance_of_overlap
+from probes.resampling import interval, seed_weights
+
+DRAWS = 1000
+
+
+def standardised(gates: Float[np.ndarray, "*many layer head"]) -> Float[np.ndarray, "*many cell"]:
+    """Masks as vectors of mean 0 and length 1, whose products are Pearson's r; NaN where constant."""
+    flat = gates.reshape(*gates.shape[:-2], -1)
+    centred = flat - flat.mean(-1, keepdims=True)
+    length = np.linalg.norm(centred, axis=-1, keepdims=True)
+    # What is left of a constant after subtracting its mean is rounding.
+    constant = length <= 1e-12 * np.maximum(1, np.abs(flat).max(-1, keepdims=True))
+    return np.divide(centred, length, out=np.full_like(centred, np.nan), where=~constant)
+
+
+def mean_pairwise_pearson(gates: Float[np.ndarray, "seed layer head"]) -> float:
+    """The mean correlation over all pairs of runs; NaN for a single run or a constant mask."""
+    vectors = standardised(gates)
+    pairs = np.triu_indices(len(gates), 1)
+    return float((vectors @ vectors.T)[pairs].mean()) if len(gates) > 1 else float("nan")
+
+
+def predicted_agreement(gates: Float[np.ndarray, "seed layer head"]) -> float:
+    """The paper's diagonal: square root of the adjusted R^2 of the third run regressed on the first two.
+
+    0 where the adjusted R^2 is negative; NaN with fewer than three runs or a constant third one.
+    """
+    if len(gates) < 3:
+        return float("nan")
+    one, two, three = gates[:3].reshape(3, -1).astype(np.float64)
+    spread = float(((three - three.mean()) ** 2).sum())
+    if spread <= 1e-12:
+        return float("nan")
+    predictors = np.stack([np.ones_like(one), one, two], axis=1)
+    coefficients, _, rank, _ = np.linalg.lstsq(predictors, three)
+    unexplained = float(((three - predictors @ coefficients) ** 2).sum()) / spread
+    cells = len(three)
+    return float(np.sqrt(max(0.0, 1 - unexplained * (cells - 1) / (cells - int(rank)))))
+
+
+def correlation_table(masks: Masks, draws: int = DRAWS, level: float = 0.95) -> pl.DataFrame:
+    """The paper's table of correlations and the mean Pearson over pairs of runs, for all pairs of tasks.
+
+    Columns: first, second, `paper` (between two tasks the correlation of their mean gates; of a task with
+    itself `predicted_agreement`), `pairwise` (mean correlation of a run of the one with a run of the other,
+    never of a run with itself) and its bootstrap interval over seeds, `low` to `high`. Null: not defined.
+    A percentile interval from three seeds is narrower than its level says.
+    """
+    vectors, means = standardised(masks.gate), standardised(masks.mean())
+    weights = seed_weights(len(masks.seeds), draws, np.random.default_rng(0))
+    rows = []
+    for a, b in itertools.combinations_with_replacement(range(len(masks.tasks)), 2):
+        between = vectors[a] @ vectors[b].T
+        pairs = ~np.eye(len(masks.seeds), dtype=bool) if a == b else np.ones_like(between, dtype=bool)
+        drawn = _weighted_mean(between, pairs, weights)
+        low, high = interval(drawn, level) if len(masks.seeds) > 1 else (np.nan, np.nan)
+        rows.append(
+            {
+                "first": masks.tasks[a],
+                "second": masks.tasks[b],
+                "paper": predicted_agreement(masks.gate[a]) if a == b else float(means[a] @ means[b]),
+                "pairwise": float(between[pairs].mean()) if pairs.any() else np.nan,
+                "low": low,
+                "high": high,
+            }
+        )
+    schema = {"first": pl.String, "second": pl.String} | dict.fromkeys(
+        ("paper", "pairwise", "low", "high"), pl.Float64
+    )
+    return pl.DataFrame(rows, schema=schema).fill_nan(None)
+
+
+def _weighted_mean(
+    values: Float[np.ndarray, "seed seed"],
+    pairs: Bool[np.ndarray, "seed seed"],
+    weights: Float[np.ndarray, "draw seed"],
+) -> Float[np.ndarray, " draw"]:
+    """Mean over pairs of runs in samples of seeds; NaN for a sample that has no pair."""
+    total = np.einsum("ds,st,dt->d", weights, np.where(pairs, values, 0), weights)
+    mass = np.einsum("ds,st,dt->d", weights, pairs.astype(np.float64), weights)
+    return np.divide(total, mass, out=np.full_like(total, np.nan), where=mass > 0)
+
+
+def jaccard(
+    first: Bool[np.ndarray, "*many layer head"], second: Bool[np.ndarray, "*many layer head"]
+) -> Float[np.ndarray, "*many"]:
+    """Common open heads per head that is open in either; NaN if none is."""
+    return _ratio((first & second).sum((-2, -1)), (first | second).sum((-2, -1)))
+
+
+def overlap_coefficient(
+    first: Bool[np.ndarray, "*many layer head"], second: Bool[np.ndarray, "*many layer head"]
+) -> Float[np.ndarray, "*many"]:
+    """Common open heads per open head of the smaller mask; NaN if that has none."""
+    return _ratio((first & second).sum((-2, -1)), np.minimum(first.sum((-2, -1)), second.sum((-2, -1))))
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
+    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+
+
+def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask layer head"]) -> pl.DataFrame:
+    """Overlap of all pairs of masks beside what chance gives.
+
+    `p_more` and `p_fewer`: chance of at least and at most this overlap if all open heads are drawn at random
+    (hypergeometric); `p_more_layers`, `p_fewer_layers`: if every layer keeps its number of open heads.
+    `q_...`: the same after Benjamini and Hochberg over all pairs. All are exact and one-sided.
+    """
+    rows = []
+    for a, b in itertools.combinations(range(len(names)), 2):
+        expected, more, fewer = chance_of_overlap(opened[a], opened[b], keep_layers=False)
+        expected_layers, more_layers, fewer_layers = chance_of_overlap(opened[a], opened[b], keep_layers=True)
+        rows.append(
+            {
+                "first": names[a],
+                "second": names[b],
+                "open_first": int(opened[a].sum()),
+                "open_second": int(opened[b].sum()),
+                "common": int((opened[a] & opened[b]).sum()),
+                "expected": expected,
+                "expected_layers": expected_layers,
+                "jaccard": float(jaccard(opened[a], opened[b])),
+                "overlap": float(overlap_coefficient(opened[a], opened[b])),
+                "p_more": more,
+                "p_fewer": fewer,
+                "p_more_layers": more_layers,
+                "p_fewer_layers": fewer_layers,
+            }
+        )
+    texts, counts = ("first", "second"), ("open_first", "open_second", "common")
+    chances = ("p_more", "p_fewer", "p_more_layers", "p_fewer_layers")
+    measures = ("expected", "expected_layers", "jaccard", "overlap", *chances)
+    schema = (
+        dict.fromkeys(texts, pl.String)
+        | dict.fromkeys(counts, pl.Int64)
+        | dict.fromkeys(measures, pl.Float64)
+    )
+    table = pl.DataFrame(rows, schema=schema)
+    adjusted = [
+        pl.Series(
+            "q" + name[1:], false_discovery_control(table[name].to_numpy()) if rows else [], dtype=pl.Float64
+        )
+        for name in chances
+    ]
+    return table.with_columns(adjusted).fill_nan(None)
+
+
+def task_overlaps(masks: Masks, draws: int = DRAWS, level: float = 0.95) -> pl.DataFrame:
+    """`overlap_table` of the heads that each task claims (open in at least half of its seeds).
+
+    `jaccard_low` to `jaccard_high` and `overlap_low` to `overlap_high`: bootstrap intervals over seeds;
+    null with a single seed.
+    """
+    table = overlap_table(masks.tasks, masks.claimed())
+    names = [f"{measure}_{end}" for measure in ("jaccard", "overlap") for end in ("low", "high")]
+    if len(masks.seeds) < 2:
+        return table.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in names)
+    weights = seed_weights(len(masks.seeds), draws, np.random.default_rng(0))
+    # The weights are fractions whose sum can fall short of one half by rounding.
+    claimed = np.einsum("ds,tslh->tdlh", weights, masks.opened.astype(np.float64)) >= 0.5 - 1e-9
+    ends = [
+        [
+            *interval(jaccard(claimed[a], claimed[b]), level),
+            *interval(overlap_coefficient(claimed[a], claimed[b]), level),
+        ]
+        for a, b in itertools.combinations(range(len(masks.tasks)), 2)
+    ]
+    bounds = pl.DataFrame(ends, schema=dict.fromkeys(names, pl.Float64), orient="row")
+    return table.hstack(bounds).fill_nan(None)

@@ -1,0 +1,51 @@
+"""Draws for bootstrap intervals and permutation tests, many at a time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Interval = tuple[float, float]
+
+
+def seed_weights(seeds: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draw seed"]:
+    """Weights of the seeds in bootstrap samples: all possible samples if there are at most `draws`."""
+    if seeds**seeds <= draws:
+        picks = np.array(list(itertools.product(range(seeds), repeat=seeds)))
+        counts = (picks[:, :, None] == np.arange(seeds)).sum(1)
+    else:
+        counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws)
+    return counts / seeds
+
+
+def interval(values: Float[np.ndarray, " draw"], level: float) -> Interval:
+    """The percentile interval; NaN, where a draw has no value, is passed over."""
+    known = values[~np.isnan(values)]
+    if len(known) < 2:
+        return float("nan"), float("nan")
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def permutations_within(
+    strata: Int[np.ndarray, " head"], draws: int, rng: np.random.Generator
+) -> Int[np.ndarray, "draw head"]:
+    """Random orders in which every element stays within its stratum."""
+    places = np.argsort(strata, kind="stable")
+    shuffled = np.argsort(strata + rng.random((draws, len(strata))), axis=1)
+    orders = np.empty_like(shuffled)
+    orders[:, places] = shuffled
+    return orders
+
+
+def bootstrap_within(
+    strata: Int[np.ndarray, " head"], draws: int, rng: np.random.Generator
+) -> Int[np.ndarray, "draw head"]:
+    """Bootstrap samples in which every stratum keeps its size."""
+    places = np.argsort(strata, kind="stable")
+    _, inverse, sizes = np.unique(strata, return_inverse=True, return_counts=True)
+    starts = np.cumsum(sizes) - sizes
+    offsets = np.floor(rng.random((draws, len(strata))) * sizes[inverse]).astype(np.int64)
+    return places[starts[inverse] + offsets]
