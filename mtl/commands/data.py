@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -27,14 +29,25 @@ def ewt5(*, out: Path, source: Path | None = None, cache: Path = Path(".cache/ew
         console.print(line, highlight=False)
 
 
-def left_out(provenance: dict) -> list[str]:
-    """What `provenance` counts as not paired or dropped, a line each."""
-    return [
-        f"{split}: {layer}: {len(ids)} sentences not annotated: {reason}"
-        for split, layers in provenance.get("unpaired", {}).items()
+def left_out(provenance: Mapping[str, Any]) -> list[str]:
+    """What did not pair or was dropped, a line each."""
+    lines = [
+        f"{split}: {layer}: {count} sentences not annotated: {reason}"
+        for split, layers in provenance["unpaired_counts"].items()
         for layer, reasons in layers.items()
-        for reason, ids in reasons.items()
+        for reason, count in reasons.items()
     ]
+    lines += [
+        f"{split}: entities: {count} labelled {label} dropped"
+        for split, labels in provenance["dropped_entities"].items()
+        for label, count in labels.items()
+    ]
+    for kind in ("inputs_not_as_pinned", "pinned_inputs_missing"):
+        if provenance[kind]:
+            lines.append(
+                f"{kind.replace('_', ' ')}: {len(provenance[kind])}, the first {provenance[kind][0]}"
+            )
+    return lines
 
 
 def toy(*, out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> None:
@@ -65,7 +78,7 @@ def select(corpus: Path, *, ids: list[Path], out: Path) -> None:
     from mtl.corpora.select import select
 
     for name, count in select(corpus, ids, out).items():
-        print(f"{out / name}: {count} sentences")
+        print(f"{out / name}.jsonl: {count} sentences")
 
 
 def stats(corpus: Path, json: bool = False) -> None:
