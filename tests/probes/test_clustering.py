@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import planted
+import polars as pl
+import pytest
+import torch
+from torch import Tensor
+
+from probes import items, passes
+from probes.clustering import ClusteringProbe
+from tasks.sentence import Sentence
+
+LAYERS, HEADS, DIM = 2, 2, 3
+
+
+def measured(
+    outputs: Sequence[Tensor],
+    task: str,
+    sentences: Sequence[Sentence] = planted.CORPUS,
+    fitted: tuple[Sequence[Sentence], Sequence[Tensor]] | None = None,
+    batches: Sequence[Sequence[int]] | None = None,
+    kept: int = passes.KEPT,
+    seed: int = 0,
+) -> pl.DataFrame:
+    layers, heads, dim = outputs[0].shape[1:]
+    matrices = planted.random_matrices(sentences, layers, heads, 0)
+    batches = [range(len(sentences))] if batches is None else batches
+    own = items.index(sentences, items.ITEMS_OF[task])
+    elsewhere = None
+    if fitted is None:
+        other = own
+    else:
+        names = {*own.names, *items.index(fitted[0], items.ITEMS_OF[task]).names}
+        own = items.index(sentences, items.ITEMS_OF[task], names)
+        other = items.index(fitted[0], items.ITEMS_OF[task], names)
+        elsewhere = [
+            planted.records_of(
+                planted.random_matrices(fitted[0], layers, heads, 0), fitted[1], range(len(fitted[0]))
+            )
+        ]
+    probe = ClusteringProbe(task, own, other, layers, heads, dim, seed=seed)
+
+    def observe(batch: int) -> planted.HeadRecords:
+        return planted.records_of(matrices, outputs, list(batches[batch]))
+
+    passes.measure(len(batches), observe, [probe], elsewhere, kept)
+    return probe.compute()
+
+
+Value = dict[tuple[str, int, int], float]
+
+
+def values(table: pl.DataFrame, measure: str = "clustering") -> Value:
+    rows = table.filter(pl.col("measure") == measure).select("label", "layer", "head", "value")
+    return {(label, layer, head): value for label, layer, head, value in rows.iter_rows()}
+
+
+def by_hand(
+    outputs: Sequence[Tensor],
+    task: str,
+    sentences: Sequence[Sentence] = planted.CORPUS,
+    fitted: tuple[Sequence[Sentence], Sequence[Tensor]] | None = None,
+) -> Value:
+    def vectors(
+        of: Sequence[Sentence], out: Sequence[Tensor], layer: int, head: int
+    ) -> list[tuple[str, Tensor]]:
+        return [
+            (item.label, output[item.start : item.end, layer, head].mean(0))
+            for sentence, output in zip(of, out, strict=True)
+            for item in items.ITEMS_OF[task](sentence)
+        ]
+
+    scores: Value = {}
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            own = vectors(sentences, outputs, layer, head)
+            groups: dict[str, list[Tensor]] = {}
+            for label, vector in own if fitted is None else vectors(*fitted, layer, head):
+                groups.setdefault(label, []).append(vector)
+            centroids = {label: sum(members) / len(members) for label, members in groups.items()}
+            hits: Counter[str] = Counter()
+            for label, vector in own:
+                nearness = {
+                    name: float(vector @ centroid / vector.norm() / centroid.norm())
+                    for name, centroid in centroids.items()
+                }
+                hits[label] += max(sorted(nearness), key=lambda name: nearness[name]) == label
+            for label, count in Counter(label for label, _ in own).items():
+                scores[label, layer, head] = hits[label] / count
+    return scores
+
+
+@pytest.mark.parametrize("task", ["pos", "ner", "con"])
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_loop_over_the_definition(task: str, seed: int) -> None:
+    outputs = planted.random_outputs(planted.CORPUS, LAYERS, HEADS, DIM, seed)
+    assert values(measured(outputs, task)) == by_hand(outputs, task)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_centroids_may_come_from_other_sentences(seed: int) -> None:
+    """Labels that they do not have are not hit, and stay; labels only they have compete."""
+    train, test = planted.CORPUS[:1], planted.CORPUS[2:]
+    outputs = planted.random_outputs(test, LAYERS, HEADS, DIM, seed)
+    fitted = (train, planted.random_outputs(train, LAYERS, HEADS, DIM, seed + 100))
+    scores = values(measured(outputs, "pos", test, fitted))
+    assert scores == by_hand(outputs, "pos", test, fitted)
+    assert {label for label, _, _ in scores} == {"NNP", "VBD", "RB", "TO", "VB", "NNS"}
+    assert all(value == 0 for (label, _, _), value in scores.items() if label in ("RB", "TO", "VB", "NNS"))
+
+
+@pytest.mark.parametrize("kept", [0, 700, passes.KEPT])
+def test_neither_batches_nor_the_bound_matter(kept: int) -> None:
+    outputs = planted.random_outputs(planted.CORPUS, LAYERS, HEADS, DIM, 9)
+    once = measured(outputs, "pos")
+    assert once.equals(measured(outputs, "pos", batches=[(3, 2), (1,), (0,)], kept=kept))
+
+
+def many(seed: int, words: int = 3000) -> tuple[Sequence[Sentence], Tensor]:
+    """A long sentence of random tags of unlike frequency."""
+    generator = torch.Generator().manual_seed(seed)
+    tags = torch.multinomial(torch.tensor([0.5, 0.3, 0.15, 0.05]), words, True, generator=generator)
+    return [Sentence(("w",) * words, tags=tuple("ABCD"[tag] for tag in tags.tolist()))], tags
+
+
+def test_well_separated_clusters_score_one_and_shuffled_labels_score_chance() -> None:
+    sentences, tags = many(1)
+    noise = planted.random_outputs(sentences, 1, 1, 8, 2)[0]
+    outputs = [torch.eye(8, dtype=torch.float64)[tags][:, None, None] * 5 + 0.1 * noise]
+    table = measured(outputs, "pos", sentences)
+    assert set(values(table).values()) == {1.0}
+    shuffled = table.filter(measure="clustering_shuffled")
+    # Whatever a head says without knowing the label is right as often as it says so: the shares that the
+    # labels are given sum to one.
+    assert shuffled["value"].sum() == pytest.approx(1, abs=0.15)
+    most = table.filter(measure="clustering_majority")
+    assert dict(most.select("label", "value").iter_rows()) == {"A": 1, "B": 0, "C": 0, "D": 0}
+    assert most["head"].null_count() == 4
+
+
+def test_random_vectors_score_what_shuffled_labels_do() -> None:
+    sentences, _ = many(3)
+    outputs = planted.random_outputs(sentences, 1, 1, 8, 4)
+    table = measured(outputs, "pos", sentences)
+    true, shuffled = (
+        (rows["value"] * rows["count"]).sum() / 3000
+        for rows in (table.filter(measure="clustering"), table.filter(measure="clustering_shuffled"))
+    )
+    assert true == pytest.approx(shuffled, abs=0.05)
+
+
+def test_a_head_that_writes_nothing_hits_nothing() -> None:
+    outputs = planted.random_outputs(planted.CORPUS, LAYERS, HEADS, DIM, 9)
+    for output in outputs:
+        output[:, 1, 0] = 0
+    scores = values(measured(outputs, "pos"))
+    assert {value for (_, layer, head), value in scores.items() if (layer, head) == (1, 0)} == {0.0}
+    assert max(scores.values()) > 0
+
+
+def test_centroids_need_items_of_the_same_labels() -> None:
+    own = items.index(planted.CORPUS, items.tags)
+    with pytest.raises(ValueError, match="same labels"):
+        ClusteringProbe("pos", own, items.index(planted.CORPUS, items.entities), 1, 1, 1)
+    with pytest.raises(ValueError, match="no item"):
+        ClusteringProbe("pos", own, items.index((), items.tags, own.names), 1, 1, 1)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import planted
+import polars as pl
+import pytest
+import torch
+
+from probes import items, roles
+
+LAYERS, HEADS = 2, 3
+MATRICES = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, 5)
+OUTPUTS = [torch.zeros(len(each), LAYERS, HEADS, 1) for each in planted.CORPUS]
+
+
+def computed(probe: roles.Probe, matrices: planted.Matrices = MATRICES) -> pl.DataFrame:
+    for batch in ((2, 1), (0, 3)):
+        probe.update(planted.records_of(matrices, OUTPUTS, batch))
+    return probe.compute()
+
+
+def cells(table: pl.DataFrame, measure: str, label: str = "") -> dict[tuple[int, int], float]:
+    rows = table.filter(measure=measure, label=label).select("layer", "head", "value")
+    return {(layer, head): value for layer, head, value in rows.iter_rows()}
+
+
+def among_words(layer: int, head: int) -> list[list[list[float]]]:
+    return [matrix[layer, head, 1:-1, 1:-1].tolist() for matrix in MATRICES]
+
+
+def every_head() -> list[tuple[int, int]]:
+    return [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+
+
+def test_confidence_is_the_mean_of_the_highest_attention() -> None:
+    found = cells(computed(roles.ConfidenceProbe("", LAYERS, HEADS)), "confidence")
+    for at in every_head():
+        highest = [max(row) for matrix in among_words(*at) for row in matrix]
+        assert found[at] == pytest.approx(sum(highest) / len(highest))
+
+
+@pytest.mark.parametrize("offset", [-5, -1, 0, 2])
+def test_positions_are_counted_from_the_word(offset: int) -> None:
+    table = computed(roles.PositionalProbe("", LAYERS, HEADS))
+    found = cells(table, "positional", f"{offset:+d}" if offset else "0")
+    for at in every_head():
+        hits = [
+            row.index(max(row)) - i == offset for matrix in among_words(*at) for i, row in enumerate(matrix)
+        ]
+        assert found[at] == pytest.approx(sum(hits) / len(hits))
+
+
+def test_directions_are_told_apart() -> None:
+    """A head in which only dependents look at their heads is good in that direction alone."""
+    matrices = [torch.zeros(LAYERS, HEADS, len(each) + 2, len(each) + 2) for each in planted.CORPUS]
+    for sentence, matrix in zip(planted.CORPUS, matrices, strict=True):
+        matrix[..., 0] = 0.1  # heads that have nothing better look at the first special token
+        for dependent, head in enumerate(sentence.arcs.heads if sentence.arcs else (), start=1):
+            matrix[0, 1, dependent, head] = 1
+    found = items.index(planted.CORPUS, items.arcs)
+    table = computed(roles.SyntacticProbe("dep", found, LAYERS, HEADS, final=False), matrices)
+    for relation in ("det", "nsubj", "obj"):
+        assert cells(table, "syntactic", f"{relation} to head")[0, 1] == 1
+        assert cells(table, "syntactic", f"{relation} to dependent")[0, 1] == 0
+    offsets = dict(table.filter(measure="syntactic_offset").select("label", "value").iter_rows())
+    # A determiner two words before its noun; subjects one word before their verb.
+    assert (offsets["det to head"], offsets["nsubj to head"], offsets["nsubj to dependent"]) == (1, 1, 1)
+    assert offsets["obj to head"] == 0.5
+
+
+def test_rare_words_are_found_by_frequency() -> None:
+    frequencies = Counter({f"common{i}": 100 for i in range(498)} | {"the": 500, "x": 500, "dog": 9, "Bo": 9})
+    rarest = roles.rarest_words(planted.CORPUS, frequencies)
+    # "big" is the first unknown word; "Oslo" is alone; "ran" before others; "y" before "z".
+    assert rarest.tolist() == [1, 0, 1, 1]
+    all_frequent = roles.rarest_words(planted.CORPUS[3:], Counter(("x", "y", "z")))
+    assert all_frequent.tolist() == [-1]
+    rarest[1] = -1
+    found = cells(computed(roles.RareWordProbe("", rarest, LAYERS, HEADS)), "rare_words")
+    for at in every_head():
+        hits = [
+            row.index(max(row)) == place
+            for matrix, place in zip(among_words(*at), rarest.tolist(), strict=True)
+            if place >= 0
+            for row in matrix
+        ]
+        assert found[at] == pytest.approx(sum(hits) / len(hits))
