@@ -14,7 +14,6 @@ from torch.nn import functional
 from mtl.batching import Example, buckets, examples
 from mtl.encoder import Encoder, Observation
 from mtl.errors import InputError
-from mtl.head_tap import eager_attention
 from mtl.subwords import Subwords, SubwordTokenizer, Tokens
 from mtl.windows import rows_of
 from probes.record import NOTHING, HeadRecords
@@ -59,8 +58,7 @@ class Observer:
         training = self.encoder.training
         self.encoder.eval()
         try:
-            with eager_attention(self.encoder.transformer):
-                observation = self.encoder.observe(subwords.to(device), self.head_scale)
+            observation = self.encoder.observe(subwords.to(device), self.head_scale)
         finally:
             self.encoder.train(training)
         return records(

@@ -68,7 +68,7 @@ def probe(
         reason = (
             "no mask of its own" if name in annotated else f"no {split} sentence with an annotation of it"
         )
-        console.print(f"not probed: {name}: {reason}", highlight=False)
+        console.print(f"not probed: {name}: {reason}", highlight=False, soft_wrap=True)
 
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     with Progress(console=Console(stderr=True)) as progress:
@@ -99,10 +99,10 @@ def probe(
     best = table.best_heads(pl.concat(measured))
     means = table.weighted_means(best)
     _show(best, means, console)
-    console.print(f"wrote {folder / 'heads.parquet'}", highlight=False)
+    console.print(f"wrote {folder / 'heads.parquet'}", highlight=False, soft_wrap=True)
     if markdown is not None:
         write_text(markdown, table.markdown(best, means))
-        console.print(f"wrote {markdown}", highlight=False)
+        console.print(f"wrote {markdown}", highlight=False, soft_wrap=True)
 
 
 def _opened(

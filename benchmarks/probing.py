@@ -1,0 +1,75 @@
+"""Cost of probing all five tasks against one plain eager forward pass, in one run and one thread.
+
+python -m benchmarks.probing [--corpus DIR] [--split SPLIT] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from mtl.corpora.jsonl import read_jsonl
+from mtl.encoder import Encoder
+from mtl.observe import Observer
+from mtl.probing import TASKS, Mask, Probed, probe
+from mtl.subwords import Subwords
+from probes.table import best_heads
+from tasks.sentence import Sentence
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--corpus", type=Path, default=Path("data/ewt5"))
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    sentences = read_jsonl(arguments.corpus / f"{arguments.split}.jsonl")
+    encoder = Encoder.from_pretrained(arguments.encoder, attention="eager").eval()
+    tokens = encoder.tokenizer.encode_all([sentence.words for sentence in sentences])
+    batches = [
+        encoder.tokenizer.collate([tokens[number] for number in batch])
+        for batch in Observer(encoder, sentences).batches
+    ]
+    jobs: dict[str, Callable[[], object]] = {
+        "eager forward pass, seconds": lambda: forward(encoder, batches),
+        "probing all tasks, seconds": lambda: probed(encoder, sentences),
+    }
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for turn in range(arguments.rounds + 1):
+        for name, job in jobs.items():  # in turn, so that what else the machine does hits both alike
+            # The processor's time, since what else the machine does is not in it.
+            start = time.process_time()
+            job()
+            if turn:  # the first round warms up
+                times[name].append(time.process_time() - start)
+    ratios = [after / before for before, after in zip(*times.values(), strict=True)]
+    console = Console(highlight=False)
+    words = sum(map(len, sentences))
+    console.print(f"{arguments.encoder}, {len(sentences):,} sentences, {words:,} words, one thread")
+    for name, values in (times | {"ratio": ratios}).items():
+        console.print(f"{name}: {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
+
+
+@torch.inference_mode()
+def forward(encoder: Encoder, batches: Sequence[Subwords]) -> None:
+    """Word vectors of the same sentences in the same batches, which have been collated before."""
+    for batch in batches:
+        encoder(batch)
+
+
+def probed(encoder: Encoder, sentences: list[Sentence]) -> None:
+    """Everything that `mtl probe` does between reading the corpus and writing the table."""
+    best_heads(probe(encoder, Probed.index(sentences), Mask("", TASKS, None)))
+
+
+if __name__ == "__main__":
+    main()
