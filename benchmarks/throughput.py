@@ -24,9 +24,9 @@ from mtl.corpora.jsonl import read_jsonl
 from mtl.corpora.toy import toy_corpus
 from mtl.encoder import Encoder
 from mtl.evaluation import evaluate
+from mtl.loading import batches, planner
 from mtl.model import JointModel
 from mtl.module import JointTraining
-from mtl.train import batches, planner
 from tasks.sentence import Sentence
 from tasks.task import Task
 

@@ -165,7 +165,7 @@ def _missing_seeds(heads: pl.DataFrame) -> list[str]:
     every = set(trained["seed"])
     of = trained.group_by("task", "setup", maintain_order=True).agg(pl.col("seed").unique())
     return [
-        f"no {row['setup']} run of {row['task']} with seed {', '.join(map(str, sorted(every - set(row['seed']))))}"
+        f"no {row['setup']} run of {row['task']} with seed {sorted(every - set(row['seed']))}"
         for row in of.iter_rows(named=True)
         if every - set(row["seed"])
     ]

@@ -10,34 +10,33 @@ import shutil
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import WandbLogger
 from rich.console import Console
 
 from mtl.balancing import balancer_for
-from mtl.batching import Batch, BatchLoader, Example, Step, aligned_plan, examples, separate_plan
+from mtl.batching import Example, examples
+from mtl.building import build_model
 from mtl.callbacks import Evaluation, ProgressLine, Resumption
-from mtl.config import BatchConfig, TrainConfig
+from mtl.config import TrainConfig
 from mtl.data import corpus_fingerprint, load_split, require_layers
-from mtl.encoder import Encoder
 from mtl.errors import InputError
 from mtl.evaluation import Scores, evaluate
 from mtl.gating import GateLoss, add_gates, freeze_for, gate_loss, gate_rate, reach_warning
+from mtl.loading import TrainingData, batches, planner, rank_and_ranks
+from mtl.mask_pictures import MaskPictures
 from mtl.model import JointModel
 from mtl.module import JointTraining
-from mtl.run import Run, git_revision, versions
+from mtl.run import Run, git_revision, plain, versions
+from mtl.tracking import finish, wandb_logger
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
-
-EVALUATION_TOKENS = 4096
-"""Padded subwords in a batch of evaluation: large enough for speed, small enough for any machine."""
 
 
 class Interrupted(Exception):
@@ -55,11 +54,11 @@ def train(config: TrainConfig, console: Console | None = None) -> Run:
         torch.set_num_threads(config.trainer.threads)
     if config.overwrite and _is_first_process() and run.folder.exists():
         shutil.rmtree(run.folder)
-    plain = _plain(dataclasses.asdict(config))
+    whole = plain(dataclasses.asdict(config))
     splits = {split: load_split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
-    going_on = run.start(plain) if _is_first_process() else run.resume_checkpoint.exists()
+    going_on = run.start(whole) if _is_first_process() else run.resume_checkpoint.exists()
     if going_on and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; --overwrite=true starts anew")
         return run
@@ -108,14 +107,15 @@ def _train(
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
     evaluation = Evaluation(
         run,
-        lambda: batches(corpora["dev"], model, *_rank()),
+        lambda: batches(corpora["dev"], model, *rank_and_ranks()),
         config.evaluate_every,
         config.patience,
         config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
         console,
     )
-    logger = _wandb_logger(config, run)
-    trainer = _trainer(config, logger, [evaluation, resumption, ProgressLine(console)])
+    logger = wandb_logger(config, run) if config.wandb.mode != "disabled" and _is_first_process() else None
+    callbacks = [evaluation, MaskPictures(run, evaluation), resumption, ProgressLine(console)]
+    trainer = _trainer(config, logger, callbacks)
     _status(run, {"device": _device_name(trainer)})
     console.print(
         f"{run.folder}: {'going on with' if going_on else 'training'} {', '.join(tasks)} on "
@@ -124,7 +124,7 @@ def _train(
         highlight=False,
         soft_wrap=True,
     )
-    data = _TrainingData(corpora["train"], model, plan, trainer)
+    data = TrainingData(corpora["train"], model, plan, trainer)
     checkpoint = str(run.resume_checkpoint) if going_on else None
     try:
         with _quiet_lightning():
@@ -142,53 +142,7 @@ def _train(
     run.write_metrics(metrics)
     _status(run, {"state": "finished", "finished": _now(), "training_seconds": round(evaluation.seconds, 1)})
     if logger is not None:
-        flat = {
-            f"{split}/{name}/{key}": value
-            for split, scores in metrics.items()
-            for name, figures in scores.items()
-            for key, value in figures.items()
-        }
-        logger.log_metrics(flat)
-        logger.experiment.finish()
-
-
-def build_model(config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence]) -> JointModel:
-    """A model with labels from the training sentences, on a pretrained encoder or on another run's.
-
-    From another run come the encoder, its gates (held as they are, unless new ones are trained) and the
-    decoders of the tasks that it was trained on; other tasks get fresh decoders.
-    """
-    if config.init_from is None:
-        encoder = Encoder.from_pretrained(
-            config.encoder.name,
-            pooling=config.encoder.pooling,
-            layers=config.encoder.layers,
-            word_dropout=config.encoder.word_dropout,
-            attention=config.encoder.attention,
-        )
-        labels = {name: task.labels(sentences) for name, task in tasks.items()}
-        return JointModel(encoder, tasks, labels).train()
-    source = JointModel.from_pretrained(config.init_from)
-    new = [name for name in tasks if name not in source.tasks]
-    if new and config.pruning in ("static", "gates_only"):
-        raise InputError(
-            f"pruning={config.pruning} freezes the decoders, but {config.init_from} was not trained on "
-            f"{new[0]}: its tasks are {', '.join(source.tasks)}"
-        )
-    labels = {name: source.labels.get(name) or task.labels(sentences) for name, task in tasks.items()}
-    model = JointModel(
-        source.encoder,
-        {name: source.tasks.get(name, task) for name, task in tasks.items()},
-        labels,
-        source.gates,
-    )
-    for name in tasks:
-        if name in source.tasks:
-            model.decoders[name] = source.decoders[name]
-    model.train()
-    if model.gates is not None:
-        model.gates.requires_grad_(False).eval()
-    return model
+        finish(logger, metrics)
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
@@ -203,68 +157,6 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
     if warning:
         console.print(warning, highlight=False)
     return gate_loss(gates, config.gates, updates)
-
-
-def planner(
-    config: BatchConfig, seed: int, corpus: Sequence[Example], tasks: Sequence[str]
-) -> Callable[[int], list[Step]]:
-    """From the number of an epoch to its batches; the same for the same seed, on every rank."""
-
-    def plan(epoch: int) -> list[Step]:
-        rng = np.random.default_rng([seed, epoch])
-        if config.mode == "aligned":
-            return aligned_plan(corpus, tasks, config.tokens, config.sentences, rng)
-        return separate_plan(
-            corpus, tasks, config.tokens, config.sentences, rng, config.sampling, config.temperature
-        )
-
-    return plan
-
-
-def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-    """All of a corpus's annotated sentences once, for evaluation, or a rank's share of them."""
-    plan = aligned_plan(corpus, tuple(model.tasks), EVALUATION_TOKENS, None, None)
-    return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, lambda _: plan, rank, ranks))
-
-
-class _TrainingData(pl.LightningDataModule):
-    """Hands Lightning a fresh plan per epoch, and goes on where a checkpoint was written."""
-
-    def __init__(
-        self,
-        corpus: Sequence[Example],
-        model: JointModel,
-        plan: Callable[[int], list[Step]],
-        trainer: pl.Trainer,
-    ) -> None:
-        super().__init__()
-        self.corpus, self.model, self.plan, self.owner = corpus, model, plan, trainer
-        self.skip = 0
-
-    def train_dataloader(self) -> BatchLoader:
-        """The loader of the current epoch."""
-        epoch = self.owner.current_epoch
-        steps = self.plan(epoch)
-        loader = BatchLoader(
-            self.corpus, self.model.encoder.tokenizer, self.model.tasks, lambda _: steps, *_rank(),
-            pin=self.owner.strategy.root_device.type == "cuda",
-        )  # fmt: skip
-        loader.skip, self.skip = self.skip, 0
-        return loader
-
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Move a batch without waiting for the copy."""
-        return batch.to(device)
-
-    def state_dict(self) -> dict[str, int]:
-        """How many batches of the epoch are done."""
-        loop = self.owner.fit_loop.epoch_loop
-        whole = loop.batch_progress.is_last_batch
-        return {"batches_done": 0 if whole else loop.batch_progress.current.ready}
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Skip the batches that were done."""
-        self.skip = state_dict["batches_done"]
 
 
 def _trainer(config: TrainConfig, logger: WandbLogger | None, callbacks: list[pl.Callback]) -> pl.Trainer:
@@ -313,24 +205,6 @@ def _quiet_lightning() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _wandb_logger(config: TrainConfig, run: Run) -> WandbLogger | None:
-    if config.wandb.mode == "disabled" or not _is_first_process():
-        return None
-    identity = run.status().get("wandb_id") or f"{config.run_name()}-{os.urandom(4).hex()}"
-    run.update_status({"wandb_id": identity})
-    return WandbLogger(
-        name=config.run_name(),
-        id=identity,
-        save_dir=str(run.folder),
-        project=config.wandb.project,
-        offline=config.wandb.mode == "offline",
-        entity=config.wandb.entity,
-        group=config.wandb.group,
-        tags=list(config.wandb.tags),
-        config={**_plain(dataclasses.asdict(config)), "git": git_revision()},
-    )
-
-
 def _report(
     console: Console,
     corpora: Mapping[str, Sequence[Example]],
@@ -358,12 +232,6 @@ def _is_first_process() -> bool:
     )
 
 
-def _rank() -> tuple[int, int]:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
-
-
 def _status(run: Run, values: Mapping[str, Any]) -> None:
     if _is_first_process():
         run.update_status(values)
@@ -373,13 +241,6 @@ def _device_name(trainer: pl.Trainer) -> str:
     if trainer.strategy.root_device.type == "cuda":
         return torch.cuda.get_device_name(trainer.strategy.root_device)
     return f"CPU, {torch.get_num_threads()} threads"
-
-
-def _plain(value: Any) -> Any:
-    """The value as YAML and JSON know it: tuples as lists."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _now() -> str:

@@ -190,7 +190,7 @@ class Ner(Task):
     """Size of the vectors of a span's first and last word."""
     dropout: float = 0.33
     """Share of features dropped in training, of those vectors and of the word vectors."""
-    threshold: float = 0.4
+    threshold: float = 0.5
     """Probability (against no entity) from which a span is taken; the best for F1 is half the F1 reached."""
 
     def __post_init__(self) -> None:

@@ -35,8 +35,8 @@ def evaluate(
     from mtl.data import load_split, require_layers
     from mtl.export import export as write_export
     from mtl.files import write_json
+    from mtl.loading import batches
     from mtl.model import JointModel
-    from mtl.train import batches
 
     opened = Run.open(run)
     model = JointModel.from_pretrained(opened.model)

@@ -98,8 +98,8 @@ def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> _Drawn:
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != 3 or runs["run"].n_unique() != 3:
         raise InputError(
-            f"rgb needs three runs with a mask each, or three tasks; given are {runs['run'].n_unique()} with masks "
-            f"of {', '.join(found)}: add runs, or choose with --tasks=[a,b,c]"
+            f"rgb needs three runs with a mask each, or three tasks; given are {runs['run'].n_unique()} with "
+            f"masks of {', '.join(found)}: add runs, or choose with --tasks=[a,b,c]"
         )
     # Here each run is a channel, whatever its seed and task are.
     numbered = {run: place for place, run in enumerate(runs["run"])}

@@ -28,8 +28,8 @@ def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | No
     from mtl.evaluation import Scores, evaluate
     from mtl.files import whole_folder
     from mtl.gates import OPEN
+    from mtl.loading import batches
     from mtl.model import JointModel
-    from mtl.train import batches
 
     source = Run.open(run)
     if (out / "config.yaml").exists():

@@ -54,7 +54,7 @@ def new_figure(height: float, width: float = COLUMN) -> Figure:
 
 
 @styled
-def render(figure: Figure, kind: Format, dpi: float = 300) -> bytes:
+def render(figure: Figure, kind: Format, dpi: int = 300) -> bytes:
     """The figure as a file's contents, without date, so that the same figure gives the same bytes."""
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
     file = io.BytesIO()
@@ -63,7 +63,7 @@ def render(figure: Figure, kind: Format, dpi: float = 300) -> bytes:
 
 
 @styled
-def pixels(figure: Figure, dpi: float = 100) -> UInt8[np.ndarray, "height width 4"]:
+def pixels(figure: Figure, dpi: int = 100) -> UInt8[np.ndarray, "height width 4"]:
     """The figure as an image in memory."""
     figure.set_dpi(dpi)
     canvas = FigureCanvasAgg(figure)
