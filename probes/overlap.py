@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 from scipy.stats import false_discovery_control
 
 from probes.masks import Masks
@@ -109,9 +110,10 @@ def overlap_coefficient(
     return _ratio((first & second).sum((-2, -1)), np.minimum(first.sum((-2, -1)), second.sum((-2, -1))))
 
 
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
-    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+def _ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
+    """NaN where there is nothing to divide by; an array also of single numbers."""
+    parts, wholes = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
+    return np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)
 
 
 def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask layer head"]) -> pl.DataFrame:

@@ -66,9 +66,9 @@ def _cell(value: object, decimals: int) -> str:
         return f"{value}" if value >= 0 else f"$-${-value}"
     if not math.isfinite(value):
         return "--" if math.isnan(value) else r"$\infty$" if value > 0 else r"$-\infty$"
-    text = f"{abs(value):.{decimals}f}"
+    sign, text = "-" if value < 0 else "", f"{abs(value):.{decimals}f}"
     if value and float(text) == 0:
         # A chance of 0.0004 is not 0.00.
         digits, exponent = f"{abs(value):.1e}".split("e")
-        text = rf"${digits}\cdot 10^{{{int(exponent)}}}$"
-    return text if value >= 0 else f"$-${text}"
+        return rf"${sign}{digits}\cdot 10^{{{int(exponent)}}}$"
+    return f"${sign}${text}" if sign else text

@@ -210,12 +210,15 @@ def _one_task(heads: pl.DataFrame) -> None:
 
 
 def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> _Drawn:
-    from mtl.config import TASK_NAMES, TrainConfig
     from mtl.evidence import gates_of, scores_of
     from probes.figures.heads_kept import heads_kept
 
-    runs, default = _opened(folders), TrainConfig()
+    runs = _opened(folders)
     gates, without = gates_of(runs, tasks, shared_once=False)
+
+    from mtl.config import TASK_NAMES, TrainConfig
+
+    default = TrainConfig()
     last = gates.filter(pl.col("step") == pl.col("step").max().over("run"))
     size = last.group_by("run", "task").len()["len"][0]
     kept = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))

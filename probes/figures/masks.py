@@ -52,7 +52,7 @@ def animation(
             image.axes.set_title(_title(task, gate))
         below.set_text(f"update {steps[moment]}")
         # Sixteen shades of grey make small files, and no palette has to be chosen.
-        frames.append(Image.fromarray(pixels(figure, dpi=150.0)[..., 0] // 17 * 17))
+        frames.append(Image.fromarray(pixels(figure, dpi=150)[..., 0] // 17 * 17))
     each = round(1000 * min(0.5, seconds / len(frames)))
     durations = [each] * (len(frames) - 1) + [each + 1000]
     first, *others = frames if kind == "gif" else [frame.convert("RGB") for frame in frames]

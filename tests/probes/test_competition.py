@@ -1,0 +1,190 @@
+"""The hypothesis on made-up runs: arithmetic by hand, and how often the verdict is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+import worlds
+from scipy.stats import binom
+
+from probes.competition import claims, compete, losses
+from probes.label_losses import label_tests
+from probes.masks import final_masks
+from probes.skill import absent_labels, label_values, skills
+
+DRAWS = 200
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(2)
+
+
+def verdicts(effect: float) -> list[str]:
+    words = []
+    for draw in range(DRAWS):
+        gates, heads = worlds.competition(np.random.default_rng([7, draw]), effect)
+        masks, _ = final_masks(gates)
+        words.append(compete(masks, heads, level=0.05, draws=500).verdict.word)
+    return words
+
+
+def test_a_planted_effect_is_found_and_none_is_rejected():
+    """Contested heads lose some 3 points of 40; without an effect the level is kept."""
+    planted, none = verdicts(0.06), verdicts(0.0)
+    assert planted.count("supported") / DRAWS >= 0.9
+    assert set(none) == {"supported", "not supported"}
+    # A test of level 0.05 has more than this many false positives in one of a thousand such tests.
+    assert none.count("supported") <= binom.ppf(0.999, DRAWS, 0.05)
+
+
+def test_layers_that_differ_are_not_taken_for_competition(rng):
+    """Upper layers are wanted more and lose more, but within layers claims and losses are unrelated."""
+    gate = (rng.random((4, 3, 4, 8)) < np.array([0.1, 0.4, 0.7, 0.95])[:, None]).astype(float)
+    stl = 0.6 + 0.02 * rng.normal(size=(3, 4, 3, 4, 8))
+    joint = stl - 0.05 * np.arange(4)[:, None] + 0.01 * rng.normal(size=stl.shape)
+    found = compete(
+        final_masks(worlds.gates(gate))[0],
+        pl.concat([worlds.heads(stl, "stl"), worlds.heads(joint, "joint")]),
+    )
+    p = dict(found.head_tests.select("test", "p").iter_rows())
+    assert p["Spearman of claims and loss"] < 0.01
+    assert p["Spearman of claims and loss within layers"] > 0.05
+    assert found.verdict.word == "not supported"
+
+
+def test_heads_that_only_gain_less_do_not_support_it(rng):
+    gates, heads = worlds.competition(rng, 0.1)
+    better = heads.with_columns(
+        value=pl.when((pl.col("setup") == "joint") & (pl.col("measure") == "attention"))
+        .then(pl.col("value") + 0.3)
+        .otherwise("value")
+    )
+    found = compete(final_masks(gates)[0], better)
+    assert found.head_tests["p"].max() < 0.05
+    assert found.verdict.word == "not supported"
+    assert "gain less" in found.verdict.reason
+
+
+def test_the_verdict_says_its_level_and_is_the_same_every_time(rng):
+    gates, heads = worlds.competition(rng, 0.1)
+    masks, _ = final_masks(gates)
+    found, again = (
+        compete(masks, heads, level=0.01),
+        compete(masks, heads.sample(fraction=1, shuffle=True), level=0.01),
+    )
+    assert str(found.verdict).startswith("supported: heads that more tasks claim lose more of their skill")
+    assert "level 0.01" in found.verdict.reason
+    assert "99% interval" in found.verdict.reason
+    assert found.verdict == again.verdict
+
+
+@pytest.mark.parametrize(
+    ("thin", "said"),
+    [
+        (lambda g, h: (g.filter(pl.col("seed") < 3), h), "masks of 2 seeds"),
+        (
+            lambda g, h: (g, h.filter((pl.col("setup") != "joint") | (pl.col("seed") == 1))),
+            "joint runs of 1 seed",
+        ),
+        (
+            lambda g, h: (g, h.filter((pl.col("setup") != "stl") | (pl.col("task") != "con"))),
+            "single-task runs of 0 seeds",
+        ),
+        (lambda g, h: (g.filter(pl.col("task") == "pos"), h), "needs two"),
+        (lambda g, h: (g.with_columns(open=pl.lit(True)), h), "nearly all heads"),
+        (lambda g, h: (g.with_columns(open=pl.col("open") & (pl.col("task") == "pos")), h), "claimed by two"),
+        (lambda g, h: (g, h.with_columns(value=pl.lit(0.5))), "lose the same"),
+    ],
+)
+def test_too_few_runs_to_say(rng, thin, said):
+    gates, heads = thin(*worlds.competition(rng, 0.1))
+    found = compete(final_masks(gates)[0], heads)
+    assert found.verdict.word == "too few runs to say"
+    assert said in found.verdict.reason
+    assert found.heads.height == worlds.LAYERS * worlds.HEADS
+
+
+def test_claims_by_hand():
+    gate = np.zeros((2, 3, 1, 3))
+    gate[0, :, 0, 0], gate[1, :2, 0, 0], gate[0, :1, 0, 1] = 1.0, 0.6, 0.3
+    table = claims(final_masks(worlds.gates(gate, tasks=("pos", "dep")))[0])
+    assert table["claims"].to_list() == [2, 0, 0]
+    assert table["demand"].to_list() == pytest.approx([1.4, 0.1, 0])
+    assert table["contested"].to_list() == [True, False, False]
+
+
+def test_losses_by_hand():
+    """Skill is what exceeds chance, weighted by counts (10, 20, 30), averaged over tasks."""
+    stl = np.full((1, 2, 3, 1, 1), 0.3)
+    stl[0, 0, :, 0, 0] = 0.5, 0.2, 0.9
+    stl[0, 1, :, 0, 0] = 0.3, 0.6, 0.3
+    joint = np.full((2, 2, 3, 1, 1), 0.4)
+    joint[1] = 0.6
+    heads = pl.concat(
+        [worlds.heads(stl, "stl", ("pos", "dep"), (1,)), worlds.heads(joint, "joint", ("pos", "dep"), (1, 2))]
+    )
+    masks, _ = final_masks(worlds.gates(np.ones((2, 1, 1, 1)), ("pos", "dep"), (1,)))
+    row = losses(claims(masks), skills(heads)).row(0, named=True)
+    assert row["stl"] == pytest.approx(((0.2 * 10 + 0 * 20 + 0.6 * 30) / 60 + 0.3 * 20 / 60) / 2)
+    assert row["joint"] == pytest.approx(0.2)
+    assert row["loss"] == pytest.approx(row["stl"] - row["joint"])
+    assert row["static"] is None
+
+
+def test_chance_of_a_head_is_its_own_under_shuffled_labels():
+    values = worlds.heads(np.full((1, 1, 1, 1, 2), 0.7), "stl", ("pos",), (1,)).filter(
+        pl.col("head").is_not_null()
+    )
+    values = values.with_columns(measure=pl.lit("clustering"))
+    shuffled = values.with_columns(measure=pl.lit("clustering_shuffled"), value=pl.Series([0.1, 0.4]))
+    assert skills(pl.concat([values, shuffled]))["skill"].to_list() == pytest.approx([0.6, 0.3])
+    with pytest.raises(ValueError, match="no chance level for pos label 0"):
+        skills(values)
+
+
+def test_probes_and_masks_of_different_encoders(rng):
+    gates, heads = worlds.competition(rng, 0)
+    with pytest.raises(ValueError, match="different shapes"):
+        losses(
+            claims(final_masks(gates)[0]),
+            skills(heads.filter((pl.col("layer") < 3) | pl.col("layer").is_null())),
+        )
+    with pytest.raises(ValueError, match="different shapes"):
+        losses(claims(final_masks(gates.filter(pl.col("layer") < 3))[0]), skills(heads))
+
+
+def test_labels_best_heads_in_order_of_frequency():
+    stl = np.zeros((2, 1, 2, 1, 3))
+    stl[0, 0] = [[[0.1, 0.5, 0.2]], [[0.9, 0.8, 0.7]]]
+    stl[1, 0] = [[[0.7, 0.1, 0.2]], [[0.1, 0.8, 0.7]]]
+    joint = np.full((1, 1, 1, 1, 3), 0.55)
+    heads = pl.concat(
+        [worlds.heads(stl, "stl", ("dep",), (1, 2)), worlds.heads(joint, "joint", ("dep",), (1,))]
+    )
+    table = label_values(heads)
+    assert table.columns == ["task", "label", "count", "stl", "joint"]
+    assert table["label"].to_list() == ["label 1", "label 0"]
+    assert table["stl"].to_list() == pytest.approx([(0.9 + 0.8) / 2, (0.5 + 0.7) / 2])
+    assert table["joint"].to_list() == [None, 0.55]
+    assert absent_labels(table) == ("the joint runs have no dep label label 1",)
+
+
+def test_sign_tests_by_hand():
+    labels = pl.DataFrame(
+        {
+            "stl": [0.9, 0.8, 0.7, 0.6, 0.5, None],
+            "joint": [0.8, 0.7, 0.6, 0.7, 0.5, 0.1],
+            "static": [0.7] * 6,
+        }
+    )
+    stl, static = label_tests(labels).iter_rows(named=True)
+    assert (stl["comparison"], stl["labels"], stl["worse"], stl["better"], stl["equal"]) == (
+        "joint worse than stl", 5, 3, 1, 1
+    )  # fmt: skip
+    assert stl["share"] == pytest.approx(3 / 5)
+    assert stl["p"] == pytest.approx(5 / 16)
+    assert (static["worse"], static["better"], static["equal"]) == (3, 1, 2)
+    nothing = label_tests(pl.DataFrame({"stl": [0.5], "joint": [0.5]}))
+    assert nothing["p"].to_list() == [None]

@@ -1,0 +1,281 @@
+"""Figures, read back from their pixels."""
+
+from __future__ import annotations
+
+import io
+import itertools
+
+import numpy as np
+import polars as pl
+import pytest
+import worlds
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from probes.figures.correlation import correlation_matrix
+from probes.figures.gates_over_time import gates_over_time
+from probes.figures.grey_overlap import grey_overlap
+from probes.figures.head_label_heatmap import head_label_heatmap
+from probes.figures.heads_kept import heads_kept
+from probes.figures.label_accuracy import LOOKS, PER_ROW, label_accuracy
+from probes.figures.masks import MOST_FRAMES, animation, mask_picture
+from probes.figures.rgb_overlap import rgb_image, rgb_overlap
+from probes.figures.style import COLUMN, pixels, render
+
+LAYERS, HEADS = 3, 4
+
+
+def at(figure, axes, x, y):
+    """The colour where the data coordinates (x, y) are drawn."""
+    image = pixels(figure)
+    column, row = axes.transData.transform((x, y))
+    return tuple(int(value) for value in image[len(image) - 1 - int(row), int(column), :3])
+
+
+def cells(figure, axes, layers=LAYERS, heads=HEADS):
+    """The colours of all cells of a picture of masks; off-centre, where nothing else is drawn."""
+    image = pixels(figure)
+    where = axes.transData.transform(
+        [(head + 0.2, layer + 0.2) for layer in range(layers) for head in range(heads)]
+    )
+    rows, columns = len(image) - 1 - where[:, 1].astype(int), where[:, 0].astype(int)
+    return image[rows, columns, :3].reshape(layers, heads, 3).astype(int)
+
+
+def texts(figure):
+    """All that is written in a figure."""
+    pixels(figure)
+    return {each.get_text() for each in figure.findobj(lambda artist: hasattr(artist, "get_text"))}
+
+
+def history(gate):
+    """Rows of gates (step, task, layer, head)."""
+    step, task, layer, head = (axis.ravel() for axis in np.indices(gate.shape))
+    columns = {
+        "task": [("pos", "dep", "srl")[each] for each in task],
+        "step": 10 * (step + 1),
+        "layer": layer,
+    }
+    return pl.DataFrame(columns | {"head": head, "gate": gate.ravel(), "open": gate.ravel() > 1e-3})
+
+
+@pytest.fixture
+def gate():
+    """Steps, tasks, layers, heads: closing more and more, each head differently."""
+    return np.clip(
+        1.2 - np.random.default_rng(3).random((1, 2, LAYERS, HEADS)) * np.arange(5)[:, None, None, None], 0, 1
+    )
+
+
+def test_the_eight_pure_colours():
+    used = np.array([[[a, b, c] for c in (0.0, 1.0)] for a in (0.0, 1.0) for b in (0.0, 1.0)])
+    image = rgb_image(np.moveaxis(used, -1, 0))
+    np.testing.assert_array_equal(image, 255 * (1 - used))
+    assert rgb_image(np.full((3, 1, 1), 0.25))[0, 0].tolist() == [191] * 3
+
+
+def test_rgb_figure_has_layers_downwards_and_heads_across():
+    gates = np.random.default_rng(1).random((3, LAYERS, HEADS))
+    gates[:, 0, 1], gates[:, 2, 3] = 1, 0
+    figure = rgb_overlap(gates, ("pos", "dep", "srl"))
+    drawn = cells(figure, figure.axes[0])
+    np.testing.assert_allclose(drawn, np.rint(255 * (1 - np.moveaxis(gates, 0, -1))), atol=1)
+    assert drawn[0, 1].tolist() == [0, 0, 0]
+    assert drawn[2, 3].tolist() == [255, 255, 255]
+    axes = figure.axes[0]
+    assert axes.transData.transform((0, 0))[1] > axes.transData.transform((0, 2))[1]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "3", "4"]
+    above = [
+        tick.label2.get_visible() and not tick.label1.get_visible() for tick in axes.xaxis.get_major_ticks()
+    ]
+    assert all(above)
+
+
+def test_rgb_legend_shows_each_set_of_masks_in_its_colour():
+    figure = rgb_overlap(np.ones((3, LAYERS, HEADS)), ("pos", "dep", "srl"))
+    colours = {"none": (1, 1, 1), "pos": (0, 1, 1), "dep": (1, 0, 1), "srl": (1, 1, 0)}
+    colours |= {"pos+dep": (0, 0, 1), "pos+srl": (0, 1, 0), "dep+srl": (1, 0, 0), "all": (0, 0, 0)}
+    legend = figure.axes[1]
+    found = {}
+    for text, swatch in zip(legend.texts, legend.patches, strict=True):
+        x, y = swatch.get_x() + swatch.get_width() / 2, swatch.get_y() + swatch.get_height() / 2
+        found[text.get_text()] = tuple(value / 255 for value in at(figure, legend, x, y))
+    assert found == colours
+    long = rgb_overlap(np.ones((3, LAYERS, HEADS)), ("dep seed 1", "dep seed 2", "dep seed 3"))
+    assert "1: dep seed 1, 2: dep seed 2, 3: dep seed 3" in texts(long)
+
+
+def test_grey_figure_is_black_where_all_masks_are_open():
+    gates = np.random.default_rng(1).random((5, LAYERS, HEADS))
+    gates[:, 1, 2], gates[:, 2, 0] = 1, 0
+    figure = grey_overlap(gates)
+    drawn = cells(figure, figure.axes[0])
+    np.testing.assert_allclose(drawn, 255 * (1 - gates.mean(0))[..., None] * np.ones(3), atol=2)
+    assert drawn[1, 2].tolist() == [0, 0, 0]
+    assert drawn[2, 0].tolist() == [255, 255, 255]
+    assert "mean gate over 5 masks" in texts(figure)
+
+
+def test_mask_picture_shows_the_last_step(gate):
+    figure = mask_picture(history(gate))
+    for task, axes in enumerate(figure.axes[:2]):
+        expected = 255 * (1 - gate[-1, task])[..., None] * np.ones(3)
+        np.testing.assert_allclose(cells(figure, axes), expected, atol=2)
+    assert f"pos: {(gate[-1, 0] > 1e-3).sum()} of 12 open" in texts(figure)
+    with pytest.raises(ValueError, match="not one gate for every"):
+        mask_picture(history(gate)[1:])
+
+
+@pytest.mark.parametrize("kind", ["gif", "webp"])
+def test_animation_shows_every_step_and_is_the_same_every_time(gate, kind, tmp_path):
+    paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
+    table = history(gate)
+    assert [animation(table, path, kind) for path in paths] == [5, 5]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    with Image.open(paths[0]) as image:
+        assert image.format == kind.upper()
+        assert image.n_frames == 5
+        assert image.info["loop"] == 0
+        darkness = []
+        for frame in range(5):
+            image.seek(frame)
+            darkness.append(255 - np.asarray(image.convert("L"), dtype=float).mean())
+    # Heads only close: every picture is lighter than the one before.
+    assert np.all(np.diff(darkness) < 0)
+
+
+def test_a_long_history_is_thinned(tmp_path):
+    gates = np.linspace(1, 0, 3 * MOST_FRAMES)[:, None, None, None] * np.ones((1, 1, 1, 1))
+    assert animation(history(gates), tmp_path / "long.gif") == MOST_FRAMES
+
+
+def test_gates_over_time_has_heads_downwards_and_time_across(gate):
+    figure = gates_over_time(history(gate))
+    axes = figure.axes[1]
+    for step in range(5):
+        for layer, head in ((0, 0), (1, 3), (2, 2)):
+            grey = at(figure, axes, 10 * step + 5, layer * HEADS + head + 0.5)
+            np.testing.assert_allclose(grey, 255 * (1 - gate[step, 1, layer, head]), atol=2)
+
+
+def test_correlation_matrix_is_symmetric_and_says_its_numbers():
+    table = pl.DataFrame(
+        {
+            "first": ["pos", "pos", "dep"], "second": ["pos", "dep", "dep"], "paper": [0.91, 0.38, None],
+            "pairwise": [0.9, 0.3, 0.8],
+        }
+    )  # fmt: skip
+    figure = correlation_matrix(table)
+    assert {"91", "38", "–"} <= texts(figure)
+    axes = figure.axes[0]
+    corner = -0.4, 0.4
+    assert at(figure, axes, 1 + corner[0], corner[1]) == at(figure, axes, corner[0], 1 + corner[1])
+    assert {"90", "30", "80"} <= texts(correlation_matrix(table, "pairwise"))
+    correlation_matrix(table.with_columns(paper=pl.lit(None, dtype=pl.Float64)))
+
+
+def labels(count):
+    values = np.linspace(0.9, 0.2, count)
+    columns = {"task": "dep", "label": [f"r{n}" for n in range(count)], "count": np.arange(count, 0, -1)}
+    setups = {"static": values + 0.08, "stl": values, "pair": values - 0.1, "joint": values - 0.15}
+    return pl.DataFrame(columns | setups)
+
+
+def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
+    table = labels(10)
+    figure = label_accuracy(table)
+    axes = figure.axes[0]
+    for setup in ("static", "stl", "pair", "joint"):
+        colour = np.rint(255 * np.array(to_rgb(LOOKS[setup][0])))
+        image = pixels(figure, dpi=400)
+        for place in (0, 4, 9):
+            column, row = axes.transData.transform((place + 0.2, 100 * table[setup][place]))
+            np.testing.assert_allclose(image[len(image) - 1 - int(row), int(column), :3], colour, atol=40)
+    assert {"static", "STL", "MTL-2", "MTL"} <= texts(figure)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == table["label"].to_list()
+
+
+def test_many_labels_take_several_rows_and_a_missing_value_has_no_marker():
+    table = labels(PER_ROW + 5).with_columns(
+        joint=pl.when(pl.col("label") == "r3").then(None).otherwise("joint")
+    )
+    figure = label_accuracy(table)
+    assert len(figure.axes) == 2
+    assert [len(axes.get_xticklabels()) for axes in figure.axes] == [PER_ROW, 5]
+    segments = figure.axes[0].collections[3].get_segments()
+    drawn = [segment for segment in segments if len(segment) and not np.isnan(segment).any()]
+    assert len(drawn) == PER_ROW - 1
+    assert label_accuracy(table.drop("pair")).axes
+
+
+def test_heat_map_orders_labels_and_marks_the_best_head():
+    values = np.array([[0.1, 0.9, 0.3, 0.2], [0.5, 0.2, 0.8, 0.1], [0, 0, 0, 1.0]])
+    label, head = (axis.ravel() for axis in np.indices(values.shape))
+    table = pl.DataFrame(
+        {
+            "label": [("rare", "often", "hapax")[each] for each in label],
+            "count": np.array([5, 50, 1])[label],
+            "layer": head // 2, "head": head % 2, "value": values.ravel(),
+        }
+    )  # fmt: skip
+    figure = head_label_heatmap(table, top=2)
+    axes = figure.axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["often", "rare"]
+    assert "label (1 rarer ones left out)" in texts(figure)
+    marked = [
+        (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
+        for line in axes.lines
+        if line.get_marker() == "o"
+    ]
+    assert marked == [(2, 0), (1, 1)]
+    dark, light = at(figure, axes, 0.3, 1.3), at(figure, axes, 2.3, 0.3)
+    assert sum(dark) < sum(light)
+    with pytest.raises(ValueError, match="empty"):
+        head_label_heatmap(table.clear())
+
+
+def test_heads_kept_has_a_point_for_each_run():
+    runs = pl.DataFrame(
+        {"series": ["pos"] * 3 + ["dep"], "kept": [10, 10, 72, 40], "score": [80.0, 82, 90, 70]}
+    )
+    figure = heads_kept(runs, 72)
+    lines = figure.axes[0].lines
+    np.testing.assert_array_equal(lines[0].get_xydata(), [[10, 81], [72, 90]])
+    np.testing.assert_array_equal(lines[1].get_xydata(), [[10, 80], [10, 82], [72, 90]])
+    assert "open heads of 72" in texts(figure)
+    assert lines[0].get_color() != lines[2].get_color()
+
+
+@pytest.mark.parametrize(("kind", "starts"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_files_are_the_same_every_time_and_a_column_wide(kind, starts):
+    gates = np.random.default_rng(0).random((3, LAYERS, HEADS))
+    contents = [render(rgb_overlap(gates, ("1", "2", "3")), kind) for _ in range(2)]
+    assert contents[0] == contents[1]
+    assert contents[0].startswith(starts)
+    if kind == "png":
+        with Image.open(io.BytesIO(contents[0])) as image:
+            assert image.width == pytest.approx(300 * COLUMN, abs=1)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(6, 12), (12, 12), (24, 16), (1, 2), (48, 40)])
+def test_numbers_of_layers_and_heads_do_not_touch(layers, heads):
+    figure = grey_overlap(np.ones((1, layers, heads)))
+    pixels(figure)
+    axes = figure.axes[0]
+    for ticks, ends in ((axes.get_xticklabels(), ("x0", "x1")), (axes.get_yticklabels(), ("y0", "y1"))):
+        boxes = sorted(
+            (getattr(box, ends[0]), getattr(box, ends[1])) for box in (t.get_window_extent() for t in ticks)
+        )
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(boxes))
+        assert ticks[0].get_text() == "1"
+
+
+def test_no_text_leaves_the_figure():
+    gates = worlds.random_gates(np.random.default_rng(0))
+    figures = (rgb_overlap(gates[0], ("a", "b", "c")), grey_overlap(gates[0]), label_accuracy(labels(30)))
+    for figure in figures:
+        pixels(figure)
+        for axes in figure.axes:
+            box = axes.get_tightbbox()
+            assert box.x0 >= -1
+            assert box.x1 <= figure.bbox.x1 + 1

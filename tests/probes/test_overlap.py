@@ -1,0 +1,325 @@
+"""Overlap of masks, held against numpy, scipy, enumeration and sampling."""
+
+from __future__ import annotations
+
+import itertools
+from math import comb
+
+import numpy as np
+import polars as pl
+import pytest
+import worlds
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import hypergeom, spearmanr
+
+from probes.masks import final_masks
+from probes.overlap import (
+    correlation_table,
+    jaccard,
+    mean_pairwise_pearson,
+    overlap_coefficient,
+    overlap_table,
+    predicted_agreement,
+    task_overlaps,
+)
+from probes.overlap_chance import chance_of_overlap, overlap_distribution
+from probes.resampling import bootstrap_within, interval, permutations_within, seed_weights
+from probes.stratified import mean_difference, permutation_chance, spearman
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)
+
+
+@pytest.fixture
+def gates(rng):
+    return worlds.random_gates(rng)
+
+
+def test_final_masks_are_the_last_step_in_order(gates):
+    earlier = worlds.gates(1 - gates, step=50)
+    table = pl.concat([earlier, worlds.gates(gates)]).sample(fraction=1, shuffle=True, seed=3)
+    masks, notes = final_masks(table)
+    order = [masks.tasks.index(task) for task in worlds.TASKS]
+    np.testing.assert_array_equal(masks.gate[order], gates)
+    np.testing.assert_array_equal(masks.opened, masks.gate > 1e-3)
+    assert masks.seeds == worlds.SEEDS
+    assert notes == ()
+
+
+def test_a_seed_that_a_task_lacks_is_left_out_and_said(gates):
+    table = worlds.gates(gates).filter(~((pl.col("task") == "ner") & (pl.col("seed") == 2)))
+    masks, notes = final_masks(table)
+    assert masks.seeds == (1, 3)
+    np.testing.assert_array_equal(masks.gate, gates[:, [0, 2]])
+    assert notes == ("no mask of ner with seed 2: that seed is left out",)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda t: t.filter(~((pl.col("seed") == 1) & (pl.col("head") == 7))), "of different shapes"),
+        (lambda t: t.filter((pl.col("task") != "dep") | (pl.col("layer") + pl.col("head") > 0)), "31 heads"),
+        (
+            lambda t: pl.concat([t, t.with_columns(run=pl.lit("again"), step=pl.lit(120))]),
+            "again, pos-1 all have",
+        ),
+        (
+            lambda t: t.filter((pl.col("task") == "pos") == (pl.col("seed") == 1)),
+            "no seed that all tasks have",
+        ),
+        (lambda t: t.clear(), "no masks"),
+    ],
+)
+def test_masks_that_do_not_go_together(gates, spoil, said):
+    with pytest.raises(ValueError, match=said):
+        final_masks(spoil(worlds.gates(gates)))
+
+
+def test_claimed_is_open_in_at_least_half_of_the_seeds():
+    opened = np.zeros((1, 4, 1, 5))
+    for head in range(5):
+        opened[0, :head, 0, head] = 1
+    masks, _ = final_masks(worlds.gates(opened, tasks=("pos",), seeds=(1, 2, 3, 4)))
+    assert masks.claimed()[0, 0].tolist() == [False, False, True, True, True]
+
+
+def test_mean_pairwise_pearson_is_that_of_numpy(gates):
+    expected = np.corrcoef(gates[0].reshape(3, -1))[np.triu_indices(3, 1)].mean()
+    assert mean_pairwise_pearson(gates[0]) == pytest.approx(expected)
+    assert mean_pairwise_pearson(np.stack([gates[0, 0], 0.3 * gates[0, 0] + 0.1])) == pytest.approx(1)
+    assert np.isnan(mean_pairwise_pearson(gates[0, :1]))
+    constant = np.stack([gates[0, 0], np.full_like(gates[0, 0], 0.95)])
+    assert np.isnan(mean_pairwise_pearson(constant))
+
+
+def test_the_papers_diagonal_by_the_formula_from_correlations(gates):
+    """R^2 of a regression on two predictors has a closed form in the three correlations."""
+    one, two, three = gates[2].reshape(3, -1)
+    r12, r13, r23 = (np.corrcoef(a, b)[0, 1] for a, b in ((one, two), (one, three), (two, three)))
+    squared = (r13**2 + r23**2 - 2 * r12 * r13 * r23) / (1 - r12**2)
+    cells = one.size
+    expected = np.sqrt(1 - (1 - squared) * (cells - 1) / (cells - 3))
+    assert predicted_agreement(gates[2]) == pytest.approx(expected)
+
+
+def test_the_papers_diagonal_at_its_ends(rng, gates):
+    one, two, _ = gates[0]
+    assert predicted_agreement(np.stack([one, two, 0.2 * one + 0.5 * two + 0.1])) == pytest.approx(1)
+    assert np.isnan(predicted_agreement(gates[0, :2]))
+    assert np.isnan(predicted_agreement(np.stack([one, two, np.ones_like(one)])))
+    unrelated = [predicted_agreement(rng.random((3, 4, 8))) for _ in range(50)]
+    assert min(unrelated) == 0
+
+
+def test_correlation_table(gates):
+    masks, _ = final_masks(worlds.gates(gates))
+    table = correlation_table(masks)
+    assert table.height == 10
+    row = table.row(by_predicate=(pl.col("first") == "pos") & (pl.col("second") == "dep"), named=True)
+    pos, dep = gates[0], gates[2]
+    assert row["paper"] == pytest.approx(np.corrcoef(pos.mean(0).ravel(), dep.mean(0).ravel())[0, 1])
+    every = [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a in pos for b in dep]
+    assert row["pairwise"] == pytest.approx(np.mean(every))
+    assert row["low"] <= row["pairwise"] <= row["high"]
+    own = table.row(by_predicate=(pl.col("first") == "ner") & (pl.col("second") == "ner"), named=True)
+    assert own["paper"] == pytest.approx(predicted_agreement(gates[1]))
+    assert own["pairwise"] == pytest.approx(mean_pairwise_pearson(gates[1]))
+
+
+def test_the_interval_is_that_of_all_samples_of_seeds(gates):
+    """Of three seeds there are 27 samples; a run is never compared with itself."""
+    masks, _ = final_masks(worlds.gates(gates))
+    table = correlation_table(masks)
+    r = np.corrcoef(gates[0].reshape(3, -1))
+    means = []
+    for sample in itertools.product(range(3), repeat=3):
+        pairs = [r[a, b] for a, b in itertools.permutations(sample, 2) if a != b]
+        if pairs:
+            means.append(np.mean(pairs))
+    assert table.row(0, named=True)["low"] == pytest.approx(np.quantile(means, 0.025))
+    assert table.row(0, named=True)["high"] == pytest.approx(np.quantile(means, 0.975))
+
+
+def test_correlation_table_of_a_single_run_says_what_it_can(gates):
+    masks, _ = final_masks(worlds.gates(gates[:, :1], seeds=(1,)))
+    table = correlation_table(masks)
+    own, between = table.row(0, named=True), table.row(1, named=True)
+    assert own["paper"] is None
+    assert own["pairwise"] is None
+    assert between["paper"] == pytest.approx(np.corrcoef(gates[0, 0].ravel(), gates[1, 0].ravel())[0, 1])
+    assert between["low"] is None
+
+
+def test_jaccard_and_overlap_coefficient_by_hand():
+    first = np.array([[True, True, False, False]])
+    second = np.array([[True, True, True, False]])
+    assert jaccard(first, second) == pytest.approx(2 / 3)
+    assert overlap_coefficient(first, second) == 1
+    none = np.zeros_like(first)
+    assert np.isnan(jaccard(none, none))
+    assert jaccard(none, first) == 0
+    assert np.isnan(overlap_coefficient(none, first))
+
+
+def test_hypergeometric_against_scipy(rng):
+    first, second = rng.random((4, 8)) < 0.4, rng.random((4, 8)) < 0.7
+    common, a, b = int((first & second).sum()), int(first.sum()), int(second.sum())
+    expected, more, fewer = chance_of_overlap(first, second, keep_layers=False)
+    assert expected == pytest.approx(a * b / 32)
+    assert more == pytest.approx(hypergeom.sf(common - 1, 32, a, b))
+    assert fewer == pytest.approx(hypergeom.cdf(common, 32, a, b))
+
+
+def test_layered_chance_by_enumerating_all_masks():
+    """All masks with the same number of open heads in each of two layers of four heads."""
+    first = np.array([[True, True, False, False], [True, False, False, False]])
+    second = np.array([[True, False, True, True], [True, True, False, False]])
+    counts = np.zeros(5)
+    for a in itertools.combinations(range(4), 3):
+        for b in itertools.combinations(range(4), 2):
+            other = np.zeros((2, 4), dtype=bool)
+            other[0, list(a)] = other[1, list(b)] = True
+            counts[(first & other).sum()] += 1
+    counts /= comb(4, 3) * comb(4, 2)
+    distribution = overlap_distribution(4, first.sum(1), second.sum(1))
+    np.testing.assert_allclose(distribution, counts[: len(distribution)], atol=1e-12)
+    expected, more, fewer = chance_of_overlap(first, second, keep_layers=True)
+    assert expected == pytest.approx(2 * 3 / 4 + 1 * 2 / 4)
+    assert expected == pytest.approx(counts @ np.arange(5))
+    assert more == pytest.approx(counts[2:].sum())
+    assert fewer == pytest.approx(counts[:3].sum())
+
+
+def test_layered_chance_against_sampled_permutations(rng):
+    first = rng.random((4, 12)) < np.array([[0.1], [0.4], [0.6], [0.9]])
+    second = rng.random((4, 12)) < np.array([[0.2], [0.3], [0.7], [0.9]])
+    _, more, fewer = chance_of_overlap(first, second, keep_layers=True)
+    shuffled = rng.permuted(np.broadcast_to(second, (20000, 4, 12)), axis=2)
+    overlaps = (shuffled & first).sum((1, 2))
+    common = (first & second).sum()
+    assert more == pytest.approx((overlaps >= common).mean(), abs=0.015)
+    assert fewer == pytest.approx((overlaps <= common).mean(), abs=0.015)
+
+
+def test_layers_explain_overlap_that_is_only_theirs():
+    """Two masks that open the same layers at random: far from chance over all heads, not within layers."""
+    rng = np.random.default_rng(5)
+    share = np.array([[0.9], [0.9], [0.1], [0.1]])
+    row = overlap_table(("a", "b"), rng.random((2, 4, 12)) < share).row(0, named=True)
+    assert row["p_more"] < 1e-3
+    assert row["p_more_layers"] > 0.05
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_laws_of_the_tails(seed):
+    rng = np.random.default_rng(seed)
+    first, second = rng.random((2, 3, 5)) < rng.random((2, 3, 1))
+    for keep_layers in (False, True):
+        expected, more, fewer = chance_of_overlap(first, second, keep_layers)
+        exact = overlap_distribution(5, first.sum(1), second.sum(1))[(first & second).sum()]
+        assert 0 <= more <= 1
+        assert 0 <= fewer <= 1
+        if keep_layers:
+            assert more + fewer == pytest.approx(1 + exact)
+        assert chance_of_overlap(second, first, keep_layers) == pytest.approx((expected, more, fewer))
+
+
+def test_q_values_are_benjamini_hochbergs_over_all_pairs(rng):
+    opened = rng.random((6, 4, 8)) < 0.5
+    table = overlap_table("abcdef", opened)
+    assert table.height == 15
+    p = table["p_more_layers"].to_numpy()
+    order = np.argsort(p)
+    adjusted = np.minimum.accumulate((p[order] * 15 / np.arange(1, 16))[::-1])[::-1]
+    np.testing.assert_allclose(table["q_more_layers"].to_numpy()[order], np.minimum(adjusted, 1))
+    assert (table["q_more"] >= table["p_more"] - 1e-12).all()
+    assert overlap_table("a", opened[:1]).is_empty()
+
+
+def test_task_overlaps_take_claimed_heads_and_an_interval(gates):
+    masks, _ = final_masks(worlds.gates(gates))
+    row = task_overlaps(masks).row(0, named=True)
+    claimed = (gates > 1e-3).sum(1) >= 2
+    assert row["jaccard"] == pytest.approx(jaccard(claimed[0], claimed[1]))
+    samples = []
+    for sample in itertools.product(range(3), repeat=3):
+        first, second = ((gates[task, list(sample)] > 1e-3).sum(0) >= 2 for task in (0, 1))
+        samples.append(jaccard(first, second))
+    assert row["jaccard_low"] == pytest.approx(np.quantile(samples, 0.025))
+    assert row["jaccard_high"] == pytest.approx(np.quantile(samples, 0.975))
+    single, _ = final_masks(worlds.gates(gates[:, :1], seeds=(1,)))
+    assert task_overlaps(single)["jaccard_low"].is_null().all()
+
+
+def test_samples_of_seeds(rng):
+    every = seed_weights(3, 1000, rng)
+    assert every.shape == (27, 3)
+    np.testing.assert_allclose(every.sum(1), 1)
+    np.testing.assert_allclose(every.mean(0), 1 / 3)
+    drawn = seed_weights(9, 4000, rng)
+    assert drawn.shape == (4000, 9)
+    assert drawn.var(0).mean() == pytest.approx((1 / 9) * (8 / 9) / 9, rel=0.05)
+
+
+def test_interval_of_known_quantiles():
+    assert interval(np.append(np.arange(101.0), np.nan), 0.9) == pytest.approx((5, 95))
+    assert np.isnan(interval(np.array([1.0, np.nan]), 0.9)).all()
+
+
+def test_permutations_and_samples_stay_within_their_strata(rng):
+    strata = np.array([1, 0, 1, 2, 0, 1])
+    orders = permutations_within(strata, 4000, rng)
+    assert (strata[orders] == strata).all()
+    assert (np.sort(orders, axis=1) == np.arange(6)).all()
+    assert len(np.unique(orders, axis=0)) == 6 * 2
+    picks = bootstrap_within(strata, 4000, rng)
+    assert (strata[picks] == strata).all()
+    assert np.bincount(picks[:, 0], minlength=6)[[0, 2, 5]] / 4000 == pytest.approx([1 / 3] * 3, abs=0.03)
+
+
+def test_spearman_is_scipys_with_one_stratum(rng):
+    one, other = rng.integers(0, 5, 30).astype(float), rng.normal(size=30)
+    strata = np.zeros(30, dtype=int)
+    value, p = spearman(one, other, strata, permutations_within(strata, 20000, rng))
+    expected = spearmanr(one, other, alternative="greater")
+    assert value == pytest.approx(expected.statistic)
+    assert p == pytest.approx(expected.pvalue, abs=0.02)
+
+
+def test_spearman_within_strata_by_all_orders(rng):
+    one = np.array([1.0, 2, 3, 1, 2, 3])
+    other = np.array([1.0, 3, 2, 15, 14, 17])
+    strata = np.array([0, 0, 0, 1, 1, 1])
+    sums = [
+        np.dot(one, np.append(a, b))
+        for a in itertools.permutations((1, 3, 2))
+        for b in itertools.permutations((2, 1, 3))
+    ]
+    observed = np.dot(one, (1, 3, 2, 2, 1, 3))
+    value, p = spearman(one, other, strata, permutations_within(strata, 20000, rng))
+    assert value == pytest.approx(0.5)
+    assert p == pytest.approx((np.array(sums) >= observed).mean(), abs=0.015)
+
+
+def test_spearman_of_what_varies_only_between_strata_is_not_defined(rng):
+    strata = np.array([0, 0, 1, 1])
+    orders = permutations_within(strata, 10, rng)
+    assert np.isnan(spearman(np.array([1.0, 1, 2, 2]), rng.random(4), strata, orders)).all()
+
+
+def test_mean_difference_by_hand(rng):
+    values, chosen = np.array([1.0, 2, 6, 10, 20, 5]), np.array([False, True, True, False, True, True])
+    one = np.zeros(6, dtype=int)
+    assert values @ mean_difference(values, chosen, one) == pytest.approx(33 / 4 - 11 / 2)
+    # Stratum 0: 1 against 2 and 6, weight 2/3; stratum 1: 10 against 20, weight 1/2; stratum 2 has no other.
+    strata = np.array([0, 0, 0, 1, 1, 2])
+    weights = mean_difference(values, chosen, strata)
+    assert values @ weights == pytest.approx((3 * 2 / 3 + 10 / 2) / (2 / 3 + 1 / 2))
+    assert np.isnan(mean_difference(values, np.ones(6, dtype=bool), strata)).all()
+    orders = permutations_within(strata, 6000, rng)
+    by_hand = np.mean([values[order] @ weights >= values @ weights - 1e-9 for order in orders])
+    assert permutation_chance(values, weights, orders) == pytest.approx(by_hand, abs=1e-3)
+    assert np.isnan(permutation_chance(values, np.full(6, np.nan), orders))

@@ -1,0 +1,80 @@
+"""Made-up runs: gates and probes with a planted effect of competition, or none."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+TASKS, SEEDS, LAYERS, HEADS, LABELS = ("pos", "ner", "dep", "con"), (1, 2, 3), 4, 8, 3
+CHANCE = 0.3
+
+
+def gates(gate: np.ndarray, tasks=TASKS, seeds=SEEDS, step: int = 100) -> pl.DataFrame:
+    """Rows of gates (task, seed, layer, head) as those of gates.parquet, with run and seed."""
+    task, seed, layer, head = (axis.ravel() for axis in np.indices(gate.shape))
+    return pl.DataFrame(
+        {
+            "task": [tasks[each] for each in task],
+            "seed": [seeds[each] for each in seed],
+            "layer": layer,
+            "head": head,
+            "log_alpha": gate.ravel() * 4 - 2,
+            "gate": gate.ravel(),
+            "open": gate.ravel() > 1e-3,
+            "step": step,
+        }
+    ).with_columns(run=pl.format("{}-{}", "task", "seed"))
+
+
+def random_gates(rng: np.random.Generator, tasks: int = len(TASKS), seeds: int = len(SEEDS)) -> np.ndarray:
+    """Gates that tasks share in part, seeds of a task more, and layers differ in."""
+    shape = (tasks, seeds, LAYERS, HEADS)
+    wish = sum(
+        size * rng.normal(size=[length if axis in axes else 1 for axis, length in enumerate(shape)])
+        for size, axes in ((0.7, (2, 3)), (1.0, (0, 2, 3)), (0.5, (0, 1, 2, 3)), (0.5, (2,)))
+    )
+    gate = 1 / (1 + np.exp(-3 * wish))
+    return np.where(gate < 0.4, 0.0, gate)
+
+
+def heads(value: np.ndarray, setup: str, tasks=TASKS, seeds=SEEDS, chance: float = CHANCE) -> pl.DataFrame:
+    """Rows of values (seed, task, label, layer, head) as those of heads.parquet, with setup, run and seed."""
+    seed, task, label, layer, head = (axis.ravel() for axis in np.indices(value.shape))
+    rows = pl.DataFrame(
+        {
+            "measure": "attention",
+            "task": [tasks[each] for each in task],
+            "label": [f"label {each}" for each in label],
+            "layer": layer,
+            "head": head,
+            "value": value.ravel(),
+            "count": 10 * (label + 1),
+            "setup": setup,
+            "seed": [seeds[each] for each in seed],
+        }
+    ).with_columns(run=pl.format("{}-{}", "setup", "seed"))
+    lucky = rows.filter((pl.col("layer") == 0) & (pl.col("head") == 0)).with_columns(
+        measure=pl.lit("attention_offset"),
+        value=pl.lit(chance),
+        layer=pl.lit(None, dtype=pl.Int64),
+        head=pl.lit(None, dtype=pl.Int64),
+    )
+    return pl.concat([rows, lucky])
+
+
+def competition(rng: np.random.Generator, effect: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Gates and probes of which joint training costs `effect` of skill per share of tasks that claim a head.
+
+    Beside it, whole layers lose or gain for a reason that has nothing to do with claims.
+    """
+    gate = random_gates(rng)
+    claims = ((gate > 1e-3).mean(1) >= 0.5).sum(0)
+    ability = rng.uniform(0.2, 0.6, size=(1, len(TASKS), LABELS, LAYERS, HEADS))
+    tables = []
+    for setup, seeds in (("static", (0,)), ("stl", SEEDS), ("joint", SEEDS)):
+        noise = rng.normal(size=(len(seeds), len(TASKS), LABELS, LAYERS, HEADS))
+        value = CHANCE + ability + 0.05 * noise + 0.03 * rng.normal(size=(1, 1, 1, LAYERS, 1))
+        if setup == "joint":
+            value -= effect * claims / len(TASKS)
+        tables.append(heads(value, setup, seeds=seeds))
+    return gates(gate), pl.concat(tables)
