@@ -47,7 +47,7 @@ def gates_of(
 
 
 def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All rows of the folders' heads.parquet with `setup`, `run` and `seed`, and notes on what was left out.
+    """What the folders' heads can do and its chance level, with `setup`, `run` and `seed`, and notes.
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken.
@@ -63,8 +63,9 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             table, provenance = heads_table.read(path)
         except ValueError as error:
             raise InputError(str(error)) from error
+        table = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
         settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
-        setup, seed, own = "static", 0, list(table["task"].unique())
+        setup, seed, own = "static", 0, list(table["task"].unique(maintain_order=True))
         if (folder / "config.yaml").is_file():
             run = Run.open(folder)
             config = run.config()

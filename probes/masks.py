@@ -32,8 +32,8 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """The masks at the last step of every task and seed, and notes on what was left out.
 
     `gates` has the columns of a run's gates.parquet, `run` and `seed`; `task` may name anything that has a
-    mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for masks of
-    different shapes, two masks of one task and seed, or no common seed.
+    mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for
+    masks of different shapes, two masks of one task and seed, or no common seed.
     """
     if gates.is_empty():
         raise ValueError("no masks: give runs that were trained with gates")

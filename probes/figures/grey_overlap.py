@@ -14,11 +14,11 @@ def grey_overlap(gates: Float[np.ndarray, "mask layer head"]) -> Figure:
     """The mean gate over all masks: black is a head that all of them use, white one that none does."""
     _, layers, heads = gates.shape
     height = cell_inches(layers, heads, COLUMN - 0.35)
-    figure = new_figure(height + 0.75)
-    axes = figure.subplots()
+    figure = new_figure(height + 0.8)
+    axes, below = figure.subplots(2, 1, height_ratios=[height, 0.06])
     image = axes.imshow(gates.mean(0), cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     head_axes(axes, layers, heads)
-    bar = figure.colorbar(image, ax=axes, orientation="horizontal", fraction=0.06, pad=0.04, aspect=40)
+    bar = figure.colorbar(image, cax=below, orientation="horizontal")
     bar.set_label(f"mean gate over {len(gates)} mask{'s' if len(gates) > 1 else ''}")
     bar.outline.set_linewidth(0.5)
     return figure

@@ -26,8 +26,9 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
     for label, layer, head, value in values.select("label", "layer", "head", "value").iter_rows():
         if label in place:
             matrix[place[label], layer * heads + head] = 100 * value
-    figure = new_figure(0.75 + 0.11 * len(shown), COLUMN)
-    axes = figure.subplots()
+    height = 0.11 * len(shown)
+    figure = new_figure(height + 0.85, COLUMN)
+    axes, below = figure.subplots(2, 1, height_ratios=[height, 0.06])
     image = axes.imshow(matrix, cmap="cividis", vmin=0, vmax=100, aspect="auto", interpolation="nearest")
     for row, cells in enumerate(matrix):
         if not np.isnan(cells).all():
@@ -52,7 +53,7 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
     if counts.height > len(shown):
         axes.set_ylabel(f"label ({counts.height - len(shown)} rarer ones left out)")
     axes.spines[:].set_visible(False)
-    bar = figure.colorbar(image, ax=axes, orientation="horizontal", fraction=0.03, pad=0.02, aspect=40)
+    bar = figure.colorbar(image, cax=below, orientation="horizontal")
     bar.set_label("accuracy, % (circle: best head)")
     bar.outline.set_linewidth(0.5)
     return figure

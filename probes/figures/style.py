@@ -39,6 +39,8 @@ STYLE = {
     "ytick.major.size": 2.0,
     "legend.frameon": False,
     "legend.handlelength": 1.2,
+    # A label such as PRP$ is no formula.
+    "text.parse_math": False,
     "pdf.fonttype": 42,
     "svg.hashsalt": "mtl",
     "figure.dpi": 100.0,

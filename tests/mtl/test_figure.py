@@ -15,6 +15,7 @@ from PIL import Image
 from mtl.arguments import arguments_of
 from mtl.commands.figure import figure
 from mtl.errors import InputError
+from mtl.gating import gate_table
 from probes import table as heads_table
 
 LAYERS, HEADS = 2, 3
@@ -47,18 +48,10 @@ class Folders:
             shared = self.random.random((LAYERS, heads))
             for task in tasks:
                 gate = shared if scope == "shared" else self.random.random((LAYERS, heads))
-                rows += [
-                    {
-                        "task": task,
-                        "step": step,
-                        "layer": layer,
-                        "head": head,
-                        "log_alpha": 0.0,
-                        "gate": float(each),
-                    }
-                    for (layer, head), each in np.ndenumerate(np.where(gate < 0.4, 0, gate))
-                ]
-        return pl.DataFrame(rows).with_columns(open=pl.col("gate") > 1e-3)
+                for (layer, head), each in np.ndenumerate(np.where(gate < 0.4, 0, gate)):
+                    place = {"task": task, "step": step, "layer": layer, "head": head}
+                    rows.append(place | {"log_alpha": 0.0, "gate": float(each), "open": bool(each > 1e-3)})
+        return gate_table(rows)
 
     def probe(self, folder, tasks, *, labels=("a", "b"), split="test", target="minilm"):
         """Give a folder a table of probes."""
@@ -71,6 +64,9 @@ class Folders:
             parts.append(
                 heads_table.headless_rows("attention_offset", task, labels, value[:, 0, 0] / 2, count)
             )
+        parts.append(
+            heads_table.rows("confidence", "", ("",), self.random.random((1, LAYERS, HEADS)), count[:1])
+        )
         heads_table.write(folder / "heads.parquet", pl.concat(parts), {"split": split, "target": target})
         return folder
 
@@ -231,7 +227,7 @@ def test_labels_by_setup(folders, tmp_path, capsys):
 
 def test_labels_need_one_task_and_comparable_probes(folders, tmp_path):
     static = folders.probe(tmp_path / "static", ["dep", "pos"])
-    with pytest.raises(InputError, match="shows one task: choose with --tasks="):
+    with pytest.raises(InputError, match=r"shows one task: choose with --tasks=\[dep\] \(or pos\)"):
         figure("labels", [static], tmp_path / "l.png")
     dev = folders.probe(folders.run(["dep"]), ["dep"], split="dev")
     with pytest.raises(InputError, match=r"split=test, .* split=dev; probe both alike"):

@@ -234,6 +234,12 @@ def test_heat_map_orders_labels_and_marks_the_best_head():
         head_label_heatmap(table.clear())
 
 
+def test_dollars_in_labels_are_no_formulas():
+    table = labels(3).with_columns(label=pl.Series(["$", "PRP$", r"$\frac$"]))
+    assert {"$", "PRP$", r"$\frac$"} <= texts(label_accuracy(table))
+    assert label_accuracy(table).axes
+
+
 def test_heads_kept_has_a_point_for_each_run():
     runs = pl.DataFrame(
         {"series": ["pos"] * 3 + ["dep"], "kept": [10, 10, 72, 40], "score": [80.0, 82, 90, 70]}
