@@ -167,3 +167,12 @@ def test_centroids_need_items_of_the_same_labels() -> None:
         ClusteringProbe("pos", own, items.index(planted.CORPUS, items.entities), 1, 1, 1)
     with pytest.raises(ValueError, match="no item"):
         ClusteringProbe("pos", own, items.index((), items.tags, own.names), 1, 1, 1)
+
+
+def test_a_label_without_a_centroid_never_wins() -> None:
+    """Not even over centroids that point the other way."""
+    train = [Sentence(("w",), tags=("B",))]
+    test = [Sentence(("w", "w"), tags=("A", "B"))]
+    toward = torch.ones(1, 1, 1, 2, dtype=torch.float64)
+    scores = values(measured([-torch.cat([toward, toward])], "pos", test, (train, [toward])))
+    assert scores == {("A", 0, 0): 0.0, ("B", 0, 0): 1.0}
