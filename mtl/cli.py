@@ -19,6 +19,7 @@ COMMANDS = {
     "data stats": ("mtl.commands.data:stats", "count sentences, words and annotations"),
     "train": ("mtl.commands.train:train", "train a model, or go on training"),
     "evaluate": ("mtl.commands.evaluate:evaluate", "score a trained model"),
+    "figure": ("mtl.commands.figure:figure", "draw a figure from runs given by hand"),
     "prune": ("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
     "predict": ("mtl.commands.predict:predict", "annotate text from standard input"),
     "probe": ("mtl.commands.probe:probe", "measure what each attention head is good at"),
