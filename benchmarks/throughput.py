@@ -6,8 +6,10 @@ python -m benchmarks.throughput [--corpus DIR] [--sentences N] [--rounds N]
 from __future__ import annotations
 
 import argparse
+import logging
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,11 +37,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=Path("data/ewt5"))
-    parser.add_argument("--sentences", type=int, default=320)
+    parser.add_argument("--sentences", type=int, default=160)
     parser.add_argument("--batch", type=int, default=16, help="sentences in a batch")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
     pl.seed_everything(1, verbose=False)
     sentences = load(arguments.corpus, arguments.sentences)
     config = TrainConfig(max_epochs=1)
