@@ -147,3 +147,23 @@ def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) 
         place = seen.index(min(seen))
         places.append(-1 if sentence.words[place] in frequent else place)
     return torch.tensor(places, dtype=torch.long)
+
+
+def roles(heads: pl.DataFrame) -> pl.DataFrame:
+    """Which heads of a tidy table have a positional or syntactic role, with the chance level they exceed.
+
+    Columns: measure, task, label, layer, head, value, chance; the best head of a role first.
+    """
+    of = ["task", "label"]
+    positional = heads.filter(
+        (pl.col("measure") == "positional") & (pl.col("value") >= POSITIONAL)
+    ).with_columns(chance=pl.lit(None, dtype=pl.Float64))
+    offsets = heads.filter(pl.col("measure") == "syntactic_offset").select(*of, chance="value")
+    syntactic = (
+        heads.filter(pl.col("measure") == "syntactic")
+        .join(offsets, on=of)
+        .filter(pl.col("value") >= pl.col("chance") + SYNTACTIC_MARGIN)
+    )
+    columns = ["measure", *of, "layer", "head", "value", "chance"]
+    held = pl.concat([positional.select(columns), syntactic.select(columns)])
+    return held.sort("measure", *of, -pl.col("value"), "layer", "head")

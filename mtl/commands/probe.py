@@ -99,6 +99,7 @@ def probe(
     best = table.best_heads(pl.concat(measured))
     means = table.weighted_means(best)
     _show(best, means, console)
+    _show_roles(pl.concat(measured), console)
     console.print(f"wrote {folder / 'heads.parquet'}", highlight=False, soft_wrap=True)
     if markdown is not None:
         write_text(markdown, table.markdown(best, means))
@@ -192,3 +193,21 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
         if clustering:
             shown.add_row("most frequent label", "", per_cent(mean["majority"]), "", "", "")
         console.print(shown)
+
+
+def _show_roles(heads: pl.DataFrame, console: Console) -> None:
+    """Print the roles that some head has, with the number of heads and the best one."""
+    from probes.roles import roles
+    from probes.table import per_cent
+
+    shown = Table(title="roles (Voita et al. 2019)")
+    for title in ("role", "task", "label"):
+        shown.add_column(title)
+    for title in ("heads", "best head", "layer", "head", "best offset"):
+        shown.add_column(title, justify="right")
+    of = ["measure", "task", "label"]
+    best = roles(heads).group_by(of, maintain_order=True).agg(pl.len(), pl.exclude(of).first())
+    for row in best.iter_rows(named=True):
+        figures = (per_cent(row["value"]), str(row["layer"]), str(row["head"]), per_cent(row["chance"]))
+        shown.add_row(*(row[each] for each in of), str(row["len"]), *figures)
+    console.print(shown if best.height else "no head has a positional or syntactic role")

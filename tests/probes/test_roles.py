@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import planted
 import polars as pl
 import pytest
 import torch
 
-from probes import items, roles
+from probes import items, roles, table
 
 LAYERS, HEADS = 2, 3
 MATRICES = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, 5)
@@ -20,8 +21,8 @@ def computed(probe: roles.Probe, matrices: planted.Matrices = MATRICES) -> pl.Da
     return probe.compute()
 
 
-def cells(table: pl.DataFrame, measure: str, label: str = "") -> dict[tuple[int, int], float]:
-    rows = table.filter(measure=measure, label=label).select("layer", "head", "value")
+def cells(frame: pl.DataFrame, measure: str, label: str = "") -> dict[tuple[int, int], float]:
+    rows = frame.filter(measure=measure, label=label).select("layer", "head", "value")
     return {(layer, head): value for layer, head, value in rows.iter_rows()}
 
 
@@ -42,8 +43,8 @@ def test_confidence_is_the_mean_of_the_highest_attention() -> None:
 
 @pytest.mark.parametrize("offset", [-5, -1, 0, 2])
 def test_positions_are_counted_from_the_word(offset: int) -> None:
-    table = computed(roles.PositionalProbe("", LAYERS, HEADS))
-    found = cells(table, "positional", f"{offset:+d}" if offset else "0")
+    frame = computed(roles.PositionalProbe("", LAYERS, HEADS))
+    found = cells(frame, "positional", f"{offset:+d}" if offset else "0")
     for at in every_head():
         hits = [
             row.index(max(row)) - i == offset for matrix in among_words(*at) for i, row in enumerate(matrix)
@@ -59,11 +60,11 @@ def test_directions_are_told_apart() -> None:
         for dependent, head in enumerate(sentence.arcs.heads if sentence.arcs else (), start=1):
             matrix[0, 1, dependent, head] = 1
     found = items.index(planted.CORPUS, items.arcs)
-    table = computed(roles.SyntacticProbe("dep", found, LAYERS, HEADS, final=False), matrices)
+    frame = computed(roles.SyntacticProbe("dep", found, LAYERS, HEADS, final=False), matrices)
     for relation in ("det", "nsubj", "obj"):
-        assert cells(table, "syntactic", f"{relation} to head")[0, 1] == 1
-        assert cells(table, "syntactic", f"{relation} to dependent")[0, 1] == 0
-    offsets = dict(table.filter(measure="syntactic_offset").select("label", "value").iter_rows())
+        assert cells(frame, "syntactic", f"{relation} to head")[0, 1] == 1
+        assert cells(frame, "syntactic", f"{relation} to dependent")[0, 1] == 0
+    offsets = dict(frame.filter(measure="syntactic_offset").select("label", "value").iter_rows())
     # A determiner two words before its noun; subjects one word before their verb.
     assert (offsets["det to head"], offsets["nsubj to head"], offsets["nsubj to dependent"]) == (1, 1, 1)
     assert offsets["obj to head"] == 0.5
@@ -86,3 +87,24 @@ def test_rare_words_are_found_by_frequency() -> None:
             for row in matrix
         ]
         assert found[at] == pytest.approx(sum(hits) / len(hits))
+
+
+def test_roles_are_held_from_the_margins_on() -> None:
+    def rows(measure: str, label: str, values: list[float], head: bool = True) -> pl.DataFrame:
+        value = torch.tensor(values, dtype=torch.float64)[None, None].numpy()
+        kind = table.rows if head else table.headless_rows
+        return kind(measure, "", [label], value if head else value[0, 0], np.array([10]))
+
+    heads = pl.concat(
+        [
+            rows("positional", "-1", [0.89, 0.9, 0.95]),
+            rows("syntactic", "obj to head", [0.5, 0.61, 0.7]),
+            rows("syntactic_offset", "obj to head", [0.6], head=False),
+        ]
+    )
+    found = roles.roles(heads).select("measure", "head", "value", "chance").rows()
+    assert found == [
+        ("positional", 2, 0.95, None),
+        ("positional", 1, 0.9, None),
+        ("syntactic", 2, 0.7, 0.6),
+    ]
