@@ -65,7 +65,7 @@ class Evaluation(pl.Callback):
         assert isinstance(pl_module, JointTraining)
         model = pl_module.model
         with trainer.precision_plugin.forward_context():
-            scores = evaluate(model, self.batches(), over_ranks=trainer.world_size > 1)
+            scores = evaluate(model, self.batches())
         mean = mean_score(scores, model.tasks)
         losses = pl_module.mean_losses()
         now = time.monotonic()
@@ -179,7 +179,9 @@ class Resumption(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         """Write a checkpoint if it is time to, between updates."""
-        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+        # After the last batch comes the epoch's end with its evaluation, which a run that goes on from here
+        # would leave out: the checkpoint is written there.
+        if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 == trainer.num_training_batches:
             return
         # Ranks do not see a clock or a signal at the same batch: several of them meet at epochs' ends only.
         due = self.interrupted or time.monotonic() - self._written > 60 * self.minutes
@@ -191,6 +193,8 @@ class Resumption(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write a checkpoint."""
         self._write(trainer)
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def _write(self, trainer: pl.Trainer) -> None:
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")

@@ -15,8 +15,8 @@ Scores = dict[str, dict[str, float]]
 
 
 @torch.inference_mode()
-def evaluate(model: JointModel, batches: Iterable[Batch], over_ranks: bool = False) -> Scores:
-    """The figures over all batches, for the tasks annotated in them; `over_ranks`: of all processes."""
+def evaluate(model: JointModel, batches: Iterable[Batch]) -> Scores:
+    """The figures over all batches, for the tasks annotated in them; of all processes while they train."""
     device = next(model.parameters()).device
     metrics = {name: task.metric() for name, task in model.tasks.items()}
     with in_evaluation_mode(model):
@@ -27,11 +27,11 @@ def evaluate(model: JointModel, batches: Iterable[Batch], over_ranks: bool = Fal
                 predicted = decoder.decode(output.scores, output.mask)
                 given = decoder.decode_given(output.scores, output.mask, gold)
                 metrics[name].update(predicted, gold, given)
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
     figures = {}
     for name, metric in metrics.items():
-        if not metric.update_called and not over_ranks:
+        if not metric.update_called and not several:
             continue  # no sentence is annotated in this task
-        metric.sync_on_compute = over_ranks
         figures[name] = {key: float(value) for key, value in metric.compute().items()}
     return figures
 

@@ -131,6 +131,8 @@ def _train(
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=False)
     except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
         raise Interrupted from error
+    if trainer.world_size > 1:
+        torch.distributed.destroy_process_group()  # one process does the rest
     if not trainer.is_global_zero:
         return
     best = JointModel.from_pretrained(run.model).to(module.device)

@@ -1,0 +1,74 @@
+"""Which runs are one setup: those whose configurations differ in seed and in nothing that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from probes.report.evidence import Setup
+
+_OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
+"""Keys in which the runs of a setup may differ, or that its name holds anyway."""
+
+
+def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
+    """The setup of each run.
+
+    `STL` is all single-task runs, `MTL-n` those of n tasks, with the tasks' names where several sets of n were
+    trained. After commas stand pruning and every key whose values differ between runs of the same tasks.
+    """
+    tasks = [tuple(config["tasks"]) for config in configs]
+    sets = {len(each): {other for other in tasks if len(other) == len(each)} for each in tasks}
+    flat = [_flat(config) for config in configs]
+    varying = {size: _varying(flat, configs, tasks, size) for size in sets}
+    bases, variants = [], []
+    for config, own, values in zip(configs, tasks, flat, strict=True):
+        names = f" {'+'.join(own)}" if len(sets[len(own)]) > 1 else ""
+        bases.append("STL" if len(own) == 1 else f"MTL-{len(own)}{names}")
+        pruning = str(config.get("pruning", "none"))
+        keys = [f"{key}={values.get(key, 'none')}" for key in varying[len(own)]]
+        variants.append(tuple([pruning] * (pruning != "none") + keys))
+    single = {variant for base, variant in zip(bases, variants, strict=True) if base == "STL"}
+    return [
+        Setup(", ".join([base, *variant]), _baseline(base, variant, single), base == "STL")
+        for base, variant in zip(bases, variants, strict=True)
+    ]
+
+
+def _baseline(base: str, variant: tuple[str, ...], single: set[tuple[str, ...]]) -> str | None:
+    """Single-task runs of the same variant for joint ones; the plainest otherwise."""
+    if not single:
+        return None
+    plainest = min(single, key=lambda each: (len(each), each))
+    chosen = variant if base != "STL" and variant in single else plainest
+    return None if base == "STL" and variant == plainest else ", ".join(["STL", *chosen])
+
+
+def _varying(
+    flat: Sequence[Mapping[str, str]],
+    configs: Sequence[Mapping[str, Any]],
+    tasks: Sequence[tuple[str, ...]],
+    size: int,
+) -> list[str]:
+    """Keys that take several values among runs of the same tasks and pruning, of this many tasks."""
+    groups: dict[tuple[object, ...], list[Mapping[str, str]]] = {}
+    for values, config, own in zip(flat, configs, tasks, strict=True):
+        if len(own) == size:
+            groups.setdefault((own, config.get("pruning", "none")), []).append(values)
+    keys = dict.fromkeys(key for values in flat for key in values)
+    return [
+        key for key in keys if any(len({each.get(key) for each in group}) > 1 for group in groups.values())
+    ]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Dotted keys and their values as text."""
+    values: dict[str, str] = {}
+    for key, value in config.items():
+        if not prefix and key in _OF_ONE_RUN:
+            continue
+        if isinstance(value, Mapping):
+            values |= _flat(value, f"{prefix}{key}.")
+        else:
+            values[prefix + key] = str(value)
+    return values
