@@ -58,18 +58,22 @@ class HeadTap:
 
     @contextmanager
     def observe(self) -> Iterator[list[Float[Tensor, "row subword head head_dim"]]]:
-        """Collect each layer's head outputs of the forward pass inside the block, attached to the graph."""
+        """Collect each layer's head outputs of the forward pass inside the block.
+
+        They are what the model goes on with, so that gradients in them can be asked for.
+        """
         collected: list[Tensor] = []
 
-        def collect(layer: int, outputs: Tensor) -> None:
+        def collect(layer: int, outputs: Tensor) -> Tensor:
             kept = self.kept[layer]
             shape = (*outputs.shape[:-1], self.heads, self.head_dim)
             if len(kept) == self.heads:
                 collected.append(outputs.view(shape))
-            else:
-                whole = outputs.new_zeros(shape)
-                whole[..., list(kept), :] = outputs.unflatten(-1, (len(kept), self.head_dim))
-                collected.append(whole)
+                return collected[-1].flatten(-2)
+            whole = outputs.new_zeros(shape)
+            whole[..., list(kept), :] = outputs.unflatten(-1, (len(kept), self.head_dim))
+            collected.append(whole)
+            return whole[..., list(kept), :].flatten(-2)
 
         with self._hooked(collect):
             yield collected

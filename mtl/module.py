@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,6 +18,7 @@ from mtl.balancing import gram_matrix, shared_parameters
 from mtl.batching import Batch
 from mtl.config import OptimizerConfig
 from mtl.gating import GateLoss
+from mtl.gradient_conflict import GradientConflict
 from mtl.model import JointModel
 
 
@@ -37,11 +39,12 @@ class JointTraining(pl.LightningModule):
         optimizer: OptimizerConfig,
         updates: int,
         gate_loss: GateLoss | None = None,
+        conflict: GradientConflict | None = None,
         gate_lr: float = 0.0,
         balancer_lr: float = 0.0,
     ) -> None:
         super().__init__()
-        self.model, self.balancer, self.gate_loss = model, balancer, gate_loss
+        self.model, self.balancer, self.gate_loss, self.conflict = model, balancer, gate_loss, conflict
         self.optimizer, self.updates = optimizer, updates
         self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
         self.names = tuple(model.tasks)
@@ -49,10 +52,13 @@ class JointTraining(pl.LightningModule):
         self.register_buffer("loss_sum", torch.zeros(len(self.names)))
         self.register_buffer("loss_count", torch.zeros(len(self.names)))
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The loss of a batch, ready for `backward`."""
-        scores = self.model(batch)
+    def forward(self, batch: Batch, batch_index: int) -> Tensor:
+        """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch."""
+        with nullcontext([]) if self.conflict is None else self.conflict.watching(batch_index) as outputs:
+            scores = self.model(batch)
         losses = self.model.losses(batch, scores)
+        if self.conflict is not None:
+            self.conflict.add(outputs, losses)
         values = self._stacked(losses)
         present = torch.tensor([batch.words.get(name, 0) > 0 for name in self.names]).to(
             values.device, non_blocking=True
@@ -82,7 +88,7 @@ class JointTraining(pl.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The loss of one batch."""
-        return self(batch)
+        return self(batch, index)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         """Hold the gates to a target once its heads are chosen."""

@@ -29,6 +29,7 @@ from mtl.data import corpus_fingerprint, load_split, require_layers
 from mtl.errors import InputError
 from mtl.evaluation import Scores, evaluate
 from mtl.gating import GateLoss, add_gates, freeze_for, gate_loss, gate_rate, reach_warning
+from mtl.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.loading import TrainingData, batches, planner, rank_and_ranks
 from mtl.mask_pictures import MaskPictures
 from mtl.model import JointModel
@@ -95,12 +96,14 @@ def _train(
     updates = sum(
         math.ceil(len(plan(epoch)) / config.optimizer.accumulate) for epoch in range(config.max_epochs)
     )
+    conflict = _gradient_conflict(config, model)
     module = JointTraining(
         model,
         balancer_for(config.balancer, tuple(tasks), config.batch.mode),
         config.optimizer,
         updates,
         gate_loss=_gate_loss(config, model, updates, console),
+        conflict=conflict,
         gate_lr=gate_rate(config.gates, updates),
         balancer_lr=config.balancer.lr,
     )
@@ -114,7 +117,14 @@ def _train(
         console,
     )
     logger = wandb_logger(config, run) if config.wandb.mode != "disabled" and _is_first_process() else None
-    callbacks = [evaluation, MaskPictures(run, evaluation), resumption, ProgressLine(console)]
+    callbacks: list[pl.Callback] = [
+        evaluation,
+        MaskPictures(run, evaluation),
+        resumption,
+        ProgressLine(console),
+    ]
+    if conflict is not None:
+        callbacks.insert(0, ConflictRecord(run, conflict))
     trainer = _trainer(config, logger, callbacks)
     _status(run, {"device": _device_name(trainer)})
     console.print(
@@ -145,6 +155,21 @@ def _train(
     _status(run, {"state": "finished", "finished": _now(), "training_seconds": round(evaluation.seconds, 1)})
     if logger is not None:
         finish(logger, metrics)
+
+
+def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
+    """What measures the tasks' gradients on heads, if that is asked for and there is something to compare."""
+    every = config.gradient_conflict_every
+    if not every:
+        return None
+    if every < 0:
+        raise InputError(f"gradient_conflict_every={every}: give a number of batches, or 0 for never")
+    if len(model.tasks) < 2 or config.batch.mode == "separate" or config.gates.scope == "per_task":
+        raise InputError(
+            "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
+            "batch.mode=aligned and gates.scope=shared"
+        )
+    return GradientConflict(model.encoder.tap, tuple(model.tasks), every)
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:

@@ -6,8 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# The tests run side by side; threads on top of that only get in each other's way.
+torch.set_num_threads(1)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -34,8 +38,6 @@ def upstream() -> Path:
 @pytest.fixture(scope="session")
 def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny random BERT, as a hub would give it."""
-    import torch
-
     from tests.mtl import tiny
 
     folder = tmp_path_factory.mktemp("bert")

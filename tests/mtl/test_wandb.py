@@ -26,7 +26,8 @@ def test_offline_logs_locally_and_connects_to_nothing(toy, tiny_encoder, tmp_pat
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     words = [
         "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}", "--name=run",
-        "--tasks=pos", "--max_epochs=1", "--trainer.accelerator=cpu", "--wandb.mode=offline", "--wandb.group=g",
+        "--tasks=pos", "--max_epochs=1", "--trainer.accelerator=cpu", "--wandb.mode=offline",
+        "--wandb.group=g",
     ]  # fmt: skip
     assert main(words) == 0
     assert reached == []
