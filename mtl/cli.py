@@ -23,6 +23,7 @@ COMMANDS = {
     "prune": ("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
     "predict": ("mtl.commands.predict:predict", "annotate text from standard input"),
     "probe": ("mtl.commands.probe:probe", "measure what each attention head is good at"),
+    "report": ("mtl.commands.report:report", "make one HTML page of a folder of runs"),
     "demo": ("mtl.commands.demo:demo", "train the five tasks jointly on the generated corpus"),
 }
 """Every command: the function behind it and what it does."""

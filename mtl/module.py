@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytorch_lightning as pl
@@ -54,10 +53,11 @@ class JointTraining(pl.LightningModule):
 
     def forward(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch."""
-        with nullcontext([]) if self.conflict is None else self.conflict.watching(batch_index) as outputs:
-            scores = self.model(batch)
-        losses = self.model.losses(batch, scores)
-        if self.conflict is not None:
+        if self.conflict is None:
+            losses = self.model.losses(batch, self.model(batch))
+        else:
+            with self.conflict.watching(batch_index) as outputs:
+                losses = self.model.losses(batch, self.model(batch))
             self.conflict.add(outputs, losses)
         values = self._stacked(losses)
         present = torch.tensor([batch.words.get(name, 0) > 0 for name in self.names]).to(

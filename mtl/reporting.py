@@ -1,4 +1,4 @@
-"""A study's folder read into the tables that its report is made of; what cannot be used is left out and said."""
+"""A folder of runs read into the tables of its report; what cannot be used is left out and said."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _of_one_encoder(
     for each, encoder in zip(found, of, strict=True):
         if encoder != most:
             notes.append(
-                f"{each.run.folder} is of {encoder}, most runs are of {most}: its masks and probes are left out"
+                f"{each.run.folder} is of {encoder}, most runs are of {most}: without its masks and probes"
             )
     return most, [each for each, encoder in zip(found, of, strict=True) if encoder == most]
 
@@ -192,11 +192,11 @@ def _heads(
             "no probes of the encoder before training: 'mtl probe ENCODER --out DIR/static' makes them"
         )
     kept = _most(known, lambda folder: tuple(known[folder].get(key, "") for key in SAME))
-    for folder in known:
-        if folder not in kept:
-            notes.append(
-                f"{folder} was probed with other settings ({_differing(known, kept[0], folder)}): left out"
-            )
+    notes += [
+        f"{folder} was probed with other settings ({_differing(known, kept[0], folder)}): left out"
+        for folder in known
+        if folder not in kept
+    ]
     rows = [{"folder": folder.name, **known[folder]} for folder in kept]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     probes = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
@@ -310,7 +310,20 @@ def _provenance(folder: Path, found: Sequence[_Found]) -> pl.DataFrame:
                 "versions": " ".join(f"{name} {version}" for name, version in versions.items()),
             }
         )
-    names = "run setup tasks seed encoder state finished seconds device code corpus versions".split()
+    names = [
+        "run",
+        "setup",
+        "tasks",
+        "seed",
+        "encoder",
+        "state",
+        "finished",
+        "seconds",
+        "device",
+        "code",
+        "corpus",
+        "versions",
+    ]
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
 
 

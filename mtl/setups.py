@@ -14,8 +14,8 @@ _OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruni
 def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
     """The setup of each run.
 
-    `STL` is all single-task runs, `MTL-n` those of n tasks, with the tasks' names where several sets of n were
-    trained. After commas stand pruning and every key whose values differ between runs of the same tasks.
+    `STL` is all single-task runs, `MTL-n` those of n tasks, with their names where there are several sets of
+    n. After commas stand pruning and every key whose values differ between runs of the same tasks.
     """
     tasks = [tuple(config["tasks"]) for config in configs]
     sets = {len(each): {other for other in tasks if len(other) == len(each)} for each in tasks}

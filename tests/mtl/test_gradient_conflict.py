@@ -91,7 +91,7 @@ def test_training_records_every_epoch_and_is_not_changed_by_it(toy, tiny_encoder
 
 def test_one_task_has_nobody_to_compare_with(toy, tiny_encoder, tmp_path, capsys):
     words = [
-        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}", 
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}",
         "--tasks=pos", "--gradient_conflict_every=1",
     ]  # fmt: skip
     assert main(words) == 2
