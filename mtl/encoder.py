@@ -241,6 +241,8 @@ def pool(
     summed = hidden.new_zeros(nowhere + 1, hidden.shape[-1]).index_add(0, flat, hidden.flatten(0, 1))
     summed = summed[:-1]
     if pooling == "mean":
-        pieces = torch.bincount(flat, minlength=nowhere + 1)[:-1]
+        # Not `bincount`: on a GPU it waits for the host.
+        ones = torch.ones(len(flat), dtype=torch.float32, device=flat.device)
+        pieces = ones.new_zeros(nowhere + 1).index_add(0, flat, ones)[:-1]
         summed = summed / pieces.clamp(min=1)[:, None].to(summed.dtype)
     return summed.view(sentences, width, -1)

@@ -8,6 +8,20 @@ from pathlib import Path
 from mtl.cli import main
 
 
+def test_masks_are_logged_as_pictures(toy, tiny_encoder, tmp_path: Path):
+    words = [
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}", "--name=run",
+        "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu", "--wandb.mode=offline",
+        "--pruning=dynamic", "--gates.scope=per_task",
+    ]  # fmt: skip
+    assert main(words) == 0
+    assert len(list((tmp_path / "run" / "wandb").rglob("media/images/masks*.png"))) == 2
+    for name, kind in (("masks.png", b"\x89PNG"), ("masks.gif", b"GIF89a")):
+        assert (tmp_path / "run" / name).read_bytes().startswith(kind)
+    content = next((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")).read_bytes()
+    assert b"gates/dep/open" in content
+
+
 def test_offline_logs_locally_and_connects_to_nothing(toy, tiny_encoder, tmp_path: Path, monkeypatch):
     reached = []
     connect = socket.socket.connect
