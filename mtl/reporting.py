@@ -38,7 +38,7 @@ def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
     notes: list[str] = []
-    found = _without_repeats(_runs(folder, notes), notes)
+    found = _without_repeats(_runs(folder, list(score), notes), notes)
     bare = _folders_with(folder, "heads.parquet", but=[each.run.folder for each in found])
     bare = [each for each in bare if not (each / "config.yaml").is_file()]
     if not found and not bare:
@@ -78,7 +78,7 @@ def _folders_with(folder: Path, name: str, but: Sequence[Path] = ()) -> list[Pat
     ]
 
 
-def _runs(folder: Path, notes: list[str]) -> list[_Found]:
+def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[_Found]:
     configs: dict[Path, dict[str, Any]] = {}
     for place in _folders_with(folder, "config.yaml"):
         try:
@@ -96,7 +96,13 @@ def _runs(folder: Path, notes: list[str]) -> list[_Found]:
         for (place, config), setup in zip(configs.items(), setups, strict=True)
     ]
     order = {setup.name: place for place, setup in enumerate(_ordered(setups))}
-    return sorted(found, key=lambda each: (order[each.setup.name], each.config["seed"], each.run.folder))
+    number = {task: place for place, task in enumerate(tasks)}
+
+    def key(each: _Found) -> tuple[object, ...]:
+        own = [number.get(task, len(number)) for task in each.config["tasks"]]
+        return order[each.setup.name], own, each.config["seed"], each.run.folder
+
+    return sorted(found, key=key)
 
 
 def _ordered(setups: Sequence[Setup]) -> list[Setup]:
