@@ -95,18 +95,14 @@ def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[_Found]:
         _Found(Run(place), config, setup)
         for (place, config), setup in zip(configs.items(), setups, strict=True)
     ]
-    order = {setup.name: place for place, setup in enumerate(_ordered(setups))}
     number = {task: place for place, task in enumerate(tasks)}
 
     def key(each: _Found) -> tuple[object, ...]:
         own = [number.get(task, len(number)) for task in each.config["tasks"]]
-        return order[each.setup.name], own, each.config["seed"], each.run.folder
+        of_setup = (0, []) if each.setup.single else (len(own), own)
+        return of_setup, each.setup.name, own, each.config["seed"], each.run.folder
 
     return sorted(found, key=key)
-
-
-def _ordered(setups: Sequence[Setup]) -> list[Setup]:
-    return sorted(set(setups), key=lambda each: (not each.single, len(each.name.split(",")), each.name))
 
 
 def _without_repeats(found: Sequence[_Found], notes: list[str]) -> list[_Found]:

@@ -36,12 +36,14 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
 
 
 def _baseline(base: str, variant: tuple[str, ...], single: set[tuple[str, ...]]) -> str | None:
-    """Single-task runs of the same variant for joint ones; the plainest otherwise."""
+    """For joint runs the single-task runs that have most in common with them, the plainest for others."""
     if not single:
         return None
     plainest = min(single, key=lambda each: (len(each), each))
-    chosen = variant if base != "STL" and variant in single else plainest
-    return None if base == "STL" and variant == plainest else ", ".join(["STL", *chosen])
+    if base == "STL":
+        return None if variant == plainest else ", ".join(["STL", *plainest])
+    alike = min(single, key=lambda each: (-len({*each} & {*variant}), len(each), each))
+    return ", ".join(["STL", *alike])
 
 
 def _varying(

@@ -1,0 +1,45 @@
+"""What a report is made of: tables over all runs of a study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+SCORES = pl.Schema(
+    {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "run": pl.String, "score": pl.Float64}
+)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Runs that differ in their seeds only, single-task runs of all tasks being one setup."""
+
+    name: str
+    baseline: str | None
+    """The single-task setup to compare with."""
+    single: bool
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that a report shows, before any statistic."""
+
+    name: str
+    encoder: str
+    setups: tuple[Setup, ...]
+    scores: pl.DataFrame
+    """setup, task, seed, run, score (per cent)."""
+    metrics: dict[str, str]
+    """The name of each task's score."""
+    split: str
+    gates: pl.DataFrame | None
+    """The columns of gates.parquet at the last step, run, seed, setup; all masks of one shape."""
+    heads: pl.DataFrame | None
+    """The columns of heads.parquet, setup (static, stl, pair, joint), run, seed; all of the masks' shape."""
+    runs: pl.DataFrame
+    """Provenance of every run that was found, one column per fact."""
+    probes: pl.DataFrame
+    """Provenance of every table of probes that was used."""
+    notes: tuple[str, ...]
+    """What is missing or was left out, and why."""

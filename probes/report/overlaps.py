@@ -1,0 +1,63 @@
+"""Which masks are compared with which, and what is said on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from probes.masks import Masks, final_masks
+from probes.overlap import correlation_table, overlap_table, task_overlaps
+from probes.report.evidence import Evidence
+
+MOST_MASKS = 40
+"""Masks that are compared with all others; pairs grow with the square."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The masks of a setup against each other."""
+
+    name: str
+    masks: Masks
+    correlations: pl.DataFrame
+    overlaps: pl.DataFrame
+
+
+def masks_by_setup(evidence: Evidence) -> tuple[dict[str, Masks], tuple[str, ...]]:
+    """The masks of every setup, over the seeds that all of its tasks have, and notes."""
+    found: dict[str, Masks] = {}
+    notes: list[str] = []
+    if evidence.gates is None:
+        return found, ()
+    for setup in evidence.setups:
+        gates = evidence.gates.filter(pl.col("setup") == setup.name)
+        if gates.is_empty():
+            continue
+        try:
+            found[setup.name], said = final_masks(gates)
+        except ValueError as error:
+            notes.append(f"masks of {setup.name} are not compared: {error}")
+            continue
+        notes += [f"{setup.name}: {note.replace('left out', 'left out of comparisons')}" for note in said]
+    return found, tuple(notes)
+
+
+def compare(by_setup: dict[str, Masks]) -> tuple[Compared, ...]:
+    """Correlations and overlaps within every setup that has masks of several tasks, or seeds of one."""
+    return tuple(
+        Compared(name, masks, correlation_table(masks), task_overlaps(masks))
+        for name, masks in by_setup.items()
+        if len(masks.tasks) > 1 or len(masks.seeds) > 1
+    )
+
+
+def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:
+    """Overlaps of the claimed heads of all masks of all setups, and a note if that is too many."""
+    names = [f"{setup}: {task}" for setup, masks in by_setup.items() for task in masks.tasks]
+    if len(by_setup) < 2:
+        return None, ""
+    if len(names) > MOST_MASKS:
+        return None, f"{len(names)} masks are too many to compare all with all: only within setups"
+    return overlap_table(names, np.concatenate([masks.claimed() for masks in by_setup.values()])), ""

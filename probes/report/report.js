@@ -1,0 +1,259 @@
+"use strict";
+(() => {
+  const $ = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const byId = (id) => document.getElementById(id);
+  const element = (name, text = "", attributes = {}) => {
+    const made = document.createElement(name);
+    made.textContent = text;
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  };
+
+  byId("theme").addEventListener("click", () => {
+    const root = document.documentElement.classList;
+    const dark = root.contains("dark") || (!root.contains("light") && matchMedia("(prefers-color-scheme: dark)").matches);
+    root.toggle("dark", !dark);
+    root.toggle("light", dark);
+  });
+
+  // Sorting: numbers by data-v, texts by what stands there; what is not defined stays last.
+  for (const table of $("table.sortable")) {
+    $("thead th", table).forEach((th, column) => {
+      const button = element("button", "", { type: "button" });
+      button.append(...th.childNodes);
+      th.replaceChildren(button);
+      th.setAttribute("aria-sort", "none");
+      button.addEventListener("click", () => {
+        const falls = th.getAttribute("aria-sort") === "ascending" ||
+          (th.getAttribute("aria-sort") === "none" && th.classList.contains("n"));
+        for (const other of $("thead th", table)) other.setAttribute("aria-sort", "none");
+        th.setAttribute("aria-sort", falls ? "descending" : "ascending");
+        const key = (row) => {
+          const cell = row.cells[column];
+          if (cell.dataset.v === undefined) return cell.textContent.trim().toLowerCase();
+          return cell.dataset.v === "" ? null : Number(cell.dataset.v);
+        };
+        const rows = $("tbody tr", table).map((row) => [key(row), row]);
+        rows.sort(([a], [b]) => {
+          if (a === null || b === null) return (a === null) - (b === null);
+          const order = typeof a === "number" && typeof b === "number"
+            ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+          return falls ? -order : order;
+        });
+        table.tBodies[0].append(...rows.map(([, row]) => row));
+      });
+    });
+  }
+
+  // Filters: of pairs of masks by words, of labels by words, task, number of items and loss.
+  const has = (text, words) => words.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
+  for (const input of $("input.filter")) {
+    input.addEventListener("input", () => {
+      for (const row of $("tbody tr", byId(input.dataset.table))) row.hidden = !has(row.textContent, input.value);
+    });
+  }
+  const filters = byId("filters");
+  if (filters) {
+    const rows = $("#label-table tbody tr");
+    const apply = () => {
+      let shown = 0;
+      for (const row of rows) {
+        const { task, label, count, change } = row.dataset;
+        const wanted = has(label, byId("filter-label").value) &&
+          (!byId("filter-task").value || byId("filter-task").value === task) &&
+          Number(count) >= Number(byId("filter-count").value) &&
+          (!byId("filter-worse")?.checked || Number(change ?? 0) < 0);
+        row.hidden = !wanted;
+        shown += wanted;
+      }
+      byId("filter-shown").textContent = `${shown} of ${rows.length} labels`;
+    };
+    filters.addEventListener("input", apply);
+    filters.addEventListener("submit", (event) => event.preventDefault());
+    apply();
+  }
+  // Notes are printed even if they are folded away.
+  let folded = [];
+  addEventListener("beforeprint", () => { folded = $("details.notes:not([open])"); folded.forEach((each) => { each.open = true; }); });
+  addEventListener("afterprint", () => folded.forEach((each) => { each.open = false; }));
+
+  if (!byId("data")) return;
+  const data = JSON.parse(byId("data").textContent);
+  const size = data.layers * data.heads;
+  const at = (packed, cell) => {
+    const digits = packed.slice(2 * cell, 2 * cell + 2);
+    return digits === "--" ? NaN : parseInt(digits, 36);
+  };
+  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+  const names = { static: "Static", stl: "STL: alone", pair: "MTL-2: in pairs", joint: "MTL: jointly" };
+  let held = null;
+  let shown = null;
+
+  const show = (cell) => {
+    if (cell === shown) return;
+    shown = cell;
+    const [layer, head] = [Math.floor(cell / data.heads), cell % data.heads];
+    for (const mark of $(".map .mark")) {
+      mark.toggleAttribute("hidden", cell === null);
+      mark.setAttribute("x", head);
+      mark.setAttribute("y", layer);
+    }
+    for (const each of $("[data-cell]")) each.classList.toggle("lit", each.dataset.cell === String(cell));
+    const lit = cell !== null && document.querySelector(`circle[data-cell="${cell}"]`);
+    if (lit) lit.parentNode.append(lit);
+    explain(cell);
+  };
+  const hold = (cell) => {
+    held = cell;
+    byId("unpin").hidden = cell === null;
+    show(cell);
+    byId("explorer-head").textContent = title(cell);
+  };
+  const title = (cell) => cell === null ? "No head chosen"
+    : `Layer ${Math.floor(cell / data.heads) + 1}, head ${(cell % data.heads) + 1}${cell === held ? " · held" : ""}`;
+
+  const table = (head, rows) => {
+    const made = element("table");
+    const first = made.createTHead().insertRow();
+    for (const text of head) first.append(element("th", text));
+    const body = made.createTBody();
+    for (const cells of rows) {
+      const row = body.insertRow();
+      for (const cell of cells) row.append(cell instanceof Node ? cell : element("td", cell));
+    }
+    return made;
+  };
+
+  const explain = (cell) => {
+    const body = byId("explorer-body");
+    byId("explorer").classList.toggle("filled", cell !== null);
+    byId("explorer-head").textContent = title(cell);
+    body.replaceChildren();
+    if (cell === null) return;
+    const tasks = Object.keys(data.claims);
+    const claiming = tasks.filter((task) => at(data.claims[task], cell) > 0);
+    byId("explorer-said").textContent = `${title(cell)}, ${tasks.length ? `claimed by ${claiming.length} of ${tasks.length} tasks` : ""}`;
+    if (tasks.length) {
+      body.append(element("h3", `Claimed by ${claiming.length} of ${tasks.length} task${tasks.length === 1 ? "" : "s"}`));
+      const chips = element("div");
+      for (const task of tasks) chips.append(element("span", task, { class: claiming.includes(task) ? "chip yes" : "chip" }));
+      body.append(chips);
+    }
+    if (data.means.loss) {
+      const points = (name) => data.means[name] ? (100 * data.means[name][cell]).toFixed(1) : "–";
+      body.append(element("h3", "Mean skill above chance"));
+      body.append(table(["static", "STL", "MTL", "lost"], [["static", "stl", "joint", "loss"].map(points)]));
+    }
+    best(body, cell);
+    if (data.masks.length) {
+      body.append(element("h3", "Gates"));
+      const rows = data.masks.map((mask) => {
+        const gates = mask.gates.map((gate) => at(gate, cell));
+        const bar = element("td", (mean(gates) / 100).toFixed(2), { class: "gate", style: `--g:${mean(gates).toFixed(0)}` });
+        return [mask.setup, mask.task, bar, gates.map((gate) => (gate / 100).toFixed(2)).join(" ")];
+      });
+      body.append(table(["setup", "task", "mean", "seeds"], rows));
+    }
+  };
+
+  // A label known in few places is easily known by luck; skill decides, not accuracy.
+  const best = (body, cell) => {
+    const fewest = Number(byId("fewest").value) || 0;
+    if (data.labels.length) body.append(element("h3", "Best labels"));
+    for (const [setup, skills] of Object.entries(data.skill)) {
+      const found = [];
+      skills.forEach((skill, place) => {
+        if (skill !== null && data.labels[place][2] >= fewest) found.push([at(skill, cell), at(data.value[setup][place], cell), ...data.labels[place]]);
+      });
+      found.sort((a, b) => b[0] - a[0] || b[4] - a[4]);
+      const top = found.filter(([skill]) => skill > 0).slice(0, 4);
+      body.append(element("h4", names[setup]));
+      body.append(top.length
+        ? table(["label", "", "%", "above chance"], top.map(([skill, value, task, label]) => [label, task, String(value), `+${skill}`]))
+        : element("p", "nothing above chance", { class: "hint" }));
+    }
+  };
+
+  // Pointing and keys, for all maps at once.
+  const cellOf = (target, event) => {
+    const named = target.closest?.("[data-cell]");
+    if (named) return Number(named.dataset.cell);
+    const map = target.closest?.("svg.map");
+    if (!map) return null;
+    const box = map.getBoundingClientRect();
+    const view = map.viewBox.baseVal;
+    const head = Math.floor(view.x + ((event.clientX - box.left) / box.width) * view.width);
+    const layer = Math.floor(view.y + ((event.clientY - box.top) / box.height) * view.height);
+    return head < 0 || layer < 0 || head >= data.heads || layer >= data.layers ? null : layer * data.heads + head;
+  };
+  document.addEventListener("pointermove", (event) => {
+    const cell = cellOf(event.target, event);
+    if (cell !== null) show(cell);
+    else if (shown !== held && !byId("explorer").contains(event.target) && !document.activeElement?.matches(".group, .head")) show(held);
+  });
+  document.addEventListener("click", (event) => {
+    const cell = cellOf(event.target, event);
+    if (cell !== null) hold(cell === held ? null : cell);
+  });
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches("button.head")) show(Number(event.target.dataset.cell));
+    if (event.target.matches(".group")) show(shown ?? held ?? 0);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") return hold(null);
+    if (!event.target.matches?.(".group")) return;
+    const cell = shown ?? 0;
+    const [layer, head] = [Math.floor(cell / data.heads), cell % data.heads];
+    const steps = {
+      ArrowLeft: [layer, head - 1], ArrowRight: [layer, head + 1], ArrowUp: [layer - 1, head],
+      ArrowDown: [layer + 1, head], Home: [layer, 0], End: [layer, data.heads - 1],
+    };
+    if (event.key === "Enter" || event.key === " ") {
+      hold(cell === held ? null : cell);
+    } else if (event.key in steps) {
+      const [down, across] = steps[event.key];
+      if (down >= 0 && across >= 0 && down < data.layers && across < data.heads) show(down * data.heads + across);
+    } else {
+      return;
+    }
+    event.preventDefault();
+  });
+  byId("unpin").addEventListener("click", () => hold(null));
+  byId("fewest").addEventListener("input", () => { if (shown !== null) explain(shown); });
+
+  // One label over all heads, a map per setup.
+  const draw = (values) => {
+    const space = "http://www.w3.org/2000/svg";
+    const make = (name, attributes) => {
+      const made = document.createElementNS(space, name);
+      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+      return made;
+    };
+    const map = make("svg", { class: "map", viewBox: `0 0 ${data.heads} ${data.layers}`, style: `--columns:${data.heads}` });
+    map.append(make("path", { class: "ground", d: `M0 0h${data.heads}v${data.layers}h-${data.heads}z` }));
+    for (let cell = 0; cell < size; cell += 1) {
+      const value = at(values, cell) / 100;
+      if (value > 0) map.append(make("rect", { class: "up", x: cell % data.heads, y: Math.floor(cell / data.heads), width: 1.02, height: 1.02, "fill-opacity": value }));
+    }
+    const mark = make("rect", { class: "mark", width: 1, height: 1, x: (shown ?? 0) % data.heads, y: Math.floor((shown ?? 0) / data.heads) });
+    mark.toggleAttribute("hidden", shown === null);
+    map.append(mark);
+    return map;
+  };
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("button.label");
+    if (!button) return;
+    const place = Number(button.dataset.place);
+    const panel = byId("label-maps");
+    for (const row of $("#label-table tbody tr")) row.classList.toggle("chosen", row.contains(button));
+    panel.hidden = false;
+    panel.replaceChildren(element("b", `${data.labels[place][0]} ${data.labels[place][1]}: accuracy of every head, empty 0, full colour 100 %`));
+    const maps = element("div", "", { class: "maps" });
+    for (const [setup, values] of Object.entries(data.value)) {
+      const figure = element("figure");
+      figure.append(values[place] === null ? element("p", "not probed", { class: "hint" }) : draw(values[place]), element("figcaption", names[setup]));
+      maps.append(figure);
+    }
+    panel.append(maps);
+  });
+})();

@@ -1,0 +1,235 @@
+"""The page: what its sections show, put into the template with everything that it needs inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from probes.competition import Competition, compete
+from probes.masks import Masks
+from probes.report import words
+from probes.report.evidence import Evidence
+from probes.report.explorer import grid, heads_data
+from probes.report.overlaps import across, compare, masks_by_setup
+from probes.report.picture import head_map, strip
+from probes.report.scores import score_rows
+from probes.skill import SETUPS, label_values, skills
+from probes.table import CHANCE
+
+
+@dataclass(frozen=True)
+class Page:
+    """The finished page, and what is to be said besides."""
+
+    html: str
+    notes: tuple[str, ...]
+    verdict: str
+    """Empty if competition cannot be told from these runs."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A mask as it is shown."""
+
+    seed: int
+    opened: int
+    count: int
+    svg: Markup
+
+
+def report(evidence: Evidence) -> Page:
+    """One HTML page that loads nothing from elsewhere."""
+    notes = list(evidence.notes)
+    by_setup, said = masks_by_setup(evidence)
+    notes += said
+    claimed_in, claimed = _claims(evidence, by_setup)
+    shape = _shape(evidence)
+    competition, why_not = _competition(evidence, claimed, notes)
+    skill, labels = _skills(evidence, notes)
+    everything, note = across(by_setup)
+    notes += [note] if note else []
+    tasks, rows = score_rows(evidence)
+    per_head = competition.heads if competition else None
+    data = heads_data(shape, by_setup, claimed, skill, per_head) if shape else None
+    final = tuple(dict.fromkeys(notes))
+    html = _environment().get_template("report.html.j2").render(
+        evidence=evidence,
+        tasks=tasks,
+        rows=rows,
+        notes=final,
+        pictures=_pictures(evidence),
+        claims=_claims_map(claimed),
+        claimed_in=claimed_in,
+        compared=compare(by_setup),
+        across=everything,
+        competition=competition,
+        why_not=why_not,
+        losses=_losses(competition, claimed, shape),
+        labels=_label_rows(labels, skill, shape),
+        setups=[name for name in SETUPS if labels is not None and name in labels.columns],
+        data=data,
+        seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
+        corpora=sorted(set(evidence.runs["corpus"]) - {""}),
+        style=Markup(_source("report.css")),
+        script=Markup(_source("report.js")),
+    )  # fmt: skip
+    return Page(html, final, str(competition.verdict) if competition else "")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("probes.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": False}
+    environment.filters |= {"number": words.number, "signed": words.signed, "chance": words.chance}
+    environment.globals |= {"setup_names": words.SETUP_NAMES, "reading": words.reading, "head": words.head}
+    return environment
+
+
+def _source(name: str) -> str:
+    return (files("probes.report") / name).read_text(encoding="utf-8")
+
+
+def _shape(evidence: Evidence) -> tuple[int, int] | None:
+    table = evidence.gates if evidence.gates is not None else evidence.heads
+    if table is None:
+        return None
+    layers, heads = table.select(pl.col("layer").max() + 1, pl.col("head").max() + 1).row(0)
+    return layers, heads
+
+
+def _claims(evidence: Evidence, by_setup: dict[str, Masks]) -> tuple[str, Masks | None]:
+    """The masks that say which task wants which head: those trained alone, of most tasks and seeds."""
+    single = [setup.name for setup in evidence.setups if setup.single and setup.name in by_setup]
+    several = [name for name, masks in by_setup.items() if len(masks.tasks) > 1]
+    chosen = max(
+        single or several,
+        key=lambda name: (len(by_setup[name].tasks), len(by_setup[name].seeds)),
+        default=None,
+    )
+    return (chosen, by_setup[chosen]) if chosen else ("", None)
+
+
+def _pictures(evidence: Evidence) -> list[tuple[str, dict[str, list[Picture]]]]:
+    """Per setup and task the masks of all seeds."""
+    found: list[tuple[str, dict[str, list[Picture]]]] = []
+    if evidence.gates is None:
+        return found
+    size = _shape(evidence)
+    assert size is not None
+    for setup in evidence.setups:
+        gates = evidence.gates.filter(pl.col("setup") == setup.name)
+        order = list(gates["task"].unique(maintain_order=True))
+        blocks = sorted(
+            gates.group_by("task", "seed"), key=lambda item: (order.index(item[0][0]), item[0][1])
+        )
+        pictures: dict[str, list[Picture]] = {}
+        for (task, seed), block in blocks:
+            opened, count = int(block["open"].sum()), block.height
+            title = f"mask of {task}, seed {seed}, {setup.name}: {opened} of {count} heads open"
+            drawn = head_map(grid(block, "gate", size), title)
+            pictures.setdefault(task, []).append(Picture(seed, opened, count, drawn))
+        if pictures:
+            found.append((setup.name, pictures))
+    return found
+
+
+def _claims_map(claimed: Masks | None) -> Markup | None:
+    if claimed is None or len(claimed.tasks) < 2:
+        return None
+    share = claimed.claimed().mean(0)
+    return head_map(share, f"how many of {len(claimed.tasks)} tasks claim each head", axes=True)
+
+
+def _competition(
+    evidence: Evidence, claimed: Masks | None, notes: list[str]
+) -> tuple[Competition | None, str]:
+    if claimed is None or evidence.heads is None:
+        lacking = "masks" if claimed is None else "probes"
+        return None, f"No {lacking}, so that competition between tasks cannot be told."
+    try:
+        found = compete(claimed, evidence.heads)
+    except ValueError as error:
+        notes.append(f"competition: {error}")
+        return None, f"Competition cannot be told: {error}."
+    notes += found.notes
+    return found, ""
+
+
+def _losses(
+    competition: Competition | None, claimed: Masks | None, shape: tuple[int, int] | None
+) -> dict[str, Markup] | None:
+    if competition is None or claimed is None or shape is None:
+        return None
+    table = competition.heads
+    losses = table["loss"].to_list()
+    most = max(map(abs, losses)) or 1.0
+    names = [str(count) for count in range(len(claimed.tasks) + 1)]
+    return {
+        "map": head_map(
+            np.array(losses).reshape(shape) / most,
+            "loss of every head from single to joint training",
+            axes=True,
+        ),
+        "strip": strip(table["claims"].to_list(), losses, names, "tasks that claim the head"),
+        "most": Markup(f"{100 * most:.1f}"),
+    }
+
+
+def _skills(evidence: Evidence, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    if evidence.heads is None:
+        return None, None
+    probes = evidence.heads.filter(pl.col("measure").is_in(list(CHANCE)))
+    if probes.is_empty():
+        notes.append("the tables of probes have no accuracies per label")
+        return None, None
+    try:
+        return skills(evidence.heads), label_values(evidence.heads)
+    except ValueError as error:
+        notes.append(str(error))
+        return None, None
+
+
+def _label_rows(
+    labels: pl.DataFrame | None, skill: pl.DataFrame | None, shape: tuple[int, int] | None
+) -> list[dict[str, Any]]:
+    """Per label the best heads' values in each setup, chance, and which head is best on average."""
+    if labels is None or skill is None or shape is None:
+        return []
+    best = (
+        skill.sort("value", "layer", "head", descending=[True, False, False])
+        .group_by("setup", "task", "label", maintain_order=True)
+        .first()
+    )
+    of = {(row["setup"], row["task"], row["label"]): row for row in best.iter_rows(named=True)}
+    chance = {
+        (task, label): value
+        for task, label, value in skill.group_by("task", "label").agg(pl.col("chance").max()).iter_rows()
+    }
+    rows = []
+    for place, row in enumerate(labels.iter_rows(named=True)):
+        values = {name: row[name] for name in SETUPS if name in row}
+        heads = {}
+        for name in values:
+            found = of.get((name, row["task"], row["label"]))
+            if found is not None:
+                heads[name] = found["layer"] * shape[1] + found["head"]
+        joint, alone = values.get("joint"), values.get("stl")
+        rows.append(
+            {
+                "place": place, "task": row["task"], "label": row["label"], "count": row["count"],
+                "values": values, "heads": heads, "chance": chance[row["task"], row["label"]],
+                "change": None if joint is None or alone is None else joint - alone,
+            }
+        )  # fmt: skip
+    return rows

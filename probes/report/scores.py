@@ -1,0 +1,81 @@
+"""Scores per setup: mean and spread over seeds, and the difference to training alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from probes.report.evidence import Evidence, Setup
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The scores of a task in a setup; per cent."""
+
+    values: tuple[tuple[int, float], ...]
+    """Seed and score."""
+    mean: float
+    spread: float | None
+    """Standard deviation over seeds (n - 1); `None` with a single one."""
+    difference: float | None
+    """Mean less the baseline's mean, over seeds that both have; `None` if there are none."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setup and its cells in the order of tasks."""
+
+    setup: Setup
+    cells: tuple[Cell | None, ...]
+    mean: float | None
+    """Over all tasks; `None` if one is missing."""
+
+
+def score_rows(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    """The tasks, and a row for every setup that has a score."""
+    tasks = tuple(evidence.scores["task"].unique(maintain_order=True))
+    of: dict[tuple[str, str], dict[int, float]] = {}
+    for setup, task, seed, score in evidence.scores.select("setup", "task", "seed", "score").iter_rows():
+        of.setdefault((setup, task), {})[seed] = score
+    rows = []
+    for setup in evidence.setups:
+        cells = tuple(
+            _cell(of[setup.name, task], of.get((setup.baseline or "", task), {}))
+            if (setup.name, task) in of
+            else None
+            for task in tasks
+        )
+        means = [cell.mean for cell in cells if cell is not None]
+        if means:
+            rows.append(Row(setup, cells, float(np.mean(means)) if len(means) == len(tasks) else None))
+    return tasks, tuple(rows)
+
+
+def _cell(scores: dict[int, float], baseline: dict[int, float]) -> Cell:
+    values = list(scores.values())
+    common = sorted(set(scores) & set(baseline))
+    return Cell(
+        tuple(sorted(scores.items())),
+        float(np.mean(values)),
+        float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        float(np.mean([scores[seed] - baseline[seed] for seed in common])) if common else None,
+    )
+
+
+def score_table(evidence: Evidence) -> pl.DataFrame:
+    """The same as a table: setup, task, seeds, mean, spread, difference, baseline."""
+    tasks, rows = score_rows(evidence)
+    table = [
+        {
+            "setup": row.setup.name, "task": task, "seeds": len(cell.values), "mean": cell.mean,
+            "spread": cell.spread, "difference": cell.difference, "baseline": row.setup.baseline,
+        }
+        for row in rows
+        for task, cell in zip(tasks, row.cells, strict=True)
+        if cell is not None
+    ]  # fmt: skip
+    names = dict.fromkeys(("setup", "task"), pl.String) | {"seeds": pl.Int64}
+    figures = dict.fromkeys(("mean", "spread", "difference"), pl.Float64)
+    return pl.DataFrame(table, schema=names | figures | {"baseline": pl.String})

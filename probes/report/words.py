@@ -1,0 +1,46 @@
+"""Numbers and findings as a reader wants them."""
+
+from __future__ import annotations
+
+import math
+
+SETUP_NAMES = {"static": "static", "stl": "STL", "pair": "MTL-2", "joint": "MTL"}
+NONE = "–"
+LEVEL = 0.05
+
+
+def number(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
+    """So many decimals, a true minus, a dash for what is not defined."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    text = f"{scale * value:,.{decimals}f}"
+    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "\N{MINUS SIGN}")
+
+
+def signed(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
+    """The same with its sign; what rounds to zero has none."""
+    text = number(value, decimals, scale)
+    return text if text == NONE or text[0] == "\N{MINUS SIGN}" or not text.strip("0.") else f"+{text}"
+
+
+def chance(value: float | None) -> str:
+    """A probability: three decimals, or its order of magnitude."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value >= 0.001:
+        return f"{value:.3f}"
+    return "<1e-12" if value < 1e-12 else f"{value:.0e}".replace("e-0", "e-")
+
+
+def head(cell: int, heads: int) -> str:
+    """The name of a head, from 1 as in figures."""
+    return f"L{cell // heads + 1} H{cell % heads + 1}"
+
+
+def reading(more: float | None, fewer: float | None) -> str:
+    """What corrected chances of more and of fewer common heads say."""
+    if more is not None and more <= LEVEL:
+        return "more than chance"
+    if fewer is not None and fewer <= LEVEL:
+        return "fewer than chance"
+    return "as by chance"

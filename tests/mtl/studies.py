@@ -1,0 +1,117 @@
+"""Made-up folders of runs as training and probing leave them, with a planted cost of being wanted by many."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import yaml
+
+from mtl.gating import gate_table
+from probes import table as heads_table
+
+LABELS = {"pos": 45, "ner": 18, "dep": 45, "con": 26, "srl": 35}
+SCORES = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
+TASKS = tuple(SCORES)
+VERSIONS = {"python": "3.11", "torch": "2.13", "mtl": "0.1.0"}
+
+
+class Study:
+    """Makes the folders of one study; masks of a task are alike over seeds and setups."""
+
+    def __init__(
+        self, root: Path, layers: int = 3, heads: int = 4, labels: int | None = 3, cost: float = 0.1
+    ):
+        self.root, self.shape, self.cost = root, (layers, heads), cost
+        self.labels = {task: labels or many for task, many in LABELS.items()}
+        self.random = np.random.default_rng(0)
+        self.wish = {task: self.random.normal(size=self.shape) for task in TASKS}
+        self.able = {
+            task: self.random.uniform(0.15, 0.6, (count, *self.shape)) for task, count in self.labels.items()
+        }
+        self.claims = sum((wish > 0.2).astype(int) for wish in self.wish.values())
+        root.mkdir(parents=True, exist_ok=True)
+
+    def run(
+        self, tasks, seed, *, pruning="dynamic", scope="shared", encoder="minilm", probe=True, scores=True,
+        name=None, shape=None, **config,
+    ):  # fmt: skip
+        name = name or f"{'-'.join(tasks)}-{pruning}-{scope}-seed{seed}"
+        folder = self.root / "runs" / name
+        folder.mkdir(parents=True)
+        config = {
+            "name": name, "seed": seed, "tasks": list(tasks), "pruning": pruning, "init_from": None,
+            "max_epochs": 30, "encoder": {"name": encoder}, "gates": {"scope": scope}, **config,
+        }  # fmt: skip
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        status = {
+            "state": "finished", "seed": seed, "finished": "2026-11-20T12:00:00Z", "training_seconds": 61.5,
+            "versions": VERSIONS, "device": "CPU, 1 threads", "git": "0123456789ab",
+            "corpus_fingerprint": "f0" * 32,
+        }  # fmt: skip
+        (folder / "status.json").write_text(json.dumps(status))
+        if scores:
+            figures = {task: {SCORES[task]: 90.0 - 0.5 * len(tasks) + 0.25 * seed} for task in tasks}
+            (folder / "metrics.json").write_text(json.dumps({"dev": figures, "test": figures}))
+        if pruning != "none":
+            self.gates(tasks, scope, shape or self.shape).write_parquet(folder / "gates.parquet")
+        if probe:
+            self.probe(folder, tasks, joint=len(tasks) > 1, shape=shape)
+        return folder
+
+    def gates(self, tasks, scope, shape):
+        rows = []
+        shared = sum(self.wish[task] for task in tasks) / len(tasks)
+        for task in tasks:
+            wish = shared if scope == "shared" else self.wish[task]
+            wish = wish if shape == self.shape else self.random.normal(size=shape)
+            gate = np.clip(wish + 0.1 * self.random.normal(size=shape), 0, 1)
+            for step in (10, 20):
+                for (layer, head), each in np.ndenumerate(gate):
+                    place = {"task": task, "step": step, "layer": layer, "head": head}
+                    rows.append(place | {"log_alpha": 0.0, "gate": float(each), "open": bool(each > 1e-3)})
+        return gate_table(rows)
+
+    def probe(self, folder, tasks, *, joint=False, shape=None, drop=(), target="minilm", split="test"):
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = []
+        for task in tasks:
+            names = [f"{task}{place}" for place in range(self.labels[task])]
+            value = 0.3 + self.able[task] + 0.02 * self.random.normal(size=self.able[task].shape)
+            value = np.clip(value - joint * self.cost * self.claims / len(TASKS), 0, 1)
+            if shape:
+                value = self.random.random((len(names), *shape))
+            count = 10 * np.arange(len(names), 0, -1)
+            rows = heads_table.rows("attention", task, names, value, count)
+            chance = np.full(len(names), 0.3)
+            parts += [rows, heads_table.headless_rows("attention_offset", task, names, chance, count)]
+        table = pl.concat(parts).filter(~pl.col("label").is_in(list(drop)))
+        provenance = {"target": target, "split": split, "corpus": "ab" * 32, "centroids": "self"}
+        heads_table.write(folder / "heads.parquet", table, provenance | {"versions": json.dumps(VERSIONS)})
+        return folder
+
+    def static(self, **changes):
+        return self.probe(self.root / "static", TASKS, **changes)
+
+    def small(self, seeds=(1, 2, 3)):
+        """Every task alone and all jointly, and the encoder before."""
+        self.static()
+        for seed in seeds:
+            for task in TASKS:
+                self.run([task], seed)
+            self.run(TASKS, seed, scope="per_task")
+        return self.root
+
+    def sixty(self):
+        """60 runs: tasks alone with and without gates, in pairs, and all jointly with both kinds of masks."""
+        self.small()
+        for seed in (1, 2, 3):
+            for pair in itertools.combinations(TASKS, 2):
+                self.run(pair, seed, scope="per_task")
+            self.run(TASKS, seed, scope="shared")
+            for task in ("pos", "ner", "dep"):
+                self.run([task], seed, pruning="none")
+        return self.root
