@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
     gates = _gates(same, notes)
     heads, probes = _heads([each.run.folder for each in same], bare, encoder, notes)
     gates, heads = _of_one_shape(gates, heads, notes)
+    _averaged(found, heads, notes)
     scores = _scores(found, split, dict(score), notes)
     _missing_seeds(scores, notes)
     return Evidence(
@@ -211,6 +213,19 @@ def _heads(
         return None, probes
     notes += said
     return heads, probes
+
+
+def _averaged(found: Sequence[_Found], heads: pl.DataFrame | None, notes: list[str]) -> None:
+    """Say where runs of several kinds stand for single-task, pair or joint training in the probes."""
+    if heads is None:
+        return
+    # Which tasks were trained together is no difference here.
+    names = {str(each.run.folder): re.sub(r"^(MTL-\d+) [^,]*", r"\1", each.setup.name) for each in found}
+    pairs = heads.select("setup", "run").unique(maintain_order=True)
+    for setup, runs in pairs.group_by("setup", maintain_order=True).agg("run").iter_rows():
+        kinds = list(dict.fromkeys(names[run] for run in runs if run in names))
+        if len(kinds) > 1:
+            notes.append(f"probes of {setup} runs are means over {len(kinds)} setups: {'; '.join(kinds)}")
 
 
 def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) -> str:

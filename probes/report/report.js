@@ -222,7 +222,7 @@
   byId("fewest").addEventListener("input", () => { if (shown !== null) explain(shown); });
 
   // One label over all heads, a map per setup.
-  const draw = (values) => {
+  const draw = (values, most) => {
     const space = "http://www.w3.org/2000/svg";
     const make = (name, attributes) => {
       const made = document.createElementNS(space, name);
@@ -232,7 +232,7 @@
     const map = make("svg", { class: "map", viewBox: `0 0 ${data.heads} ${data.layers}`, style: `--columns:${data.heads}` });
     map.append(make("path", { class: "ground", d: `M0 0h${data.heads}v${data.layers}h-${data.heads}z` }));
     for (let cell = 0; cell < size; cell += 1) {
-      const value = at(values, cell) / 100;
+      const value = at(values, cell) / most;
       if (value > 0) map.append(make("rect", { class: "up", x: cell % data.heads, y: Math.floor(cell / data.heads), width: 1.02, height: 1.02, "fill-opacity": value }));
     }
     const mark = make("rect", { class: "mark", width: 1, height: 1, x: (shown ?? 0) % data.heads, y: Math.floor((shown ?? 0) / data.heads) });
@@ -246,12 +246,15 @@
     const place = Number(button.dataset.place);
     const panel = byId("label-maps");
     for (const row of $("#label-table tbody tr")) row.classList.toggle("chosen", row.contains(button));
+    // One scale for all setups of a label.
+    const known = Object.values(data.value).map((values) => values[place]).filter((values) => values !== null);
+    const most = Math.max(1, ...known.flatMap((values) => Array.from({ length: size }, (_, cell) => at(values, cell) || 0)));
     panel.hidden = false;
-    panel.replaceChildren(element("b", `${data.labels[place][0]} ${data.labels[place][1]}: accuracy of every head, empty 0, full colour 100 %`));
+    panel.replaceChildren(element("b", `${data.labels[place][0]} ${data.labels[place][1]}: accuracy of every head, empty 0, full colour ${most} %`));
     const maps = element("div", "", { class: "maps" });
     for (const [setup, values] of Object.entries(data.value)) {
       const figure = element("figure");
-      figure.append(values[place] === null ? element("p", "not probed", { class: "hint" }) : draw(values[place]), element("figcaption", names[setup]));
+      figure.append(values[place] === null ? element("p", "not probed", { class: "hint" }) : draw(values[place], most), element("figcaption", names[setup]));
       maps.append(figure);
     }
     panel.append(maps);

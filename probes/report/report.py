@@ -49,9 +49,12 @@ def report(evidence: Evidence) -> Page:
     by_setup, said = masks_by_setup(evidence)
     notes += said
     claimed_in, claimed = _claims(evidence, by_setup)
+    if claimed is not None and not any(each.single for each in evidence.setups if each.name == claimed_in):
+        notes.append(f"no single-task run has masks: claims are those of {claimed_in}")
     shape = _shape(evidence)
     competition, why_not = _competition(evidence, claimed, notes)
     skill, labels = _skills(evidence, notes)
+    notes += words.absent(labels) if labels is not None else ()
     everything, note = across(by_setup)
     notes += [note] if note else []
     tasks, rows = score_rows(evidence)
@@ -162,7 +165,6 @@ def _competition(
     except ValueError as error:
         notes.append(f"competition: {error}")
         return None, f"Competition cannot be told: {error}."
-    notes += found.notes
     return found, ""
 
 

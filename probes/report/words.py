@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 
+import polars as pl
+
+from probes.skill import SETUPS
+
 SETUP_NAMES = {"static": "static", "stl": "STL", "pair": "MTL-2", "joint": "MTL"}
 NONE = "–"
 LEVEL = 0.05
@@ -44,3 +48,17 @@ def reading(more: float | None, fewer: float | None) -> str:
     if fewer is not None and fewer <= LEVEL:
         return "fewer than chance"
     return "as by chance"
+
+
+def absent(labels: pl.DataFrame) -> tuple[str, ...]:
+    """Notes on labels that some setup's runs do not have, one for each task; of a table of best values."""
+    notes = []
+    for setup in [name for name in labels.columns if name in SETUPS]:
+        for (task,), rows in labels.group_by("task", maintain_order=True):
+            lacking = rows.filter(pl.col(setup).is_null())["label"].to_list()
+            if len(lacking) == rows.height:
+                notes.append(f"the {setup} runs have no probes of {task}")
+            elif lacking:
+                more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+                notes.append(f"the {setup} runs have no {task} label {', '.join(lacking[:5])}{more}")
+    return tuple(notes)

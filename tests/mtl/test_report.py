@@ -227,6 +227,23 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
     assert page.maps == 30 + 2 + 2
 
 
+def test_runs_of_several_setups_that_are_taken_together_are_said(study):
+    study.small()
+    study.run(["dep"], 1, pruning="none")
+    study.run(["dep", "pos"], 1)
+    study.run(["dep", "ner"], 1)
+    page = page_of(study.root)
+    assert page.says("probes of stl runs are means over 2 setups: STL; STL, dynamic")
+    assert not page.says("probes of joint runs")
+    assert not page.says("probes of pair runs")
+    assert page.says("the pair runs have no probes of con")
+
+
+def test_masks_of_joint_runs_where_no_task_has_its_own(study):
+    study.run(TASKS, 1, scope="per_task")
+    assert page_of(study.root).says("no single-task run has masks: claims are those of MTL-5, dynamic")
+
+
 def test_a_label_that_joint_runs_lack(study):
     study.static()
     for seed in (1, 2, 3):
