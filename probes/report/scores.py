@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from probes.report.evidence import Evidence, Setup
 
@@ -62,20 +61,3 @@ def _cell(scores: dict[int, float], baseline: dict[int, float]) -> Cell:
         float(np.std(values, ddof=1)) if len(values) > 1 else None,
         float(np.mean([scores[seed] - baseline[seed] for seed in common])) if common else None,
     )
-
-
-def score_table(evidence: Evidence) -> pl.DataFrame:
-    """The same as a table: setup, task, seeds, mean, spread, difference, baseline."""
-    tasks, rows = score_rows(evidence)
-    table = [
-        {
-            "setup": row.setup.name, "task": task, "seeds": len(cell.values), "mean": cell.mean,
-            "spread": cell.spread, "difference": cell.difference, "baseline": row.setup.baseline,
-        }
-        for row in rows
-        for task, cell in zip(tasks, row.cells, strict=True)
-        if cell is not None
-    ]  # fmt: skip
-    names = dict.fromkeys(("setup", "task"), pl.String) | {"seeds": pl.Int64}
-    figures = dict.fromkeys(("mean", "spread", "difference"), pl.Float64)
-    return pl.DataFrame(table, schema=names | figures | {"baseline": pl.String})

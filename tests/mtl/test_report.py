@@ -227,6 +227,17 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
     assert page.maps == 30 + 2 + 2
 
 
+def test_a_mask_that_lacks_heads_is_left_out(study):
+    study.small()
+    folder = study.run(["pos", "dep"], 1, scope="per_task")
+    gates = pl.read_parquet(folder / "gates.parquet")
+    gates.filter((pl.col("head") > 0) | (pl.col("layer") > 0)).write_parquet(folder / "gates.parquet")
+    page = page_of(study.root)
+    assert page.says("the mask of pos has 11 heads, not 3 x 4")
+    assert page.says("the mask of dep has 11 heads, not 3 x 4")
+    assert page.maps == 32
+
+
 def test_runs_of_several_setups_that_are_taken_together_are_said(study):
     study.small()
     study.run(["dep"], 1, pruning="none")

@@ -220,7 +220,8 @@ def test_light_and_dark(browser, address, page):
     assert ground(other) == dark
     other.emulate_media(media="print")
     assert ground(other) == light
-    assert not other.locator("#explorer").is_visible()
+    for screen_only in ("#explorer", "nav", "#filters"):
+        assert not other.locator(screen_only).is_visible()
     context.close()
 
 
