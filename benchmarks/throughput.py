@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=160)
     parser.add_argument("--batch", type=int, default=16, help="sentences in a batch")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--separate", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -48,7 +49,9 @@ def main() -> None:
     sentences = load(arguments.corpus, arguments.sentences)
     config = TrainConfig(max_epochs=1)
     every = config.chosen()
-    plans = {"joint, aligned": (every, "aligned"), "joint, separate": (every, "separate")}
+    plans = {"joint, aligned": (every, "aligned")}
+    if arguments.separate:
+        plans["joint, separate"] = (every, "separate")
     plans |= {f"{name} alone": ({name: task}, "aligned") for name, task in every.items()}
 
     def model_of(tasks: dict[str, Task]) -> tuple[JointModel, list[Example]]:
@@ -82,7 +85,7 @@ def main() -> None:
     for _ in range(arguments.rounds):  # in turn, so that what else the machine does hits all alike
         for name, job in jobs.items():
             times[name].append(job())
-    show(times, counts, len(corpus))
+    show(times, counts, len(corpus), sum(example.length for example in corpus))
 
 
 def load(folder: Path, number: int) -> list[Sentence]:
@@ -157,17 +160,24 @@ def training_seconds(model: JointModel, corpus: Sequence[Example], steps: list[S
     return clock.seconds
 
 
-def show(times: dict[str, list[float]], counts: dict[str, int], sentences: int) -> None:
+def show(times: dict[str, list[float]], counts: dict[str, int], sentences: int, subwords: int) -> None:
     """Print medians, rates and ratios."""
     medians = {name: statistics.median(values) for name, values in times.items()}
     table = Table(title=f"{sentences} sentences, one thread, median of {len(next(iter(times.values())))}")
-    for column in ("job", "seconds", "sentences/s", "task-sentences/s", "ratio to bare encoder"):
+    for column in (
+        "job",
+        "seconds",
+        "sentences/s",
+        "subwords/s",
+        "task-sentences/s",
+        "ratio to bare encoder",
+    ):
         table.add_column(column, justify="left" if column == "job" else "right")
     for name, value in medians.items():
         reference = "bare encoder, forward" if "evaluation" in name else "bare encoder, forward and backward"
         passes = 1.0 if "separate" not in name else counts[name] / sentences
         table.add_row(
-            name, f"{value:.2f}", f"{sentences / value:.0f}",
+            name, f"{value:.2f}", f"{sentences / value:.0f}", f"{subwords / value:.0f}",
             f"{counts[name] / value:.0f}" if name in counts else "",
             f"{value / medians[reference]:.2f}" + (f" ({passes:.0f} passes)" if passes > 1 else ""),
         )  # fmt: skip
