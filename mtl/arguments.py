@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from argparse import ArgumentError, ArgumentTypeError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from inspect import Parameter, signature
 from json import dumps
@@ -90,7 +90,7 @@ def configuration(program: str, function: Callable[..., Any], words: Sequence[st
     parser = _parser(program, function)
     parser.add_argument("--config", action="config", help="a YAML file; '--config' may be left out")
     parser.add_class_arguments(kind, None)
-    values = parser.instantiate(_parse(parser, [_as_option(word) for word in words]))
+    values = parser.instantiate(_parse(parser, [_as_option(word) for word in _joined(words)]))
     return {name: kind(**{key: value for key, value in dict(values).items() if key != "config"})}
 
 
@@ -103,11 +103,22 @@ def read_configuration(kind: type[T], path: Path) -> T:
     return kind(**{key: value for key, value in values.items() if key != "config"})
 
 
+def _joined(words: Sequence[str]) -> Iterator[str]:
+    """Every option and its value as one word."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        alone = "=" in word or word in ("-h", "--help") or word.startswith("--print_config")
+        if word.startswith("-") and not alone and rest and not rest[0].startswith("--"):
+            word = f"{word}={rest.pop(0)}"
+        yield word
+
+
 def _as_option(word: str) -> str:
     """Spell an argument as the parser wants it: a bare file name, `--from`, a list without brackets."""
     if not word.startswith("-"):
         return f"--config={word}"
-    if word == "--from" or word.startswith("--from="):
+    if word.startswith("--from="):
         return word.replace("--from", "--init_from", 1)
     tasks = re.fullmatch(r"--tasks=([a-z]+(?:,[a-z]+)*)", word)
     return f"--tasks=[{tasks.group(1)}]" if tasks else word

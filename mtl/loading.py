@@ -12,9 +12,6 @@ from mtl.batching import Batch, BatchLoader, Example, Step, aligned_plan, separa
 from mtl.config import BatchConfig
 from mtl.model import JointModel
 
-EVALUATION_TOKENS = 4096
-"""Padded subwords in a batch of evaluation: large enough for speed, small enough for any machine."""
-
 
 def planner(
     config: BatchConfig, seed: int, corpus: Sequence[Example], tasks: Sequence[str]
@@ -34,7 +31,7 @@ def planner(
 
 def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
     """All of a corpus's annotated sentences once, for evaluation, or a rank's share of them."""
-    plan = aligned_plan(corpus, tuple(model.tasks), EVALUATION_TOKENS, None, None)
+    plan = aligned_plan(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
     return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, lambda _: plan, rank, ranks))
 
 

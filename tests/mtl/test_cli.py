@@ -36,6 +36,27 @@ def test_the_whole_configuration_can_be_printed(capsys):
     assert "word_dropout: 0.2" in text
 
 
+def test_an_option_and_its_value_may_be_two_words(capsys):
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "train",
+                "--from",
+                "runs/x",
+                "--seed",
+                "7",
+                "configs/dep.yaml",
+                "--tasks",
+                "pos,dep",
+                "--print_config",
+            ]
+        )
+    text = capsys.readouterr().out
+    assert "init_from: runs/x" in text
+    assert "seed: 7" in text
+    assert "- pos\n- dep\n" in text
+
+
 @pytest.mark.parametrize("file", sorted(Path("configs").glob("*.yaml")), ids=lambda file: file.name)
 def test_every_configuration_file_is_whole(file, capsys):
     with pytest.raises(SystemExit) as stopped:

@@ -66,7 +66,7 @@ def runs(tmp_path_factory, tiny_encoder, toy) -> Path:
         "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu", "--batch.sentences=8",
     ]  # fmt: skip
     assert main([*common, "--name=plain"]) == 0
-    static = [*common, f"--from={folder / 'plain'}", "--gates.target_open=5"]
+    static = [*common, "--from", str(folder / "plain"), "--gates.target_open=5"]
     assert main([*static, "--name=static", "--pruning=static"]) == 0
     assert main([*static, "--name=gates_only", "--pruning=gates_only"]) == 0
     own = [*common, "--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=0.5"]
