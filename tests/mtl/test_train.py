@@ -193,3 +193,19 @@ def test_a_saved_model_annotates_as_the_run_scored(unbroken):
     assert [leaf.children for leaf in sentence.tree.leaves()] == ["We", "ate", "."]
     alone = model.annotate([["We", "ate", "."], ["The", "dog", "saw", "a", "cat", "."]])[0]
     assert alone == sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more", [["--trainer.devices=2"], ["--trainer.precision=bf16-mixed"]], ids=["ddp", "bf16"]
+)
+def test_masks_per_task_are_learned_by_two_processes_and_in_bf16(more, encoder, toy, tmp_path):
+    masks = ["--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=0.5"]
+    run(*command(encoder, toy, tmp_path, "--name=run", *masks, *more))
+    model = JointModel.from_pretrained(tmp_path / "run")
+    assert model.gates.open().sum((1, 2)).tolist() == [6] * 5
+    losses = [
+        sum(float(row[column]) for column in row if column.startswith("loss/"))
+        for row in csv.DictReader((tmp_path / "run" / "history.csv").read_text().splitlines())
+    ]
+    assert losses[1] < losses[0]
