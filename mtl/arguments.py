@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from argparse import ArgumentError, ArgumentTypeError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from functools import lru_cache
 from inspect import Parameter, signature
 from json import dumps
 from pathlib import Path
@@ -87,11 +88,44 @@ def _usage(program: str, function: Callable[..., Any]) -> str:
 def configuration(program: str, function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
     """The argument of a function that takes one configuration object, from YAML files and dotted keys."""
     [(name, kind)] = [item for item in get_type_hints(function).items() if item[0] != "return"]
-    parser = _parser(program, function)
+    return {name: configured(program, kind, words, function)}
+
+
+def configured(
+    program: str, kind: type[T], words: Sequence[str], function: Callable[..., Any] | None = None
+) -> T:
+    """A configuration object from YAML files and dotted keys; `function` says what it is for."""
+    parser = _parser(program, function or kind)
     parser.add_argument("--config", action="config", help="a YAML file; '--config' may be left out")
     parser.add_class_arguments(kind, None)
     values = parser.instantiate(_parse(parser, [_as_option(word) for word in _joined(words)]))
-    return {name: kind(**{key: value for key, value in dict(values).items() if key != "config"})}
+    return kind(**{key: value for key, value in dict(values).items() if key != "config"})
+
+
+def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T, list[str]]:
+    """The options of a command, whose fields `kind` lists, and all other words."""
+    hints = get_type_hints(kind)
+    own: list[str] = []
+    others: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name = word[2:].split("=", 1)[0].replace("-", "_") if word.startswith("--") else ""
+        if name not in hints:
+            others.append(word)
+            continue
+        if "=" in word:
+            value = word.split("=", 1)[1]
+        elif hints[name] is bool:
+            value = rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
+        elif rest:
+            value = rest.pop(0)
+        else:
+            raise InputError(f"{word} needs a value: {word}=VALUE")
+        own.append(f"--{name}={value}")
+    parser = _parser(program, kind)
+    parser.add_class_arguments(kind, None)
+    return kind(**dict(parser.instantiate(_parse(parser, own)))), others
 
 
 def read_configuration(kind: type[T], path: Path) -> T:
@@ -101,6 +135,25 @@ def read_configuration(kind: type[T], path: Path) -> T:
     parser.add_class_arguments(kind, None)
     values = dict(parser.instantiate(_parse(parser, [f"--config={path}"])))
     return kind(**{key: value for key, value in values.items() if key != "config"})
+
+
+def configuration_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """A configuration object from nested plain values; `where` begins the message if they are wrong."""
+    parser = _parser(where, kind)
+    parser.add_class_arguments(kind, None)
+    try:
+        parsed = parser.parse_object(dict(values))
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise InputError(f"{where}: {one_line(str(error), known_keys(parser))}") from error
+    return kind(**dict(parser.instantiate(parsed)))
+
+
+@lru_cache
+def known_keys_of(kind: type) -> tuple[str, ...]:
+    """All dotted keys of a configuration."""
+    parser = _parser("", kind)
+    parser.add_class_arguments(kind, None)
+    return tuple(known_keys(parser))
 
 
 def _joined(words: Sequence[str]) -> Iterator[str]:

@@ -33,9 +33,11 @@ def examples(
     tokenizer: SubwordTokenizer,
     tasks: Mapping[str, Task],
     labels: Mapping[str, Labels],
+    tokens: Sequence[Tokens] | None = None,
 ) -> list[Example]:
-    """Tokenise and compute targets, once per corpus; `length` counts encoder positions."""
-    tokens = tokenizer.encode_all([sentence.words for sentence in sentences])
+    """Tokenise, unless the tokens are given, and compute targets; `length` counts encoder positions."""
+    if tokens is None:
+        tokens = tokenizer.encode_all([sentence.words for sentence in sentences])
     return [
         Example(
             sentence,

@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mtl.config import TrainConfig
-from mtl.encoder import Encoder
 from mtl.errors import InputError
+from mtl.material import Material
 from mtl.model import JointModel
 from tasks.sentence import Sentence
 from tasks.task import Task
 
 
-def build_model(config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence]) -> JointModel:
+def build_model(
+    config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence], material: Material
+) -> JointModel:
     """A model with labels from the training sentences, on a pretrained encoder or on another run's.
 
     From another run come the encoder, its gates (held as they are, unless new ones are trained) and the
     decoders of the tasks that it was trained on; other tasks get fresh decoders.
     """
     if config.init_from is None:
-        encoder = Encoder.from_pretrained(
-            config.encoder.name,
-            pooling=config.encoder.pooling,
-            layers=config.encoder.layers,
-            word_dropout=config.encoder.word_dropout,
-            attention=config.encoder.attention,
-        )
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
-        return JointModel(encoder, tasks, labels).train()
+        return JointModel(material.encoder(config.encoder), tasks, labels).train()
     source = JointModel.from_pretrained(config.init_from)
     new = [name for name in tasks if name not in source.tasks]
     if new and config.pruning in ("static", "gates_only"):

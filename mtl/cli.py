@@ -23,6 +23,7 @@ COMMANDS = {
     "prune": ("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
     "predict": ("mtl.commands.predict:predict", "annotate text from standard input"),
     "probe": ("mtl.commands.probe:probe", "measure what each attention head is good at"),
+    "study": ("mtl.commands.study:study", "carry out a grid of runs, their probes and the report"),
     "report": ("mtl.commands.report:report", "make one HTML page of a folder of runs"),
     "demo": ("mtl.commands.demo:demo", "train the five tasks jointly on the generated corpus"),
 }
@@ -30,6 +31,9 @@ COMMANDS = {
 
 CONFIGURED = {"train"}
 """Commands whose arguments are a configuration file and dotted keys."""
+
+BOTH = {"study"}
+"""Commands that have options besides, and take their arguments as they are."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command, rest = _command(words)
         function = _load(COMMANDS[command][0])
+        if command in BOTH:
+            return int(function(rest) or 0)
         read = configuration if command in CONFIGURED else arguments_of
         code = function(**read(f"mtl {command}", function, rest))
         return int(code or 0)

@@ -153,6 +153,8 @@ class WandbConfig:
     """Team or user on the server."""
     group: str | None = None
     """Group of the run, for instance a study's setup."""
+    job_type: str | None = None
+    """What the run is for, for instance `train`."""
     tags: tuple[str, ...] = ()
     """Tags of the run."""
 

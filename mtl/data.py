@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,16 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     return found
 
 
-def load_split(config: CorpusConfig, tasks: Sequence[str], split: str) -> list[Sentence]:
-    """The sentences of one split, with the layers of the chosen tasks as their sources give them."""
+def load_split(
+    config: CorpusConfig,
+    tasks: Sequence[str],
+    split: str,
+    reader: Callable[[Path, str], list[Sentence]] = read,
+) -> list[Sentence]:
+    """The sentences of one split, with the layers of the chosen tasks as their sources give them.
+
+    `reader` takes a path and a format and gives the sentences.
+    """
     parts = []
     for source in sources(config, tasks):
         path = getattr(source.files, split)
@@ -60,7 +68,7 @@ def load_split(config: CorpusConfig, tasks: Sequence[str], split: str) -> list[S
             raise InputError(
                 f"no {split} file for {', '.join(source.tasks)}: set corpus.{source.tasks[0]}.{split}"
             )
-        parts.append([only(sentence, source.tasks) for sentence in read(Path(path), source.files.format)])
+        parts.append([only(sentence, source.tasks) for sentence in reader(Path(path), source.files.format)])
     return parts[0] if len(parts) == 1 else merge(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import inspect
 from collections.abc import Iterator
@@ -38,6 +39,15 @@ DROPOUT_RATES = (
 """What the families call the dropout rates in their configurations."""
 
 
+KNOWN = (
+    "minilm", "bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-base-multilingual-cased",
+    "roberta-base", "roberta-large", "xlm-roberta-base", "distilbert-base-cased", "albert-base-v2",
+    "google/electra-base-discriminator", "microsoft/deberta-v3-base", "microsoft/mpnet-base",
+    "answerdotai/ModernBERT-base",
+)  # fmt: skip
+"""Encoders whose names are offered when one is misspelt; any other name works as well."""
+
+
 def load(
     name: str, dropout: float | None, attention: AttentionKind, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
@@ -61,6 +71,20 @@ def load(
                 "model.safetensors and tokenizer files, or a name on the hub"
             ) from error
     return model, tokenizer
+
+
+def check(name: str) -> None:
+    """Raise `InputError`, with the nearest known name, if there is no such encoder."""
+    if name == "minilm":
+        embedded_minilm()
+        return
+    with quiet():
+        try:
+            AutoConfig.from_pretrained(name)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
+            mend = f"did you mean '{close[0]}'?" if close else "give 'minilm', a folder, or a name on the hub"
+            raise InputError(f"no encoder {name!r} here or on the hub: {mend}") from error
 
 
 def embedded_minilm() -> Path:

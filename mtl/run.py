@@ -115,6 +115,15 @@ def different_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str =
     return keys
 
 
+def without_volatile(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration with only the keys that change what a run computes."""
+    return {
+        key: without_volatile(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if prefix + key not in _VOLATILE
+    }
+
+
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
     return {"python": platform.python_version()} | {

@@ -25,6 +25,7 @@ def wandb_logger(config: TrainConfig, run: Run) -> WandbLogger:
         offline=config.wandb.mode == "offline",
         entity=config.wandb.entity,
         group=config.wandb.group,
+        job_type=config.wandb.job_type,
         tags=list(config.wandb.tags),
         config={**plain(dataclasses.asdict(config)), "git": git_revision()},
     )

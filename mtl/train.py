@@ -25,13 +25,14 @@ from mtl.batching import Example, examples
 from mtl.building import build_model
 from mtl.callbacks import Evaluation, ProgressLine, Resumption
 from mtl.config import TrainConfig
-from mtl.data import corpus_fingerprint, load_split, require_layers
+from mtl.data import corpus_fingerprint, require_layers
 from mtl.errors import InputError
 from mtl.evaluation import Scores, evaluate
 from mtl.gating import GateLoss, add_gates, freeze_for, gate_loss, gate_rate, reach_warning
 from mtl.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.loading import TrainingData, batches, planner, rank_and_ranks
 from mtl.mask_pictures import MaskPictures
+from mtl.material import Material
 from mtl.model import JointModel
 from mtl.module import JointTraining
 from mtl.run import Run, git_revision, plain, versions
@@ -44,9 +45,13 @@ class Interrupted(Exception):
     """The run was asked to stop; its state is saved."""
 
 
-def train(config: TrainConfig, console: Console | None = None) -> Run:
-    """Train, or go on training, and return the run; raises `InputError` for what the user can mend."""
+def train(config: TrainConfig, console: Console | None = None, material: Material | None = None) -> Run:
+    """Train, or go on training, and return the run; raises `InputError` for what the user can mend.
+
+    `material` is what several runs of one process share.
+    """
     console = console or Console(quiet=not _is_first_process())
+    material = material or Material()
     run = Run(Path(config.runs) / config.run_name())
     tasks = config.chosen()
     if not tasks:
@@ -56,7 +61,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Run:
     if config.overwrite and _is_first_process() and run.folder.exists():
         shutil.rmtree(run.folder)
     whole = plain(dataclasses.asdict(config))
-    splits = {split: load_split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
+    splits = {split: material.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
     going_on = run.start(whole) if _is_first_process() else run.resume_checkpoint.exists()
@@ -67,7 +72,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Run:
     _status(run, {"versions": versions(), "git": git_revision()})
     _status(run, {"corpus_fingerprint": corpus_fingerprint(config.corpus, tuple(tasks))})
     try:
-        _train(config, run, tasks, splits, going_on, console)
+        _train(config, run, tasks, splits, going_on, console, material)
     except Interrupted:
         _status(run, {"state": "interrupted"})
         raise
@@ -84,11 +89,15 @@ def _train(
     splits: Mapping[str, Sequence[Sentence]],
     going_on: bool,
     console: Console,
+    material: Material,
 ) -> None:
     pl.seed_everything(config.seed, verbose=False)
-    model = build_model(config, tasks, splits["train"])
+    model = build_model(config, tasks, splits["train"], material)
+    tokenizer = model.encoder.tokenizer
     corpora = {
-        split: examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
+        split: examples(
+            sentences, tokenizer, model.tasks, model.labels, material.pieces(tokenizer, sentences)
+        )
         for split, sentences in splits.items()
     }
     _report(console, corpora, model.tasks, model.labels)

@@ -1,0 +1,128 @@
+"""`mtl study`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from rich.console import Console
+from rich.live import Live
+
+from mtl.arguments import split_options
+from mtl.errors import InputError
+from mtl.study.folder import StudyFolder
+from mtl.study.status import overview, states_of, totals
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a study is carried out; what it is stands in its file."""
+
+    jobs: int = 0
+    """Runs side by side on this machine; 0: one per GPU, or one on a CPU."""
+    engine: Literal["local", "ray"] = "local"
+    """Processes of this machine, or a Ray cluster."""
+    status: bool = False
+    """Show how far the study is, and end."""
+    watch: bool = False
+    """With `status`: go on showing it."""
+    dry_run: bool = False
+    """Print the runs and what would be done, and end."""
+    keep_code: bool = False
+    """Keep finished runs though the code was changed since."""
+
+
+def study(words: Sequence[str]) -> int:
+    """Carry out a study: its runs, probes, overlaps, competition and report."""
+    options, rest = split_options("mtl study", Options, words)
+    console = Console()
+    if options.status:
+        return _status(_folder_of(rest), options.watch, console)
+    return _carry_out(rest, options, console)
+
+
+def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
+    from mtl.arguments import configured
+    from mtl.material import Material
+    from mtl.study.collect import collect
+    from mtl.study.config import StudyConfig
+    from mtl.study.local import run_locally, workers_for
+    from mtl.study.plan import carry_out, make_plan
+
+    config = configured("mtl study", StudyConfig, words)
+    folder = StudyFolder(_place(config.studies, config.name, words))
+    plan = make_plan(config, folder, Material(keep=True), options.keep_code)
+    for change in plan.changes:
+        console.print(str(change), highlight=False, markup=False, soft_wrap=True)
+    count = workers_for(options.jobs)
+    if options.dry_run:
+        console.print(overview(folder, plan.jobs, count))
+        return 0
+    carry_out(plan)
+    console.print(
+        totals(
+            plan.jobs,
+            states_of(folder, plan.jobs),
+            {job.name: folder.progress(job.name) for job in plan.jobs},
+        ),
+        highlight=False,
+    )
+    if options.engine == "ray":
+        from mtl.study.on_ray import run_on_ray
+
+        run_on_ray(folder, plan.jobs, options.jobs, console)
+    else:
+        run_locally(folder, plan.jobs, count, console)
+    states = states_of(folder, plan.jobs)
+    console.print(overview(folder, plan.jobs))
+    page = collect(folder, config, console)
+    failed = [name for name, state in states.items() if state == "failed"]
+    if failed:
+        console.print(f"{len(failed)} jobs have failed; the same command tries them again", highlight=False)
+    if page is not None:
+        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _status(folder: StudyFolder, watch: bool, console: Console) -> int:
+    jobs = folder.jobs()
+    if not jobs:
+        raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
+    if not watch:
+        console.print(overview(folder, jobs))
+        return 0
+    with Live(console=console, refresh_per_second=2) as live:
+        while True:
+            jobs = folder.jobs()
+            live.update(overview(folder, jobs, rows=max(5, console.size.height - 6)))
+            if not {"waiting", "running", "interrupted"} & set(states_of(folder, jobs).values()):
+                return 0
+            time.sleep(1)
+
+
+def _folder_of(words: Sequence[str]) -> StudyFolder:
+    """The folder of a study given by its file or by the folder itself."""
+    places = [word for word in words if not word.startswith("-")]
+    named = dict(word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word)
+    if not places:
+        raise InputError("mtl study --status needs the study's file or folder: mtl study STUDY.yaml --status")
+    place = Path(places[0])
+    if place.is_dir():
+        return StudyFolder(place)
+    if not place.is_file():
+        raise InputError(f"{place}: no such file or folder; give a study's file or its folder in studies/")
+    content = yaml.safe_load(place.read_text()) or {}
+    studies = named.get("studies", content.get("studies", "studies"))
+    return StudyFolder(_place(studies, named.get("name", content.get("name")), words))
+
+
+def _place(studies: str, name: str | None, words: Sequence[str]) -> Path:
+    """The study's folder, named after its file if it has no name."""
+    files = [word for word in words if not word.startswith("-")]
+    if name is None and not files:
+        raise InputError("mtl study needs a file, or --name=NAME: mtl study configs/study/demo.yaml")
+    return Path(studies) / (name or Path(files[-1]).stem)

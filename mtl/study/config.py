@@ -1,0 +1,62 @@
+"""A study's file as typed values: which runs, trained how, probed how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mtl.config import TrainConfig
+
+Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task"]
+MASKS: tuple[Masks, ...] = ("none", "dynamic", "static", "dynamic_per_task", "static_per_task")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Runs of every setup with every kind of masks and every seed."""
+
+    setups: tuple[str, ...] = ("single", "all")
+    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `all`, a name
+    from `sets`, or tasks joined by a plus: `pos+dep`."""
+    masks: tuple[Masks, ...] = ("none",)
+    """When head masks are learned, and whether each task has one of its own. `static` starts from the run
+    without masks, which is added where it is not asked for."""
+    set: dict[str, Any] = field(default_factory=dict)
+    """Dotted keys of a run's configuration that these runs have different from the others."""
+    label: str | None = None
+    """Ends the names of these runs; needed where two blocks have runs of the same setup, masks and seed."""
+
+
+@dataclass(frozen=True)
+class ProbesConfig:
+    """What is measured on the heads of finished runs."""
+
+    masks: tuple[Masks, ...] = ("none",)
+    """Runs with which kinds of masks are probed; none: no probes."""
+    split: Literal["train", "dev", "test"] = "test"
+    """Split of the corpus."""
+    centroids: Literal["self", "train"] = "self"
+    """Where centroids of clusters come from; see `mtl probe`."""
+    final_special: bool = False
+    """Whether the final special token competes for the most attended word."""
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    name: str | None = None
+    """The study's folder below `studies`; default: the name of its file."""
+    studies: str = "studies"
+    """Folder that holds studies."""
+    grid: tuple[Block, ...] = (Block(),)
+    """The runs."""
+    sets: dict[str, list[str]] = field(default_factory=dict)
+    """Names for sets of tasks, to be used as setups."""
+    seeds: tuple[int, ...] = (1, 2, 3)
+    """Every run is made once with each."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """What all runs have in common; `train.tasks` are the study's tasks. Names, seeds, masks and the run to
+    start from are set by the grid."""
+    probes: ProbesConfig = field(default_factory=ProbesConfig)
+    """What is measured on the heads of finished runs."""
+    split: Literal["dev", "test"] = "test"
+    """Which split's scores are reported."""

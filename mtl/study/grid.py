@@ -1,0 +1,221 @@
+"""From a study's file to its runs: setups times masks times seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtl.arguments import configuration_from, known_keys_of
+from mtl.config import TASK_NAMES, PruningRegime, TaskName, TrainConfig
+from mtl.errors import InputError
+from mtl.run import different_keys, plain
+from mtl.study.config import Block, Masks, StudyConfig
+
+STATIC = "static"
+_OF_THE_GRID = {
+    "name": "the study names its runs",
+    "runs": "runs stand in the study's folder",
+    "overwrite": "a study repeats what has changed",
+    "seed": "give seeds: [...]",
+    "tasks": "give train.tasks for the study's tasks, and setups",
+    "pruning": "give masks: [...] in the grid",
+    "init_from": "static masks start from the study's own run without masks",
+    "gates.scope": "write dynamic_per_task or static_per_task",
+    "wandb.group": "the study groups its runs",
+    "wandb.job_type": "the study sets it",
+    "wandb.tags": "the study tags its runs",
+}
+"""Keys of a run's configuration that the grid decides on, and what to write instead."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of the grid before it is made."""
+
+    name: str
+    setup: str
+    """As the study's file names it, with masks: `single dynamic`."""
+    masks: Masks
+    config: TrainConfig
+    needs: str | None
+    """Name of the run that it starts from."""
+    probe: bool
+    """Whether its heads are probed afterwards."""
+
+
+def planned(study: StudyConfig, folder: Path) -> list[Planned]:
+    """Every run of the grid, each after the one that it needs; raises `InputError` for a bad grid.
+
+    Runs without masks come first, then smaller sets of tasks before larger ones, so that whatever is finished
+    early can be compared.
+    """
+    check_train(study.train)
+    if not study.seeds:
+        raise InputError("seeds is empty: give at least one, for instance seeds: [1, 2, 3]")
+    runs: dict[str, Planned] = {}
+    for block in study.grid:
+        own = settings(study.train, block)
+        for setup, masks, seed in itertools.product(block.setups, block.masks, study.seeds):
+            for tasks in task_sets(setup, study):
+                cell = _Cell(study, folder, setup, tasks, seed)
+                needs = None
+                if masks.startswith("static"):
+                    source = cell.run("none", *_source(study, block, setup), None)
+                    _add(runs, source)
+                    needs = source.name
+                _add(runs, cell.run(masks, own, block.label, needs))
+    return _in_order(runs)
+
+
+def probes_the_encoder(study: StudyConfig) -> bool:
+    """Whether the encoder before training is to be probed."""
+    return any(STATIC in block.setups for block in study.grid)
+
+
+def check_train(train: TrainConfig) -> None:
+    """Raise `InputError` if a key is given that the grid decides on."""
+    given, default = plain(dataclasses.asdict(train)), plain(dataclasses.asdict(TrainConfig()))
+    for key in _OF_THE_GRID:
+        if key != "tasks" and _at(given, key) != _at(default, key):
+            raise InputError(f"train.{key} cannot be set for a study: {_OF_THE_GRID[key]}")
+    if not train.tasks:
+        raise InputError(f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
+
+
+def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
+    """The sets of tasks that a setup stands for, in the catalogue's order."""
+    tasks = tuple(study.train.chosen())
+    if setup == STATIC:
+        return []
+    if setup == "single":
+        return [(task,) for task in _known(tasks)]
+    if setup == "pairs":
+        if len(tasks) < 2:
+            raise InputError(f"setup 'pairs' needs two tasks, but train.tasks is {', '.join(tasks)}")
+        return list(itertools.combinations(_known(tasks), 2))
+    if setup == "all":
+        return [_known(tasks)]
+    names = study.sets.get(setup, setup.split("+"))
+    for name in names:
+        if name not in tasks:
+            whole = name == setup
+            choices = [*tasks, *study.sets, *([STATIC, "single", "pairs", "all"] if whole else [])]
+            kind = "setup" if whole else f"task in setup '{setup}'"
+            outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in TASK_NAMES else ""
+            raise InputError(f"unknown {kind}: '{name}'{outside or nearest(name, choices)}")
+    return [_known(names)]
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """The end of a message about an unknown name."""
+    known = list(choices)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f": did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
+
+
+def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
+    """The names as the configuration types them, in the catalogue's order."""
+    chosen = set(names)
+    return tuple(name for name in TASK_NAMES if name in chosen)
+
+
+def settings(train: TrainConfig, block: Block) -> TrainConfig:
+    """What the runs of a block have in common."""
+    if not block.set:
+        return train
+    values = plain(dataclasses.asdict(train))
+    for key, value in block.set.items():
+        keys = known_keys_of(TrainConfig)
+        if key not in keys:
+            raise InputError(f"unknown key '{key}' in a block's set{nearest(key, keys)}")
+        if key in _OF_THE_GRID:
+            raise InputError(f"{key} cannot be in a block's set: {_OF_THE_GRID[key]}")
+        *path, last = key.split(".")
+        place = values
+        for part in path:
+            place = place[part]
+        place[last] = value
+    return configuration_from(TrainConfig, values, "a block's set")
+
+
+def _source(study: StudyConfig, block: Block, setup: str) -> tuple[TrainConfig, str | None]:
+    """How the runs are trained that static masks start from, and their label: as the grid has them, else as
+    the block itself."""
+    blocks = [each for each in study.grid if "none" in each.masks and setup in each.setups]
+    first = blocks[0] if blocks else dataclasses.replace(block, label=None)
+    return settings(study.train, first), first.label
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A place in the grid, but for the masks."""
+
+    study: StudyConfig
+    folder: Path
+    setup: str
+    tasks: tuple[TaskName, ...]
+    seed: int
+
+    def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Planned:
+        everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
+        base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
+        kind = [self.setup if self.setup in ("single", "pairs") else base]
+        kind += [part for part in (masks, label) if part not in ("none", None)]
+        name = "-".join([base, *kind[1:], f"seed{self.seed}"])
+        regime: PruningRegime = "none"
+        if masks != "none":
+            regime = "dynamic" if masks.startswith("dynamic") else "static"
+        config = dataclasses.replace(
+            train,
+            name=name,
+            runs=str(self.folder / "runs"),
+            seed=self.seed,
+            tasks=self.tasks,
+            pruning=regime,
+            init_from=None if needs is None else str(self.folder / "runs" / needs),
+            gates=dataclasses.replace(
+                train.gates, scope="per_task" if masks.endswith("_per_task") else "shared"
+            ),
+            wandb=dataclasses.replace(
+                train.wandb,
+                group=f"{self.folder.name} {' '.join(kind)}",
+                job_type="train",
+                tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
+            ),
+        )
+        return Planned(name, " ".join(kind), masks, config, needs, masks in self.study.probes.masks)
+
+
+def _at(settings: Mapping[str, Any], key: str) -> Any:
+    value: Any = settings
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def _add(runs: dict[str, Planned], run: Planned) -> None:
+    known = runs.setdefault(run.name, run)
+    if known is run:
+        return
+    differing = different_keys(plain(dataclasses.asdict(known.config)), plain(dataclasses.asdict(run.config)))
+    if differing:
+        raise InputError(
+            f"two blocks of the grid make the run {run.name} in different ways ({', '.join(differing[:3])}): "
+            "give one of them a label"
+        )
+
+
+def _in_order(runs: Mapping[str, Planned]) -> list[Planned]:
+    for run in runs.values():
+        if run.needs is not None and run.needs not in runs:
+            raise InputError(f"{run.name} starts from {run.needs}, which is not in the grid")
+
+    def key(run: Planned) -> tuple[object, ...]:
+        return run.needs is not None, run.masks != "none", len(run.config.tasks), run.config.seed
+
+    return sorted(runs.values(), key=key)

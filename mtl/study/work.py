@@ -1,0 +1,169 @@
+"""One process's share of a study: take a job that nobody works on, do it, take the next."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mtl.arguments import configuration_from
+from mtl.config import CorpusConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.material import Material
+from mtl.probing_run import probe_run
+from mtl.study.claim import Owner, claimed
+from mtl.study.folder import TRIES, Job, Progress, StudyFolder, done, given_up, now, ready
+
+WAIT = 1.0
+"""Seconds between looks at jobs that others work on."""
+
+
+class FullDisk(Exception):
+    """Nothing can be written any more: no job would fare better."""
+
+
+def work(study: StudyFolder, material: Material, stopped: Callable[[], bool] = lambda: False) -> None:
+    """Do jobs until none is left that could be begun, or until told to stop.
+
+    Raises `KeyboardInterrupt` if a run was interrupted (its state is saved) and `FullDisk`.
+    """
+    while not stopped():
+        jobs = {job.name: job for job in study.jobs()}
+        progress = {name: study.progress(name) for name in jobs}
+        waiting = [job for job in jobs.values() if ready(job, jobs, progress)]
+        begun = False
+        for job in waiting:
+            if progress[job.name].state != "running" and attempt(study, job, material):
+                begun = True
+                break
+        if begun:
+            continue
+        unsettled = any(
+            not done(job, progress[name]) and not given_up(job, progress[name])
+            for name, job in jobs.items()
+            if job.needs is None or not given_up(jobs[job.needs], progress[job.needs])
+        )
+        if not unsettled:
+            return
+        time.sleep(WAIT)
+
+
+def attempt(study: StudyFolder, job: Job, material: Material) -> bool:
+    """Do a job, unless another process has it or has done it; whether this process did."""
+    with claimed(study.claim(job.name)) as mine:
+        if not mine:
+            return False
+        before = study.last_progress(job.name)
+        if done(job, before) or given_up(job, before):
+            return False
+        fresh = before.made_of != job.made_of
+        tries = 0 if fresh else before.tries
+        if before.state == "interrupted" and not fresh:
+            tries = max(0, tries - 1)  # asked to stop: that was not the run's fault
+        progress = Progress(
+            "running", job.made_of, tries + 1, now(), 0.0, 0.0 if fresh else before.seconds,
+            worker=str(Owner.me()),
+        )  # fmt: skip
+        if progress.tries > TRIES:
+            error = f"its process died {TRIES} times; the end of its log may say why"
+            study.write_progress(job.name, replace(progress, state="failed", ended=now(), error=error))
+            return True
+        study.write_progress(job.name, progress)
+        with _printing_to(study.log(job.name)):
+            ended = _outcome(study, job, material, progress)
+        spent = progress.seconds + now() - progress.started
+        study.write_progress(job.name, replace(ended, ended=now(), seconds=spent))
+        if ended.state == "interrupted":
+            raise KeyboardInterrupt
+        return True
+
+
+def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progress) -> Progress:
+    from mtl.train import Interrupted
+
+    try:
+        training = _perform(study, job, material)
+    except (Interrupted, KeyboardInterrupt):
+        return replace(progress, state="interrupted")
+    except InputError as error:
+        print(f"mtl: {error}", file=sys.stderr)
+        return replace(progress, state="failed", error=str(error))
+    except Exception as error:  # whatever it is, the other runs go on
+        if _disk_is_full(error, study.path):
+            raise FullDisk from error
+        traceback.print_exc()
+        return replace(progress, state="failed", error=f"{type(error).__name__}: {error}")
+    gigabytes = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
+    return replace(progress, state="finished", training_seconds=training, gpu_gigabytes=round(gigabytes, 2))
+
+
+def _perform(study: StudyFolder, job: Job, material: Material) -> float:
+    """Train and probe; returns the seconds of training."""
+    from mtl.train import train
+
+    seconds = 0.0
+    if job.config:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        config = configuration_from(TrainConfig, job.config, f"run {job.name}")
+        run = train(config, material=material)
+        seconds = float(run.status()["training_seconds"])
+    if job.probe is not None:
+        settings = dict(job.probe)
+        if "source" in settings:
+            settings["source"] = configuration_from(CorpusConfig, settings["source"], "corpus")
+            settings["out"] = Path(settings["out"])
+        measured = probe_run(**settings, material=material)
+        for reason in measured.left_out:
+            print(f"not probed: {reason}")
+        print(f"wrote {measured.path}")
+    return seconds
+
+
+def _disk_is_full(error: BaseException, place: Path) -> bool:
+    """Whether that is what went wrong; libraries in other languages do not hand the error's number on."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return "No space left on device" in str(error) or shutil.disk_usage(place).free < 1 << 20
+
+
+@contextlib.contextmanager
+def _printing_to(log: Path) -> Iterator[None]:
+    """Everything that this process and the libraries in it print goes to the end of a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for place, old in zip((1, 2), kept, strict=True):
+                os.dup2(old, place)
+                os.close(old)
+
+
+def die_with(parent: int) -> None:
+    """Interrupt this process, as Ctrl-C does, when its parent is gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
