@@ -19,6 +19,8 @@ TASK_NAMES: tuple[TaskName, ...] = ("pos", "ner", "dep", "con", "srl")
 
 @dataclass(frozen=True)
 class EncoderConfig:
+    """The pretrained encoder, and how words are read off it."""
+
     name: str = "minilm"
     """A hub name, a folder, or `minilm` for the embedded encoder."""
     pooling: Literal["mean", "first", "last"] = "mean"
@@ -33,6 +35,8 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class Files:
+    """A task's own files."""
+
     train: str | None = None
     """Training file, folder or glob."""
     dev: str | None = None
@@ -45,6 +49,8 @@ class Files:
 
 @dataclass(frozen=True)
 class CorpusConfig:
+    """Where sentences come from."""
+
     path: str | None = "data/ewt5"
     """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files of its own."""
     pos: Files | None = None
@@ -61,6 +67,8 @@ class CorpusConfig:
 
 @dataclass(frozen=True)
 class BatchConfig:
+    """How sentences become batches."""
+
     mode: Literal["aligned", "separate"] = "aligned"
     """One encoder pass for all tasks annotated on a sentence, or batches of one task each."""
     tokens: int = 6400
@@ -75,6 +83,8 @@ class BatchConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
+    """AdamW and its rates."""
+
     encoder_lr: float = 5e-5
     """Peak learning rate of the encoder."""
     decoder_lr: float = 1e-3
@@ -93,6 +103,8 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class BalancerConfig:
+    """How the tasks' losses are weighed."""
+
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """How the tasks' losses are weighed against each other."""
     weights: dict[str, float] = field(default_factory=dict)
@@ -107,6 +119,8 @@ class BalancerConfig:
 
 @dataclass(frozen=True)
 class GatesConfig:
+    """Head masks: how many, what they cost, how they start."""
+
     scope: Literal["shared", "per_task"] = "shared"
     """One mask for all tasks, or one each over the same encoder."""
     penalty: float = 0.01
@@ -129,6 +143,8 @@ class GatesConfig:
 
 @dataclass(frozen=True)
 class TrainerConfig:
+    """What a run is trained on, and how often its state is saved."""
+
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     """What to train on; `auto` takes a GPU where there is one."""
     devices: int = 1
@@ -145,6 +161,8 @@ class TrainerConfig:
 
 @dataclass(frozen=True)
 class WandbConfig:
+    """Weights & Biases."""
+
     mode: Literal["online", "offline", "disabled"] = "disabled"
     """`offline` writes a local log and makes no connection."""
     project: str = "mtl"
@@ -161,6 +179,8 @@ class WandbConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
+    """A training run."""
+
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
     runs: str = "runs"
