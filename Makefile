@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ready
-	OMP_NUM_THREADS=2 $(BIN)/mtl demo
+	$(BIN)/mtl demo
 
 test: $(VENV)/.ready
 	$(BIN)/pytest -n 2 -m "not slow"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from argparse import ArgumentError, ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from inspect import Parameter, signature
 from json import dumps
@@ -92,13 +93,21 @@ def configuration(program: str, function: Callable[..., Any], words: Sequence[st
 
 
 def configured(
-    program: str, kind: type[T], words: Sequence[str], function: Callable[..., Any] | None = None
+    program: str,
+    kind: type[T],
+    words: Sequence[str],
+    function: Callable[..., Any] | None = None,
+    options: type | None = None,
 ) -> T:
-    """A configuration object from YAML files and dotted keys; `function` says what it is for."""
+    """A configuration object from YAML files and dotted keys.
+
+    `function` says what it is for; the command's `options` are known when a misspelt word is looked up.
+    """
     parser = _parser(program, function or kind)
     parser.add_argument("--config", action="config", help="a YAML file; '--config' may be left out")
     parser.add_class_arguments(kind, None)
-    values = parser.instantiate(_parse(parser, [_as_option(word) for word in _joined(words)]))
+    also = [] if options is None else [each.name for each in fields(options)]
+    values = parser.instantiate(_parse(parser, [_as_option(word) for word in _joined(words)], also))
     return kind(**{key: value for key, value in dict(values).items() if key != "config"})
 
 
@@ -125,6 +134,9 @@ def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T,
         own.append(f"--{name}={value}")
     parser = _parser(program, kind)
     parser.add_class_arguments(kind, None)
+    if {"-h", "--help"} & set(others):  # the configuration's own help comes after it
+        parser.print_help()
+        print()
     return kind(**dict(parser.instantiate(_parse(parser, own)))), others
 
 
@@ -187,11 +199,11 @@ def _parser(program: str, function: Callable[..., Any]) -> Any:
     )
 
 
-def _parse(parser: Any, words: Sequence[str]) -> Any:
+def _parse(parser: Any, words: Sequence[str], also: Sequence[str] = ()) -> Any:
     try:
         return parser.parse_args(list(words))
     except (ArgumentError, ArgumentTypeError) as error:
-        raise InputError(one_line(str(error), known_keys(parser))) from error
+        raise InputError(one_line(str(error), [*also, *known_keys(parser)])) from error
 
 
 _UNKNOWN_KEY = (
@@ -215,6 +227,19 @@ def one_line(message: str, keys: Sequence[str]) -> str:
             close = difflib.get_close_matches(found.group(1), keys, n=1, cutoff=0.4)
             nearest = f": did you mean '{close[0]}'?" if close else "; see --help"
             return f"unknown key '{found.group(1)}'{nearest}"
+    found = re.search(r"class_path '([\w.]+)': Option '([\w.]+)' is not accepted", line)
+    if found:
+        module, name = found.group(1).rsplit(".", 1)
+        own = [each.name for each in fields(getattr(importlib.import_module(module), name))]
+        return one_line(f"Key '{found.group(2)}' is not expected", own)
+    found = re.search(
+        r"[Kk]ey \"([\w.]+)\":.*?Expected a (?:typing\.)?Literal\[(.*?)\]\. Got value: (.*)$", line
+    )
+    if found:
+        key, choices, given = found.group(1), re.findall(r"'([^']*)'", found.group(2)), found.group(3)
+        close = difflib.get_close_matches(given, choices, n=1, cutoff=0.4)
+        nearest = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(choices)}"
+        return f"{key}: unknown '{given}': {nearest}"
     return line if len(line) < 400 else line[:400] + " …"
 
 

@@ -25,7 +25,7 @@ COMMANDS = {
     "probe": ("mtl.commands.probe:probe", "measure what each attention head is good at"),
     "study": ("mtl.commands.study:study", "carry out a grid of runs, their probes and the report"),
     "report": ("mtl.commands.report:report", "make one HTML page of a folder of runs"),
-    "demo": ("mtl.commands.demo:demo", "train the five tasks jointly on the generated corpus"),
+    "demo": ("mtl.commands.demo:demo", "a small study on a generated corpus, from nothing to the report"),
 }
 """Every command: the function behind it and what it does."""
 

@@ -50,10 +50,11 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     """What the folders' heads can do and its chance level, with `setup`, `run` and `seed`, and notes.
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
-    the tasks that it was trained on are taken.
+    the tasks that it was trained on are taken. Runs of two tasks are pairs, unless none has more.
     """
     parts, notes = [], []
     encoders, settings = {}, {}
+    most = max((len(Run.open(each).config()["tasks"]) for each in folders if _is_run(each)), default=0)
     for folder in folders:
         path = folder / "heads.parquet"
         if not path.is_file():
@@ -66,11 +67,11 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
         table = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
         settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
         setup, seed, own = "static", 0, list(table["task"].unique(maintain_order=True))
-        if (folder / "config.yaml").is_file():
+        if _is_run(folder):
             run = Run.open(folder)
             config = run.config()
             own, seed = list(config["tasks"]), int(config["seed"])
-            setup = {1: "stl", 2: "pair"}.get(len(own), "joint")
+            setup = "stl" if len(own) == 1 else "pair" if len(own) == 2 and most > 2 else "joint"
             encoders[str(folder)] = encoder_of(run)
         else:
             encoders[str(folder)] = provenance.get("target", "")
@@ -82,6 +83,10 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     check_encoders(encoders)
     _check_settings(settings)
     return pl.concat(parts), (*notes, *_missing_seeds(pl.concat(parts)))
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "config.yaml").is_file()
 
 
 def scores_of(runs: Sequence[Run], split: str, score: dict[str, str]) -> tuple[pl.DataFrame, tuple[str, ...]]:

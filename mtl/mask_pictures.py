@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
-
 import matplotlib.pyplot as plt
 import polars
 import pytorch_lightning as pl
-from PIL import Image
-from pytorch_lightning.loggers import WandbLogger
 
 from mtl.callbacks import Evaluation
 from mtl.files import whole_file
 from mtl.gating import gate_table
 from mtl.module import JointTraining
 from mtl.run import Run
+from mtl.tracking import RunLogger
 from probes.figures.masks import animation, mask_picture
 
 
@@ -32,14 +29,13 @@ class MaskPictures(pl.Callback):
             return
         self._drawn = len(rows)
         figure = mask_picture(self._table(pl_module))
-        with whole_file(self.run.folder / "masks.png") as path:
+        picture = self.run.folder / "masks.png"
+        with whole_file(picture) as path:
             figure.savefig(path, format="png")
-        for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                picture = io.BytesIO()
-                figure.savefig(picture, format="png")
-                logger.log_image("masks", [Image.open(picture)], step=trainer.global_step)
         plt.close(figure)
+        for logger in trainer.loggers:
+            if isinstance(logger, RunLogger):
+                logger.view.log_picture("masks", picture, trainer.global_step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the animation."""

@@ -84,6 +84,8 @@ def check(name: str) -> None:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
             mend = f"did you mean '{close[0]}'?" if close else "give 'minilm', a folder, or a name on the hub"
+            if name in KNOWN:
+                mend = "it was not downloaded before, and the hub cannot be reached now"
             raise InputError(f"no encoder {name!r} here or on the hub: {mend}") from error
 
 

@@ -45,6 +45,7 @@ def probe_run(
     source: CorpusConfig | None = None,
     out: Path | None = None,
     *,
+    tasks: Sequence[str] | None = None,
     split: Split = "test",
     masks: bool = True,
     centroids: Centroids = "self",
@@ -54,12 +55,13 @@ def probe_run(
 ) -> Measured:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
 
-    `source` and `out` are the run's own corpus and folder if not given; `progress` is told the number of
+    `source` and `out` are the run's own corpus and folder if not given, `tasks` all that the corpus may have
+    annotations for; `progress` is told the number of
     sentences to go through, and gives a function that is told how many more are done.
     """
     material = material or Material()
     model, encoder, source, folder = _opened(target, source, out, material)
-    tasks = _tasks_with_files(source)
+    tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
     sentences = material.split(source, tasks, split)
     fitted = material.split(source, tasks, "train") if centroids == "train" and split != "train" else None
     probed = Probed.index(sentences, fitted, "self" if centroids == "self" else "train")

@@ -18,6 +18,10 @@ from probes.report.evidence import SCORES, Evidence
 Split = Literal["dev", "test"]
 
 
+UNFINISHED = ("running", "interrupted", "failed")
+"""States of runs whose scores and masks are not yet what they will be."""
+
+
 def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
     """All runs and probes in `folder` or up to two folders below; `score` names each task's main figure.
 
@@ -77,8 +81,12 @@ def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[Found]:
                 raise ValueError("no tasks or no encoder")
             int(config["seed"])
             encoder_of(Run(place))
+            state = Run(place).status().get("state")
         except Exception as error:  # of whatever kind a damaged YAML file makes
             notes.append(f"{place}/config.yaml cannot be used ({line(error)}): left out")
+            continue
+        if state in UNFINISHED:
+            notes.append(f"{place} is not finished ({state}): left out")
             continue
         configs[place] = config
     setups = setups_of(list(configs.values()))

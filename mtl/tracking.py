@@ -3,41 +3,83 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any
 
-from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers.logger import Logger
 
 from mtl.config import TrainConfig
 from mtl.evaluation import Scores
 from mtl.run import Run, git_revision, plain
+from mtl.wandb_view import View, new_identity
+
+STEP = "trainer/global_step"
 
 
-def wandb_logger(config: TrainConfig, run: Run) -> WandbLogger:
-    """A logger for the run; the same W&B run again where it goes on."""
-    identity = run.status().get("wandb_id") or f"{config.run_name()}-{os.urandom(4).hex()}"
+class RunLogger(Logger):
+    """What Lightning tells loggers, told to a run's view."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__()
+        self.view = view
+
+    @property
+    def name(self) -> str:
+        """The project."""
+        return self.view.wandb.project
+
+    @property
+    def version(self) -> str:
+        """The id of the W&B run."""
+        return self.view.identity
+
+    @property
+    def experiment(self) -> View:
+        """The view, begun: Lightning asks for it before training."""
+        self.view.begin()
+        return self.view
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log figures of an update."""
+        self.view.log(metrics if step is None else {**metrics, STEP: step})
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the view has the whole configuration."""
+
+    def finalize(self, status: str) -> None:
+        """End the view of a run that has failed or was interrupted; of others, `finish` does."""
+        if status != "success":
+            self.view.end(failed=True)
+
+
+def view_of(config: TrainConfig, run: Run) -> View:
+    """The run's view; the same W&B run again where the run goes on."""
+    identity = run.status().get("wandb_id") or new_identity(config.run_name())
     run.update_status({"wandb_id": identity})
-    return WandbLogger(
-        name=config.run_name(),
-        id=identity,
-        save_dir=str(run.folder),
-        project=config.wandb.project,
-        offline=config.wandb.mode == "offline",
-        entity=config.wandb.entity,
-        group=config.wandb.group,
-        job_type=config.wandb.job_type,
-        tags=list(config.wandb.tags),
-        config={**plain(dataclasses.asdict(config)), "git": git_revision()},
+    settings = {**plain(dataclasses.asdict(config)), "git": git_revision()}
+    return View(run.folder, config.wandb, identity, config.run_name(), settings, axis=STEP)
+
+
+def wandb_logger(config: TrainConfig, run: Run) -> RunLogger:
+    """A logger for the run."""
+    return RunLogger(view_of(config, run))
+
+
+def finish(logger: RunLogger, metrics: dict[str, Scores]) -> None:
+    """Log the final scores, and the masks' history and animation if there are masks; end the W&B run."""
+    view = logger.view
+    view.log(
+        {
+            f"{split}/{name}/{key}": value
+            for split, scores in metrics.items()
+            for name, figures in scores.items()
+            for key, value in figures.items()
+        }
     )
-
-
-def finish(logger: WandbLogger, metrics: dict[str, Scores]) -> None:
-    """Log the final scores and close the W&B run."""
-    flat: dict[str, Any] = {
-        f"{split}/{name}/{key}": value
-        for split, scores in metrics.items()
-        for name, figures in scores.items()
-        for key, value in figures.items()
-    }
-    logger.log_metrics(flat)
-    logger.experiment.finish()
+    gates, animation = view.folder / "gates.parquet", view.folder / "masks.gif"
+    if gates.is_file():
+        view.log_artifact(f"gates-{view.identity}", "gates", [gates])
+        if animation.is_file():
+            view.log_animation("masks_animation", animation)
+    view.end()

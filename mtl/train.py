@@ -17,7 +17,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers import WandbLogger
 from rich.console import Console
 
 from mtl.balancing import balancer_for
@@ -36,7 +35,7 @@ from mtl.material import Material
 from mtl.model import JointModel
 from mtl.module import JointTraining
 from mtl.run import Run, git_revision, plain, versions
-from mtl.tracking import finish, wandb_logger
+from mtl.tracking import RunLogger, finish, wandb_logger
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 
@@ -195,7 +194,7 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
     return gate_loss(gates, config.gates, updates)
 
 
-def _trainer(config: TrainConfig, logger: WandbLogger | None, callbacks: list[pl.Callback]) -> pl.Trainer:
+def _trainer(config: TrainConfig, logger: RunLogger | None, callbacks: list[pl.Callback]) -> pl.Trainer:
     precision = config.trainer.precision
     on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
     if precision == "auto":

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from mtl.errors import InputError
 
-def demo(*, out: Path = Path("runs/demo"), sentences: int = 1200, epochs: int = 4) -> int:
-    """Train the five tasks jointly on the generated corpus, with the embedded encoder.
+STUDY = Path(__file__).parents[2] / "configs" / "study" / "demo.yaml"
+CORPUS = Path("data/demo")
+
+
+def demo(*, jobs: int = 0) -> int:
+    """Carry out a small study on a generated corpus with the embedded encoder, from nothing to the report.
 
     Args:
-        out: Folder of the run; its corpus stands beside it.
-        sentences: Training sentences.
-        epochs: Passes over them.
+        jobs: Runs side by side; 0: one per core, at most two.
     """
-    from mtl.commands.train import train
-    from mtl.config import BatchConfig, CorpusConfig, OptimizerConfig, TrainConfig
+    from mtl.commands.study import study
     from mtl.corpora.toy import write_toy
 
-    corpus = out.parent / f"{out.name}-corpus"
-    if not (corpus / "test.jsonl").exists():
-        write_toy(corpus, sentences, 200, 200, seed=1)
-    return train(
-        TrainConfig(
-            name=out.name,
-            runs=str(out.parent),
-            corpus=CorpusConfig(str(corpus)),
-            batch=BatchConfig(sentences=16),
-            optimizer=OptimizerConfig(encoder_lr=3e-4, decoder_lr=2e-3),
-            max_epochs=epochs,
-        )
-    )
+    if not STUDY.is_file():
+        raise InputError(f"{STUDY} is missing: the demo needs a checkout of mtl, not only the package")
+    if not (CORPUS / "test.jsonl").exists():
+        write_toy(CORPUS, 400, 100, 200, seed=1)
+    return study([str(STUDY), f"--jobs={jobs or min(2, os.cpu_count() or 1)}"])

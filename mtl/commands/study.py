@@ -53,7 +53,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.study.local import run_locally, workers_for
     from mtl.study.plan import carry_out, make_plan
 
-    config = configured("mtl study", StudyConfig, words)
+    config = configured("mtl study", StudyConfig, words, options=Options)
     folder = StudyFolder(_place(config.studies, config.name, words))
     plan = make_plan(config, folder, Material(keep=True), options.keep_code)
     for change in plan.changes:

@@ -162,6 +162,7 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
     jobs: list[Job] = []
     if probes_the_encoder(study):
         arguments = {**probes, "target": study.train.encoder.name, "out": str(folder.run(STATIC))}
+        arguments["tasks"] = list(study.train.chosen())
         arguments["source"] = plain(dataclasses.asdict(study.train.corpus))
         made_of = {
             "configuration": _digest(arguments),

@@ -17,8 +17,13 @@ _STYLES: dict[State, str] = {
 }  # fmt: skip
 
 
-def overview(study: StudyFolder, jobs: Sequence[Job], workers: int = 1, rows: int | None = None) -> Group:
-    """A line per job (with `rows`, those that are at work, have failed or ended last) and a line for all."""
+def overview(
+    study: StudyFolder, jobs: Sequence[Job], workers: int | None = None, rows: int | None = None
+) -> Group:
+    """A line per job (with `rows`, those that are at work, have failed or ended last) and a line for all.
+
+    The time that is left is for so many `workers`, or for as many as there are now.
+    """
     progress = {job.name: study.progress(job.name) for job in jobs}
     by_name = {job.name: job for job in jobs}
     states = {job.name: state_of(job, by_name, progress) for job in jobs}
@@ -40,7 +45,8 @@ def overview(study: StudyFolder, jobs: Sequence[Job], workers: int = 1, rows: in
             clock(spent) if spent else "",
             _remark(study, job, state, own, by_name, progress),
         )
-    return Group(table, Text(totals(jobs, states, progress, workers)))
+    at_work = list(states.values()).count("running")
+    return Group(table, Text(totals(jobs, states, progress, workers or at_work)))
 
 
 def totals(

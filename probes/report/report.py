@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -16,7 +18,7 @@ from probes.masks import Masks
 from probes.report import words
 from probes.report.evidence import Evidence
 from probes.report.explorer import grid, heads_data
-from probes.report.overlaps import across, compare, masks_by_setup
+from probes.report.overlaps import Compared, across, compare, masks_by_setup
 from probes.report.picture import head_map, strip
 from probes.report.scores import score_rows
 from probes.skill import SETUPS, label_values, skills
@@ -31,6 +33,8 @@ class Page:
     notes: tuple[str, ...]
     verdict: str
     """Empty if competition cannot be told from these runs."""
+    tables: Mapping[str, pl.DataFrame]
+    """What the page shows, and what it was computed from, by file name."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,26 @@ def report(evidence: Evidence) -> Page:
         style=Markup(_source("report.css")),
         script=Markup(_source("report.js")),
     )  # fmt: skip
-    return Page(html, final, str(competition.verdict) if competition else "")
+    verdict = str(competition.verdict) if competition else ""
+    return Page(html, final, verdict, _tables(evidence, compare(by_setup), competition))
+
+
+def _tables(
+    evidence: Evidence, compared: Sequence[Compared], competition: Competition | None
+) -> dict[str, pl.DataFrame]:
+    """Every table of the page that a paper may want; those without rows are left out."""
+    tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
+    for each in compared:
+        name = re.sub(r"[^\w.+-]+", "-", each.name)
+        tables |= {f"correlation-{name}": each.correlations, f"overlap-{name}": each.overlaps}
+    if competition is not None:
+        tables |= {
+            "competition-heads": competition.heads,
+            "competition-tests": competition.head_tests,
+            "labels": competition.labels,
+            "label-tests": competition.label_tests,
+        }
+    return {name: table for name, table in tables.items() if table.height}
 
 
 def _environment() -> Environment:

@@ -1,0 +1,65 @@
+"""A process that works on a study on a machine of a cluster: `python -m mtl.study.node FOLDER PARENT THREADS`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mtl.errors import InputError
+from mtl.material import Material
+from mtl.study.folder import StudyFolder
+from mtl.study.worker import DISK_FULL, INTERRUPTED
+
+UNLIKE = 4
+"""Exit code where the study would become something else; the last line of what is printed says why."""
+
+
+def main(folder: str, parent: str, threads: str) -> int:
+    """Do jobs until none is left, if this machine makes of them what the planning machine does."""
+    import torch
+
+    from mtl.study.work import FullDisk, die_with, work
+
+    torch.set_num_threads(int(threads))
+    die_with(int(parent))
+    study, material = StudyFolder(Path(folder)), Material(keep=True)
+    try:
+        check(study, material)
+        work(study, material)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return UNLIKE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except FullDisk:
+        return DISK_FULL
+    return 0
+
+
+def check(study: StudyFolder, material: Material) -> None:
+    """Raise `InputError` unless the study planned here and now has the folder's jobs.
+
+    So a machine with another version of the code, another corpus at the same place or no way to the encoder
+    is found out before it spoils a run. What is read for that serves the runs as well.
+    """
+    from mtl.arguments import read_configuration
+    from mtl.study.config import StudyConfig
+    from mtl.study.plan import make_plan
+
+    # Finished runs that were kept though the code was changed are wanted as they are.
+    plan = make_plan(read_configuration(StudyConfig, study.plan), study, material, keep_code=True)
+    wanted = {job.name: job.made_of for job in study.jobs()}
+    for job in plan.jobs:
+        parts = job.made_of.keys() | wanted.get(job.name, {}).keys()
+        unlike = [
+            part for part in sorted(parts) if wanted.get(job.name, {}).get(part) != job.made_of.get(part)
+        ]
+        if unlike:
+            raise InputError(
+                f"{job.name} would be made of another {' and '.join(unlike)} here: install the same version of "
+                "mtl and lay the same corpus at the same place on every node"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
