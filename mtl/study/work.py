@@ -24,6 +24,7 @@ from mtl.material import Material
 from mtl.probing_run import probe_run
 from mtl.study.claim import Owner, claimed
 from mtl.study.folder import TRIES, Job, Progress, StudyFolder, done, given_up, now, ready
+from mtl.study.tracking import log_probes
 
 WAIT = 1.0
 """Seconds between looks at jobs that others work on."""
@@ -103,8 +104,11 @@ def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progres
         if _disk_is_full(error, study.path):
             raise FullDisk from error
         traceback.print_exc()
+        if isinstance(error, torch.cuda.OutOfMemoryError) and progress.tries < TRIES:
+            # Another run may have had the GPU's memory; this one is tried again.
+            return replace(progress, state="waiting", error=str(error))
         return replace(progress, state="failed", error=f"{type(error).__name__}: {error}")
-    gigabytes = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
+    gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
     return replace(progress, state="finished", training_seconds=training, gpu_gigabytes=round(gigabytes, 2))
 
 
@@ -112,12 +116,13 @@ def _perform(study: StudyFolder, job: Job, material: Material) -> float:
     """Train and probe; returns the seconds of training."""
     from mtl.train import train
 
-    seconds = 0.0
+    seconds, trained = 0.0, None
     if job.config:
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         run = train(config, material=material)
+        trained = config, run
         seconds = float(run.status()["training_seconds"])
     if job.probe is not None:
         settings = dict(job.probe)
@@ -128,6 +133,8 @@ def _perform(study: StudyFolder, job: Job, material: Material) -> float:
         for reason in measured.left_out:
             print(f"not probed: {reason}")
         print(f"wrote {measured.path}")
+        if trained is not None:
+            log_probes(*trained, measured.heads)
     return seconds
 
 
