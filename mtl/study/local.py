@@ -21,6 +21,10 @@ from mtl.study.folder import TRIES, Job, State, StudyFolder
 from mtl.study.status import ended_line, overview, states_of
 from mtl.study.worker import DISK_FULL, INTERRUPTED, full_disk
 
+MOST_ON_A_GPU = 8
+"""Runs on one GPU at most: more only get in each other's way."""
+CONTEXT = 0.6
+"""Gigabytes that a process has on a GPU besides its tensors."""
 LOOK = 0.5
 """Seconds between looks at the folder."""
 
@@ -28,14 +32,23 @@ LOOK = 0.5
 def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Console) -> None:
     """Have `count` processes do the jobs; raises `KeyboardInterrupt` when asked to stop.
 
-    Each process has its share of the cores; one that dies is replaced.
+    Each process has its share of the cores; one that dies is replaced. With 0, there is one per GPU, and more
+    as soon as a finished run has shown that they fit, or one without GPUs.
     """
-    threads = max(1, (os.cpu_count() or 1) // count)
-    workers = [_start(study, threads, number) for number in range(count)]
-    deaths, ended = 0, 0
+    gpus = devices()
+    most = count or (max(1, len(gpus)) * MOST_ON_A_GPU if gpus else 1)
+    threads = max(1, (os.cpu_count() or 1) // (count or max(1, len(gpus))))
+    workers: list[_Worker] = []
+    started, deaths, ended = 0, 0, 0
     try:
-        with watching(study, jobs, count, console) as look:
-            while workers:
+        with watching(study, jobs, count or None, console) as look:
+            while True:
+                room = most if not gpus else min(most, len(gpus) * places_on(gpus[0], _peak(study, jobs)))
+                while started < room:
+                    workers.append(_start(study, threads, started, gpus))
+                    started += 1
+                if not workers:
+                    break
                 time.sleep(LOOK)
                 for worker in [each for each in workers if each.process.poll() is not None]:
                     workers.remove(worker)
@@ -46,9 +59,9 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
                         raise KeyboardInterrupt
                     if code != 0:
                         deaths += 1
-                        if deaths > TRIES * count:
+                        if deaths > TRIES * started:
                             raise InputError(f"processes die at once; see {worker.log}")
-                        workers.append(_start(study, threads, worker.number))
+                        workers.append(_start(study, threads, worker.number, gpus))
                 states = look()
                 now_ended = states["finished"] + states["failed"]
                 if now_ended > ended:
@@ -66,7 +79,7 @@ class _Worker:
 
 @contextmanager
 def watching(
-    study: StudyFolder, jobs: Sequence[Job], count: int, console: Console
+    study: StudyFolder, jobs: Sequence[Job], count: int | None, console: Console
 ) -> Iterator[Callable[[], Counter[State]]]:
     """Shows a live table, or where there is no terminal a line when a job begins or ends.
 
@@ -91,11 +104,22 @@ def watching(
         yield look
 
 
-def workers_for(jobs: int) -> int:
-    """How many processes: as asked, else one per GPU, or one."""
-    if jobs < 0:
-        raise InputError(f"--jobs={jobs}: give a number of runs side by side, or 0 to leave it open")
-    return jobs or max(1, len(devices()))
+def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
+    """How many runs fit on a GPU side by side: one until it is known how many gigabytes the largest took."""
+    if peak is None:
+        return 1
+    if total is None:
+        import torch
+
+        place = int(gpu) if gpu.isdigit() and int(gpu) < torch.cuda.device_count() else 0
+        total = torch.cuda.get_device_properties(place).total_memory / 1e9
+    return max(1, min(MOST_ON_A_GPU, int(0.9 * total / (1.1 * peak + CONTEXT))))
+
+
+def _peak(study: StudyFolder, jobs: Sequence[Job]) -> float | None:
+    """The most gigabytes that a finished run had on a GPU."""
+    known = [study.last_progress(job.name).gpu_gigabytes for job in jobs]
+    return max((each for each in known if each), default=None)
 
 
 def devices() -> list[str]:
@@ -108,9 +132,8 @@ def devices() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-def _start(study: StudyFolder, threads: int, number: int) -> _Worker:
+def _start(study: StudyFolder, threads: int, number: int, gpus: Sequence[str]) -> _Worker:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-    gpus = devices()
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     log = study.path / "logs" / f"worker-{os.getpid()}-{number}.log"

@@ -154,7 +154,7 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
             corpora[paths] = fingerprint(Path(path) for path in paths)
         return corpora[paths]
 
-    probes = {
+    probes: dict[str, Any] = {
         "split": study.probes.split,
         "centroids": study.probes.centroids,
         "final_special": study.probes.final_special,
