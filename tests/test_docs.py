@@ -1,0 +1,144 @@
+"""What the pages say to write is written and run here, and the reference knows every module."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from mtl.families import FAMILIES
+from tasks.sentence import Sentence
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PACKAGES = ("tasks", "probes", "mtl")
+_BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[tuple[str, str]]:
+    """The code blocks of a page as title and text."""
+    found = [match.groups() for match in _BLOCK.finditer((DOCS / page).read_text())]
+    return [(title or "", text) for kind, title, text in found if kind == language]
+
+
+def patch(path: Path, diff: str) -> None:
+    """Replace each stretch of `-` lines, which must be there once, by the `+` lines after it."""
+    content = path.read_text()
+    for old, new in re.findall(r"((?:^-.*\n)+)((?:^\+.*\n)+)", diff, re.MULTILINE):
+        before, after = ("\n".join(line[1:] for line in lines.splitlines()) for lines in (old, new))
+        assert content.count(before) == 1, (
+            f"{path.name}: {before!r} stands there {content.count(before)} times"
+        )
+        content = content.replace(before, after)
+    path.write_text(content)
+
+
+def module_of(path: Path) -> ModuleType:
+    """A file imported by itself."""
+    spec = importlib.util.spec_from_file_location(f"page_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages with the task of the page in it."""
+    folder = tmp_path_factory.mktemp("extended")
+    for package in (*PACKAGES, "configs"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for title, text in blocks("own-task.md", "python"):
+        (folder / title).write_text(text)
+    for title, text in blocks("own-task.md", "diff"):
+        patch(folder / title, text)
+    return folder
+
+
+def test_the_task_of_the_page_trains_beside_another(extended: Path, toy: Path, tiny_encoder: Path) -> None:
+    words = ["train", "configs/dep.yaml", "--tasks=[case,dep]", "--max_epochs=3", "--name=case",
+             f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "--optimizer.encoder_lr=0.003",
+             "--optimizer.decoder_lr=0.03", "--batch.sentences=4"]  # fmt: skip
+    code = f"""
+from mtl import JointModel
+from mtl.cli import main
+
+assert main({words}) == 0
+(sentence,) = JointModel.from_pretrained("runs/case").annotate([["the", "DOG", "saw", "iPods", "."]])
+print("\\n", *sentence.words, len(sentence.arcs.heads))
+"""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=extended,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    written = done.stdout.splitlines()[-1].split()
+    assert written[3:] == ["iPods", ".", "5"]
+    assert [word.lower() for word in written[:3]] == ["the", "dog", "saw"]
+    with (extended / "runs" / "case" / "history.csv").open() as file:
+        losses = [float(row["loss/case"]) for row in csv.DictReader(file)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_the_task_of_the_page_keeps_to_the_contract(extended: Path) -> None:
+    """Padding changes nothing, gold scores 100, and what cannot be represented is counted."""
+    task = module_of(extended / "tasks" / "case.py").Case(dropout=0.0)
+    sentences = [Sentence(("The", "NATO", "summit", "iPod", ".")), Sentence(("Ann", "sang"))]
+    labels = task.labels(sentences)
+    assert [task.dropped(sentence, labels) for sentence in sentences] == [1, 0]
+    targets = [task.targets(sentence, labels) for sentence in sentences]
+    decoder = task.decoder(8, labels).eval()
+    words, mask = torch.randn(2, 7, 8), torch.arange(7) < torch.tensor([[5], [2]])
+    together = decoder.loss(decoder(words, mask), task.collate(targets, 7), mask)
+    for row, target in enumerate(targets):
+        own = slice(row, row + 1), slice(len(target.labels))
+        alone = decoder.loss(decoder(words[own], mask[own]), task.collate([target], own[1].stop), mask[own])
+        torch.testing.assert_close(alone[0], together[row])
+    gold = [
+        tuple(labels[index] if index >= 0 else "lower" for index in target.labels.tolist())
+        for target in targets
+    ]
+    annotated = [task.annotate(sentence, each) for sentence, each in zip(sentences, gold, strict=True)]
+    assert annotated == sentences
+    metric = task.metric()
+    metric.update(gold, sentences)
+    assert metric.compute() == {"f1": 100.0}
+    metric.update([("lower",) * 5, ("title", "title")], sentences)
+    # Right 3 + 1, found 3 + 2, there 3 + 3.
+    assert metric.compute()["f1"] == pytest.approx(200 * 4 / (5 + 6))
+
+
+@pytest.fixture
+def families() -> Iterator[None]:
+    """The table of families, put back as it was."""
+    before = dict(FAMILIES)
+    yield
+    FAMILIES.clear()
+    FAMILIES.update(before)
+
+
+@pytest.mark.usefixtures("families")
+def test_the_family_of_the_page_keeps_the_laws(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for _, text in blocks("own-encoder.md", "python"):
+        exec(compile(text, "own-encoder.md", "exec"), names)
+    quoted = re.findall(r"^> ?(.*)$", (DOCS / "own-encoder.md").read_text(), re.MULTILINE)
+    assert capsys.readouterr().out.strip() == " ".join(quoted)
+    assert FAMILIES["my-bert"].attention == FAMILIES["bert"].attention
