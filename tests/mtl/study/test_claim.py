@@ -1,0 +1,106 @@
+"""Claims: one process at a time, the dead give way, the living do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from mtl.study import claim as module
+from mtl.study.claim import SILENCE, Owner, claimed, owner_of
+
+RACE = """
+import sys, time
+from pathlib import Path
+from mtl.study.claim import claimed
+place, start = Path(sys.argv[1]), float(sys.argv[2])
+time.sleep(max(0, start - time.time()))
+with claimed(place) as mine:
+    print(int(mine), flush=True)
+    sys.stdin.read()
+"""
+
+
+def race(place: Path, count: int) -> list[subprocess.Popen[str]]:
+    start = time.time() + 2.0
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", RACE, str(place), str(start)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(count)
+    ]  # fmt: skip
+
+
+def winners(runners: list[subprocess.Popen[str]]) -> int:
+    won = sum(int(runner.stdout.readline()) for runner in runners)
+    for runner in runners:
+        runner.communicate("")
+    return won
+
+
+def test_of_many_processes_one_gets_the_claim(tmp_path):
+    place = tmp_path / "jobs" / "a.claim"
+    assert winners(race(place, 6)) == 1
+    assert not list(place.parent.iterdir())
+
+
+def test_of_many_processes_one_takes_over_from_a_dead_one(tmp_path):
+    place = tmp_path / "a.claim"
+    [first] = race(place, 1)
+    assert first.stdout.readline() == "1\n"
+    assert owner_of(place).pid == first.pid
+    first.kill()
+    first.communicate()
+    assert place.exists()
+    assert owner_of(place) is None
+    assert winners(race(place, 6)) == 1
+
+
+def test_nobody_else_gets_it_meanwhile_and_anyone_afterwards(tmp_path):
+    place = tmp_path / "a.claim"
+    with claimed(place) as mine:
+        assert mine
+        assert owner_of(place) == Owner.me()
+        with claimed(place) as again:
+            assert not again
+        assert place.exists()
+    assert not place.exists()
+    with claimed(place) as mine:
+        assert mine
+
+
+def elsewhere(place: Path, silent: float) -> None:
+    place.write_text(json.dumps({"host": "another-machine", "pid": 1, "started": 0.0}))
+    then = time.time() - silent
+    os.utime(place, (then, then))
+
+
+def test_another_machine_counts_as_dead_after_a_silence(tmp_path):
+    place = tmp_path / "a.claim"
+    elsewhere(place, SILENCE / 2)
+    assert owner_of(place).host == "another-machine"
+    with claimed(place) as mine:
+        assert not mine
+    elsewhere(place, SILENCE * 2)
+    with claimed(place) as mine:
+        assert mine
+
+
+def test_a_new_process_with_an_old_number_is_another(tmp_path):
+    place = tmp_path / "a.claim"
+    me = Owner.me()
+    place.write_text(json.dumps({"host": me.host, "pid": me.pid, "started": me.started - 100}))
+    assert owner_of(place) is None
+
+
+def test_the_holder_gives_signs_of_life(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BEAT", 0.05)
+    place = tmp_path / "a.claim"
+    with claimed(place):
+        os.utime(place, (0, 0))
+        time.sleep(0.5)
+        assert time.time() - place.stat().st_mtime < 5

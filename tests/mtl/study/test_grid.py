@@ -1,0 +1,150 @@
+"""The grid of a study: which runs, made how, in which order, and what is said of a bad one."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mtl.arguments import configured
+from mtl.config import GatesConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.study.config import Block, StudyConfig
+from mtl.study.grid import planned, probes_the_encoder
+
+TASKS = ("pos", "ner", "dep", "con", "srl")
+HERE = Path("studies/s")
+
+
+def names(*blocks: Block, **study) -> list[str]:
+    return [run.name for run in planned(StudyConfig(grid=blocks, **study), HERE)]
+
+
+def test_setups_are_products_of_tasks_masks_and_seeds():
+    found = names(Block(("single", "pairs", "all"), ("none", "dynamic")))
+    bases = [*TASKS, *("+".join(pair) for pair in itertools.combinations(TASKS, 2)), "all"]
+    expected = {f"{base}{masks}-seed{seed}" for base in bases for masks in ("", "-dynamic") for seed in (1, 2, 3)}
+    assert sorted(found) == sorted(expected)
+
+
+def test_the_papers_experiment_has_every_run_of_the_paper():
+    study = configured("", StudyConfig, ["configs/study/stem_cell.yaml"])
+    runs = planned(study, HERE)
+    counts = {}
+    for run in runs:
+        counts[len(run.config.tasks), run.masks] = counts.get((len(run.config.tasks), run.masks), 0) + 1
+    assert counts == {
+        (1, "none"): 15, (2, "none"): 30, (5, "none"): 3, (1, "static"): 15, (1, "dynamic"): 15,
+        (5, "dynamic"): 3, (5, "dynamic_per_task"): 3,
+    }  # fmt: skip
+    assert probes_the_encoder(study)
+    assert all(run.probe == (run.masks == "none") for run in runs)
+
+
+@pytest.mark.parametrize("file", sorted(Path("configs/study").glob("*.yaml")), ids=lambda file: file.name)
+def test_every_example_is_a_study(file):
+    assert planned(configured("", StudyConfig, [str(file)]), HERE)
+
+
+def test_static_masks_come_after_the_run_that_they_start_from():
+    runs = planned(StudyConfig(grid=(Block(("single",), ("static",)),), seeds=(4,)), HERE)
+    place = {run.name: number for number, run in enumerate(runs)}
+    assert len(runs) == 10
+    for task in TASKS:
+        run = runs[place[f"{task}-static-seed4"]]
+        assert run.needs == f"{task}-seed4"
+        assert run.config.init_from == str(HERE / "runs" / run.needs)
+        assert place[run.needs] < place[run.name]
+
+
+def test_static_masks_start_from_the_grids_own_run_where_there_is_one():
+    runs = planned(
+        StudyConfig(
+            grid=(
+                Block(("all",), ("static",), {"max_epochs": 2}),
+                Block(("all",), ("none",), {"max_epochs": 9}, "long"),
+            ),
+            seeds=(1,),
+        ),
+        HERE,
+    )
+    assert [(run.name, run.config.max_epochs, run.needs) for run in runs] == [
+        ("all-long-seed1", 9, None),
+        ("all-static-seed1", 2, "all-long-seed1"),
+    ]
+
+
+def test_a_blocks_settings_hold_for_its_runs_alone():
+    study = StudyConfig(
+        grid=(Block(("all",)), Block(("all",), ("dynamic_per_task",), {"gates.penalty": 0.5, "dep.arc_dim": 7})),
+        seeds=(1,),
+    )
+    first, second = planned(study, HERE)
+    assert (first.config.gates.penalty, first.config.gates.scope) == (TrainConfig().gates.penalty, "shared")
+    assert (second.config.gates.penalty, second.config.gates.scope) == (0.5, "per_task")
+    assert second.config.dep.arc_dim == 7
+
+
+def test_named_sets_and_sums_of_tasks_are_setups():
+    study = {"sets": {"syntax": ["con", "dep"]}, "seeds": (1,)}
+    assert names(Block(("syntax", "srl+pos")), **study) == ["syntax-seed1", "pos+srl-seed1"]
+
+
+def test_a_study_of_some_tasks_has_no_others():
+    study = StudyConfig(grid=(Block(("single", "pairs", "all")),), seeds=(1,), train=TrainConfig(tasks=("pos", "ner")))
+    assert [run.name for run in planned(study, HERE)] == ["pos-seed1", "ner-seed1", "all-seed1"]
+
+
+def test_runs_are_told_apart_in_the_view_of_wandb():
+    run = planned(StudyConfig(grid=(Block(("single",), ("dynamic",)),), seeds=(1,)), HERE)[0]
+    assert run.config.wandb.group == "s single dynamic"
+    assert run.config.wandb.job_type == "train"
+    assert run.config.wandb.tags == ("s", "setup:single", "masks:dynamic", "pos")
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (Block(("singel",)), "unknown setup: 'singel': did you mean 'single'"),
+        (Block(("pos+dpe",)), "'dpe': did you mean 'dep'"),
+        (Block(set={"optimzer.encoder_lr": 1}), "did you mean 'optimizer.encoder_lr'"),
+        (Block(set={"seed": 1}), "give seeds"),
+        (Block(set={"max_epochs": "many"}), "max_epochs"),
+    ],
+)
+def test_a_bad_block_is_said_with_what_is_nearest(block, message):
+    with pytest.raises(InputError, match=message.replace("+", r"\+")):
+        names(block)
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (TrainConfig(seed=2), "give seeds"),
+        (TrainConfig(pruning="dynamic"), "give masks"),
+        (TrainConfig(gates=GatesConfig(scope="per_task")), "dynamic_per_task"),
+        (TrainConfig(init_from="runs/x"), "static masks start from"),
+        (TrainConfig(tasks=()), "train.tasks is empty"),
+    ],
+)
+def test_what_the_grid_decides_cannot_be_set_for_all_runs(train, message):
+    with pytest.raises(InputError, match=message):
+        names(Block(), train=train)
+
+
+def test_a_task_that_the_study_leaves_out_is_no_setup():
+    with pytest.raises(InputError, match=r"train.tasks leaves it out \(pos, ner\)"):
+        names(Block(("dep",)), train=TrainConfig(tasks=("pos", "ner")))
+
+
+def test_two_ways_to_make_one_run_need_a_label():
+    blocks = Block(("all",)), Block(("all",), set={"max_epochs": 3})
+    with pytest.raises(InputError, match=r"all-seed1 in different ways \(max_epochs\): give one of them a label"):
+        names(*blocks, seeds=(1,))
+    assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
+
+
+def test_the_same_run_twice_is_one():
+    assert names(Block(("all",)), Block(("all", "pos+ner+dep+con+srl")), seeds=(1,)) == ["all-seed1"]

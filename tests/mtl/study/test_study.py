@@ -1,0 +1,231 @@
+"""Studies as a user has them: one command, several processes, kills, failures, a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtl.study.folder import Job, Progress, StudyFolder
+from mtl.study.status import remaining
+from tests.mtl.study import small
+
+GRID = [
+    {"setups": ["static", "single", "all"], "masks": ["none", "dynamic"]},
+    {"setups": ["all"], "masks": ["static", "dynamic_per_task"]},
+]
+NAMES = {
+    "static", "pos-seed1", "ner-seed1", "all-seed1", "pos-dynamic-seed1", "ner-dynamic-seed1",
+    "all-dynamic-seed1", "all-static-seed1", "all-dynamic_per_task-seed1",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(toy: Path, tiny_encoder: Path, tmp_path_factory) -> tuple[Path, str]:
+    """A study that was carried out, and what it printed."""
+    file = small.write(tmp_path_factory.mktemp("whole") / "s.yaml", toy, tiny_encoder, grid=GRID)
+    return file, small.carry_out(file, "--jobs=2")
+
+
+@pytest.mark.slow
+def test_one_command_makes_runs_probes_figures_tables_and_the_report(whole):
+    file, printed = whole
+    folder = small.folder(file)
+    assert {name for name, each in small.progress(file).items() if each["state"] == "finished"} == NAMES
+    assert {each.parent.name for each in folder.glob("runs/*/heads.parquet")} == {
+        "static", "pos-seed1", "ner-seed1", "all-seed1"
+    }  # fmt: skip
+    assert yaml.safe_load((folder / "study.yaml").read_text())["train"]["tasks"] == ["pos", "ner"]
+    assert {path.suffix for path in (folder / "tables").iterdir()} == {".csv", ".tex", ".parquet"}
+    assert (folder / "tables" / "competition-heads.csv").exists()
+    assert (folder / "figures" / "heads-kept.pdf").stat().st_size > 1000
+    assert "too few runs to say" in printed
+    assert f"report: {folder / 'report.html'}" in printed
+    assert "all-dynamic_per_task-seed1" in (folder / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_finished_study_does_nothing_again(whole):
+    file, _ = whole
+    before = {path: path.stat().st_mtime_ns for path in small.folder(file).glob("runs/*/*")}
+    printed = small.carry_out(file, "--jobs=2")
+    assert {path: path.stat().st_mtime_ns for path in small.folder(file).glob("runs/*/*")} == before
+    assert "9 finished" in printed
+    assert "running" not in printed
+
+
+@pytest.mark.slow
+def test_runs_of_one_process_are_what_they_are_alone(whole, toy, tiny_encoder, tmp_path):
+    """Material that is kept between runs, and whatever else one run leaves to the next, changes nothing."""
+    file, _ = whole
+    words = ["--config", str(small.folder(file) / "runs" / "all-dynamic-seed1" / "config.yaml")]
+    subprocess.run(
+        [sys.executable, "-m", "mtl", "train", *words, f"--runs={tmp_path}", "--name=alone"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    alone = json.loads((tmp_path / "alone" / "metrics.json").read_text())
+    assert alone == small.metrics(file)["all-dynamic-seed1"]
+
+
+@pytest.mark.slow
+def test_the_list_of_runs_and_the_state(whole, tmp_path):
+    file, _ = whole
+    for where in (file, small.folder(file)):
+        printed = small.carry_out(where, "--status")
+        assert "9 jobs: 9 finished" in printed
+    printed = small.carry_out(file, "--dry-run", "--seeds=[1,2]")
+    assert "17 jobs: 9 finished, 8 waiting" in printed
+    assert "to go" in printed
+
+
+@pytest.mark.slow
+def test_a_study_that_is_killed_goes_on_to_the_same_scores(whole, toy, tiny_encoder, tmp_path):
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=GRID)
+    for seconds in (7, 12):
+        process = subprocess.Popen(small.command(file, "--jobs=2"), stdout=subprocess.DEVNULL)
+        time.sleep(seconds)
+        workers = _children(process.pid)
+        for pid in [process.pid, *workers]:
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+    small.carry_out(file, "--jobs=2")
+    assert small.metrics(file) == small.metrics(whole[0])
+    assert not list((small.folder(file) / "jobs").glob("*.claim"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(toy, tiny_encoder, tmp_path):
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, train={"max_epochs": 200})
+    process = subprocess.Popen(small.command(file), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    _wait_for(lambda: (small.folder(file) / "runs" / "pos-seed1" / "history.csv").exists())
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in errors
+    assert small.progress(file)["pos-seed1"]["state"] == "interrupted"
+    assert (small.folder(file) / "runs" / "pos-seed1" / "checkpoints" / "last.ckpt").exists()
+
+    process = subprocess.Popen(small.command(file), stdout=subprocess.DEVNULL)
+    _wait_for(lambda: small.progress(file)["pos-seed1"]["state"] == "running")
+    workers = _children(process.pid)
+    process.kill()
+    process.wait()
+    _wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    assert small.progress(file)["pos-seed1"]["state"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_two_commands_on_one_folder_share_the_runs(toy, tiny_encoder, tmp_path):
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, seeds=[1, 2, 3])
+    both = [subprocess.Popen(small.command(file), stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        process.communicate(timeout=240)
+        assert process.returncode == 0
+    progress = small.progress(file)
+    assert len(progress) == 6
+    assert {each["tries"] for each in progress.values()} == {1}
+    assert len({each["worker"] for each in progress.values()}) == 2
+    for name in progress:
+        log = (small.folder(file) / "logs" / f"{name}.log").read_text()
+        assert log.count("training ") == 1
+
+
+@pytest.mark.slow
+def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encoder, tmp_path):
+    grid = [
+        {"setups": ["single"]},
+        {"setups": ["pos"], "masks": ["static"], "label": "impossible", "set": {"gates.target_open": 5000}},
+        {"setups": ["ner"], "masks": ["dynamic"]},
+    ]
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=grid)
+    printed = small.carry_out(file, code=1)
+    progress = small.progress(file)
+    assert progress["pos-static-impossible-seed1"]["state"] == "failed"
+    assert {name for name, each in progress.items() if each["state"] == "finished"} == {
+        "pos-seed1", "ner-seed1", "ner-dynamic-seed1"
+    }  # fmt: skip
+    log = small.folder(file) / "logs" / "pos-static-impossible-seed1.log"
+    assert log.name in printed.replace("\n", "")
+    assert "target_open" in log.read_text()
+    assert "1 jobs have failed; the same command tries them again" in printed
+
+
+@pytest.mark.slow
+def test_a_changed_study_makes_only_what_has_changed(toy, tiny_encoder, tmp_path):
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder)
+    small.carry_out(file)
+    small.write(file, toy, tiny_encoder, grid=[{"setups": ["pos"]}, {"setups": ["ner"], "set": {"max_epochs": 2}}])
+    before = (small.folder(file) / "runs" / "pos-seed1" / "metrics.json").stat().st_mtime_ns
+    printed = small.carry_out(file)
+    assert "ner-seed1: the configuration changed (max_epochs); made again" in printed
+    assert (small.folder(file) / "runs" / "pos-seed1" / "metrics.json").stat().st_mtime_ns == before
+    history = (small.folder(file) / "runs" / "ner-seed1" / "history.csv").read_text()
+    assert len(history.splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_study_in_good_order(toy, tiny_encoder, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted: {mounted.stderr.decode().strip()}")
+    try:
+        file = small.write(tmp_path / "s.yaml", toy, tiny_encoder)
+        printed = small.carry_out(file, f"--studies={disk}", code=2)
+        assert "the disk is full" in printed
+        assert "Traceback" not in printed
+        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+        assert "2 finished" in small.carry_out(file, f"--studies={disk}")
+        assert shutil.disk_usage(disk).used > 300_000
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_five_hundred_runs_are_listed_in_a_second(tmp_path):
+    folder = StudyFolder(tmp_path / "large")
+    config = {"tasks": ["pos"], "max_epochs": 30, "gates": {"scope": "shared"}, "pruning": "none"}
+    for number in range(500):
+        name, made_of = f"pos-dynamic-seed{number}", {"configuration": "c" * 64, "corpus": "d" * 64, "code": "e" * 64}
+        folder.write_job(Job(name, number, "single dynamic", config, made_of))
+        folder.write_progress(name, Progress("finished" if number % 2 else "waiting", made_of, 1, seconds=60.0))
+    command = small.command(folder.path, "--status")
+    seconds = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - begun)
+    assert "500 jobs: 250 finished, 250 waiting" in done.stdout
+    # A second as asked, with room for the other tests that run beside this one.
+    assert min(seconds) < 1.5
+
+
+def test_the_time_that_is_left_follows_from_what_is_finished():
+    def job(name: str, setup: str, tasks: int, epochs: int = 10) -> Job:
+        config = {"tasks": ["t"] * tasks, "max_epochs": epochs, "gates": {"scope": "shared"}, "pruning": "none"}
+        return Job(name, 0, setup, config, {"configuration": name})
+
+    jobs = [job("a", "single", 1), job("b", "single", 1), job("c", "all", 1, 20)]
+    progress = {each.name: Progress() for each in jobs}
+    assert remaining(jobs, progress) is None
+    progress["a"] = Progress("finished", jobs[0].made_of, seconds=100.0)
+    assert remaining(jobs, progress) == pytest.approx(100 + 200)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _wait_for(condition, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
