@@ -35,7 +35,7 @@ class MaskPictures(pl.Callback):
         plt.close(figure)
         for logger in trainer.loggers:
             if isinstance(logger, RunLogger):
-                logger.view.log_picture("masks", picture, trainer.global_step)
+                logger.log_picture("masks", picture, trainer.global_step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the animation."""

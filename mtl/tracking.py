@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.loggers.logger import Logger
@@ -42,7 +43,11 @@ class RunLogger(Logger):
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log figures of an update."""
-        self.view.log(metrics if step is None else {**metrics, STEP: step})
+        self.view.log(metrics if step is None else {**metrics, STEP: step}, step)
+
+    def log_picture(self, key: str, picture: Path, step: int) -> None:
+        """Log a picture of an update."""
+        self.view.log({key: picture, STEP: step}, step)
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Nothing: the view has the whole configuration."""
@@ -69,17 +74,19 @@ def wandb_logger(config: TrainConfig, run: Run) -> RunLogger:
 def finish(logger: RunLogger, metrics: dict[str, Scores]) -> None:
     """Log the final scores, and the masks' history and animation if there are masks; end the W&B run."""
     view = logger.view
-    view.log(
-        {
-            f"{split}/{name}/{key}": value
-            for split, scores in metrics.items()
-            for name, figures in scores.items()
-            for key, value in figures.items()
-        }
-    )
     gates, animation = view.folder / "gates.parquet", view.folder / "masks.gif"
-    if gates.is_file():
-        view.log_artifact(f"gates-{view.identity}", "gates", [gates])
-        if animation.is_file():
-            view.log_animation("masks_animation", animation)
+    masked = gates.is_file()
+    view.log(flat(metrics) | ({"masks_animation": animation} if masked and animation.is_file() else {}))
+    if masked:
+        view.keep(f"gates-{view.identity}", "gates", [gates])
     view.end()
+
+
+def flat(metrics: Mapping[str, Scores]) -> dict[str, Any]:
+    """Scores by split, task and name."""
+    return {
+        f"{split}/{name}/{key}": value
+        for split, scores in metrics.items()
+        for name, figures in scores.items()
+        for key, value in figures.items()
+    }

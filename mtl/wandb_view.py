@@ -19,7 +19,7 @@ INIT_SECONDS, FINISH_SECONDS = 60.0, 300.0
 
 
 def new_identity(name: str) -> str:
-    """An id for a W&B run of this name; W&B allows neither of the signs left out."""
+    """An id for a W&B run of this name, of signs that W&B allows in it."""
     return f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', name)[:100]}-{os.urandom(4).hex()}"
 
 
@@ -39,7 +39,7 @@ class View:
         config: Mapping[str, Any],
         axis: str | None = None,
     ) -> None:
-        """`folder` holds what the view shows, and gets W&B's local log; `axis` names what is drawn against."""
+        """`folder` holds what the view shows, and gets the local log; `axis` names what is drawn against."""
         self.folder, self.wandb, self.identity, self.name = folder, wandb, identity, name
         self.config, self.axis = config, axis
         self.failed = False
@@ -49,61 +49,24 @@ class View:
         """Begin or go on with the W&B run, for it to be seen before anything is logged."""
         self._attempt(lambda run: None)
 
-    def log(self, values: Mapping[str, Any]) -> None:
-        """Log figures."""
-        self._attempt(lambda run: run.log(dict(values)))
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Log figures, tables, and files as they now are: pictures (.png), animations (.gif), pages (.html).
+
+        `step` is the row of W&B's history, `None` the last one. Rows that are given have an order that holds
+        across the local logs of one run, which `wandb sync` joins.
+        """
+
+        def action(run: Any) -> None:
+            row = {key: _shown(value) for key, value in values.items()}
+            run.log(row, step=None if step is None else max(step, run.step))
+
+        self._attempt(action)
 
     def summarise(self, figures: Mapping[str, float | None]) -> None:
         """Figures of the run as a whole."""
         self._attempt(lambda run: run.summary.update(dict(figures)))
 
-    def log_picture(self, key: str, path: Path, step: int) -> None:
-        """Log a picture as it now is."""
-
-        def action(run: Any) -> None:
-            from wandb import Image
-
-            run.log({key: Image(str(path)), **({} if self.axis is None else {self.axis: step})})
-
-        self._attempt(action)
-
-    def log_animation(self, key: str, path: Path) -> None:
-        """Log a GIF."""
-
-        def action(run: Any) -> None:
-            from wandb import Video
-
-            run.log({key: Video(str(path), format="gif")})
-
-        self._attempt(action)
-
-    def log_page(self, key: str, path: Path) -> None:
-        """Log a page that needs no other files."""
-
-        def action(run: Any) -> None:
-            from wandb import Html
-
-            run.log({key: Html(str(path), inject=False)})
-
-        self._attempt(action)
-
-    def log_tables(self, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Log tables by key; what is not a number is null there."""
-
-        def action(run: Any) -> None:
-            from wandb import Table
-
-            plain = {key: table.with_columns(cs.float().fill_nan(None)) for key, table in tables.items()}
-            run.log(
-                {
-                    key: Table(columns=table.columns, data=[list(row) for row in table.iter_rows()])
-                    for key, table in plain.items()
-                }
-            )
-
-        self._attempt(action)
-
-    def log_artifact(self, name: str, kind: str, files: Sequence[Path]) -> None:
+    def keep(self, name: str, kind: str, files: Sequence[Path]) -> None:
         """Keep files as an artifact; they are named in it as in the view's folder."""
 
         def action(run: Any) -> None:
@@ -117,7 +80,7 @@ class View:
         self._attempt(action)
 
     def end(self, failed: bool = False) -> None:
-        """End the W&B run, if it has begun; what W&B's server has not taken by then stays in the local log."""
+        """End the W&B run, if it has begun; what the server has not taken by then stays in the local log."""
         if self._run is not None:
             self._attempt(lambda run: run.finish(exit_code=int(failed)))
             self._run = None
@@ -173,3 +136,19 @@ class View:
                 run.finish(exit_code=1)
             except Exception:  # it has been said already that W&B fails
                 return
+
+
+def _shown(value: Any) -> Any:
+    """A value as W&B shows it; what is not a number is null in tables."""
+    import wandb
+
+    if isinstance(value, pl.DataFrame):
+        rows = value.with_columns(cs.float().fill_nan(None)).iter_rows()
+        return wandb.Table(columns=value.columns, data=[list(row) for row in rows])
+    if not isinstance(value, Path):
+        return value
+    if value.suffix == ".png":
+        return wandb.Image(str(value))
+    if value.suffix == ".gif":
+        return wandb.Video(str(value), format="gif")
+    return wandb.Html(str(value), inject=False)

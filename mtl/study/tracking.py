@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -13,9 +14,12 @@ from mtl.config import TrainConfig
 from mtl.files import write_json
 from mtl.run import Run, plain
 from mtl.study.config import StudyConfig
-from mtl.tracking import view_of
+from mtl.tracking import STEP, flat, view_of
 from mtl.wandb_view import View, new_identity
 from probes.table import best_heads, weighted_means
+
+KNOWN = "wandb.json"
+"""The file in a study's folder that names its W&B run."""
 
 
 def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
@@ -24,8 +28,12 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
         return
     best = best_heads(heads)
     means = weighted_means(best)
+    last = pl.read_csv(run.folder / "history.csv").row(-1, named=True)
     view = view_of(config, run)
-    view.log_tables({"probes/best_heads": best, "probes/weighted_means": means})
+    tables = {"probes/best_heads": best, "probes/weighted_means": means}
+    view.log({**tables, STEP: last["update"]}, step=last["update"] + 1)
+    # Of two local logs of a run, `wandb sync` takes the second one's summary for the whole.
+    view.summarise(last | flat(run.metrics()))
     view.summarise(
         {f"probes/{row['task']}/{row['measure']}": row["value"] for row in means.iter_rows(named=True)}
     )
@@ -41,22 +49,23 @@ def log_study(folder: Path, config: StudyConfig, tables: Mapping[str, pl.DataFra
         return
     name = folder.resolve().name
     wandb = dataclasses.replace(config.train.wandb, group=name, job_type="report", tags=(name, "report"))
-    view = View(folder, wandb, _identity(folder, name), f"{name} report", plain(dataclasses.asdict(config)))
-    view.log_tables({f"tables/{key}": table for key, table in tables.items()})
-    view.log_page("report", page)
-    files = [
-        path for key in tables for path in sorted((folder / "tables").glob(f"{key}.*")) if path.stem == key
-    ]
-    view.log_artifact(f"report-{name}", "report", [page, *files])
+    known = _known(folder) or {"id": new_identity(f"{name}-report"), "times": 0}
+    write_json(folder / KNOWN, {**known, "times": known["times"] + 1})
+    view = View(folder, wandb, known["id"], f"{name} report", plain(dataclasses.asdict(config)))
+    shown = {f"tables/{key}": table for key, table in tables.items()}
+    view.log({**shown, "report": page}, step=known["times"])
+    files = [path for key in tables for path in sorted((folder / "tables").glob("*")) if path.stem == key]
+    view.keep(f"report-{name}", "report", [page, *files])
     view.end()
 
 
-def _identity(folder: Path, name: str) -> str:
-    """The id of the study's W&B run, kept in its folder."""
-    path = folder / "wandb.json"
+def _known(folder: Path) -> dict[str, Any] | None:
+    """The id of the study's W&B run and how often it was logged to; `None` if it has none."""
+    path = folder / KNOWN
+    if not path.exists():
+        return None
     try:
-        identity: str = json.loads(path.read_bytes())["id"]
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or a damaged file: a new W&B run
-        identity = new_identity(f"{name}-report")
-        write_json(path, {"id": identity})
-    return identity
+        values = json.loads(path.read_bytes())
+        return {"id": str(values["id"]), "times": int(values["times"])}
+    except (ValueError, KeyError, TypeError):  # damaged: the view is begun anew
+        return None
