@@ -23,9 +23,15 @@ class Options:
     """How a study is carried out; what it is stands in its file."""
 
     jobs: int = 0
-    """Runs side by side on this machine; 0: one per GPU, or one on a CPU."""
+    """Runs side by side on this machine; 0: one per GPU, or one on a CPU. With Ray: at most; 0: what fits."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
+    ray_address: str | None = None
+    """HOST:PORT of the cluster; `null`: as RAY_ADDRESS says, or the one of this machine, or a new one."""
+    cpus: float = 1.0
+    """With Ray: cores that a run takes."""
+    gpus: float | None = None
+    """With Ray: GPUs that a run takes (0.25: four runs to each); `null`: one, if the cluster has any."""
     status: bool = False
     """Show how far the study is, and end."""
     watch: bool = False
@@ -50,7 +56,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.material import Material
     from mtl.study.collect import collect
     from mtl.study.config import StudyConfig
-    from mtl.study.local import run_locally, workers_for
+    from mtl.study.local import run_locally
     from mtl.study.plan import carry_out, make_plan
 
     config = configured("mtl study", StudyConfig, words, options=Options)
@@ -58,9 +64,10 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     plan = make_plan(config, folder, Material(keep=True), options.keep_code)
     for change in plan.changes:
         console.print(str(change), highlight=False, markup=False, soft_wrap=True)
-    count = workers_for(options.jobs)
+    if options.jobs < 0:
+        raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     if options.dry_run:
-        console.print(overview(folder, plan.jobs, count))
+        console.print(overview(folder, plan.jobs, options.jobs or None))
         return 0
     carry_out(plan)
     console.print(
@@ -72,11 +79,12 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         highlight=False,
     )
     if options.engine == "ray":
-        from mtl.study.on_ray import run_on_ray
+        from mtl.study.on_ray import Room, run_on_ray
 
-        run_on_ray(folder, plan.jobs, options.jobs, console)
+        room = Room(options.cpus, options.gpus)
+        run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, room)
     else:
-        run_locally(folder, plan.jobs, count, console)
+        run_locally(folder, plan.jobs, options.jobs, console)
     states = states_of(folder, plan.jobs)
     console.print(overview(folder, plan.jobs))
     page = collect(folder, config, console)

@@ -1,4 +1,4 @@
-"""A process that works on a study on a machine of a cluster: `python -m mtl.study.node FOLDER PARENT THREADS`."""
+"""A process at work on a study on a node of a cluster: `python -m mtl.study.node FOLDER PARENT THREADS`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 from mtl.errors import InputError
 from mtl.material import Material
 from mtl.study.folder import StudyFolder
+from mtl.study.on_ray import UNLIKE
 from mtl.study.worker import DISK_FULL, INTERRUPTED
-
-UNLIKE = 4
-"""Exit code where the study would become something else; the last line of what is printed says why."""
 
 
 def main(folder: str, parent: str, threads: str) -> int:
@@ -56,8 +54,8 @@ def check(study: StudyFolder, material: Material) -> None:
         ]
         if unlike:
             raise InputError(
-                f"{job.name} would be made of another {' and '.join(unlike)} here: install the same version of "
-                "mtl and lay the same corpus at the same place on every node"
+                f"{job.name} would be made of another {' and '.join(unlike)} here: every node needs the same "
+                "version of mtl, and the same corpus at the same place"
             )
 
 

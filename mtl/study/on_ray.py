@@ -20,14 +20,16 @@ from rich.console import Console
 from mtl.errors import InputError
 from mtl.study.folder import TRIES, Job, StudyFolder
 from mtl.study.local import LOOK, watching
-from mtl.study.node import UNLIKE
+from mtl.study.status import states_of
 from mtl.study.worker import DISK_FULL, INTERRUPTED, full_disk
 
-PATIENCE = 30.0
+UNLIKE = 4
+"""Exit code of a worker where the study would become something else; the last line of its log says why."""
+PATIENCE = 15.0
 """Seconds that workers have to end by themselves when nothing is left to do."""
 OF_OTHERS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_")
-"""How variables begin by which torchrun and SLURM number processes. A node that was started by them hands them
-on, and a run would take itself for a part of a larger one."""
+"""How variables begin by which torchrun and SLURM number processes. A node that was started by them hands
+them on, and a run would take itself for a part of a larger one."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,14 @@ def _hold(place: _Place, threads: int, on_gpu: bool) -> str | None:
     """Runs on a node: keep a process at work on the study; returns what forbids it, if anything does."""
     node = socket.gethostname()
     study = StudyFolder(Path(place.here, place.study))
-    if not (study.path / place.mark).exists():
+    if not (study.path / place.mark).exists() or not Path(place.here).is_dir():
         return (
-            f"node {node} does not see the study's folder {study.path}: it has to lie on a file system that all "
-            "nodes share, under the same path"
+            f"node {node} does not see {study.path}, or not from {place.here}: the study's folder and the "
+            "directory in which mtl is called have to lie on a file system that all nodes share"
         )
     log = study.path / "logs" / f"worker-{node}-{os.getpid()}.log"
     deaths, ended = 0, -1
-    while True:
+    while _left(study):
         code = _work(place, threads, on_gpu, log)
         if code in (0, INTERRUPTED):
             return None
@@ -116,10 +118,17 @@ def _hold(place: _Place, threads: int, on_gpu: bool) -> str | None:
             return f"node {node}: {full_disk(study.path)}"
         if code == UNLIKE:
             return f"node {node}: {log.read_text().splitlines()[-1]}"
-        now_ended = sum(study.last_progress(job.name).state in ("finished", "failed") for job in study.jobs())
+        now_ended = sum(study.last_progress(job.name).ended > 0 for job in study.jobs())
         deaths, ended = (deaths + 1 if now_ended == ended else 1), now_ended
         if deaths > TRIES:
             return f"node {node}: processes die at once; see {log}"
+    return None
+
+
+def _left(study: StudyFolder) -> bool:
+    """Whether any job may still have to be done."""
+    jobs = study.jobs()
+    return any(state not in ("finished", "failed") for state in states_of(study, jobs).values())
 
 
 def _work(place: _Place, threads: int, on_gpu: bool, log: Path) -> int:
@@ -179,7 +188,7 @@ def _ray() -> Any:
 def _check(count: int, room: Room) -> None:
     if count < 0:
         raise InputError(f"--jobs={count}: give a number of runs side by side, or 0 for as many as fit")
-    if room.cpus < 0:
+    if room.cpus <= 0:
         raise InputError(f"--cpus={room.cpus:g}: give the cores of one run, for instance 2")
     gpus = room.gpus or 0.0
     if gpus < 0 or gpus > 1:
@@ -188,7 +197,7 @@ def _check(count: int, room: Room) -> None:
 
 @contextlib.contextmanager
 def _connected(ray: Any, address: str | None) -> Iterator[None]:
-    """In touch with the cluster at an address, or the one of this machine, which is begun if there is none."""
+    """In touch with the cluster at an address, or with that of this machine, begun if there is none."""
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -223,7 +232,7 @@ def _fitting(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
 
 def _begun(nodes: Sequence[dict[str, Any]], wanted: int, fitting: int, cpus: float, gpus: float) -> str:
     alive = sum(node["Alive"] for node in nodes)
-    each = f"{cpus:g} cores and {gpus:g} GPUs each"
+    each = f"cores each: {cpus:g}, GPUs each: {gpus:g}"
     if fitting == 0:
-        return f"Ray: none of {alive} nodes has room for a run ({each}); waiting for one that has"
-    return f"Ray: {alive} nodes, {min(wanted, fitting)} runs side by side ({each})"
+        return f"Ray (nodes: {alive}): no node has room for a run ({each}); waiting for one that has"
+    return f"Ray (nodes: {alive}): {min(wanted, fitting)} side by side ({each})"
