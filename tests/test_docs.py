@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -16,6 +18,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from mtl.corpora.readers import FORMATS, read
 from mtl.families import FAMILIES
 from tasks.sentence import Sentence
 
@@ -142,3 +145,39 @@ def test_the_family_of_the_page_keeps_the_laws(capsys: pytest.CaptureFixture[str
     quoted = re.findall(r"^> ?(.*)$", (DOCS / "own-encoder.md").read_text(), re.MULTILINE)
     assert capsys.readouterr().out.strip() == " ".join(quoted)
     assert FAMILIES["my-bert"].attention == FAMILIES["bert"].attention
+
+
+def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
+    ((_, record),) = blocks("own-data.md", "json")
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(json.loads(record)) + "\n")
+    (whole,) = read(path, "jsonl")
+    assert None not in [getattr(whole, each.name) for each in dataclasses.fields(whole)]
+    shown = {}
+    for name, text in blocks("own-data.md", "text"):
+        path = tmp_path / FORMATS[name].patterns[0].replace("*", "shown-")
+        path.write_text(text)
+        (shown[name],) = read(path, name)
+        assert shown[name].words == whole.words
+    layers = {
+        "conllu": ("tags", "upos", "arcs", "id"),
+        "conll2003": ("entities",),
+        "brackets": ("tags", "tree"),
+        "conll2005": ("frames",),
+        "conll2012": ("tags", "tree", "entities", "frames"),
+    }
+    assert shown.keys() == layers.keys()
+    for name, fields in layers.items():
+        for field in fields:
+            # CoNLL-2005 names the same roles A0 and AM-LOC.
+            given, due = (repr(getattr(each, field)).replace("ARG", "A") for each in (shown[name], whole))
+            assert given == due, f"{name}: {field}"
+
+
+def test_the_page_lists_every_format() -> None:
+    page = (DOCS / "own-data.md").read_text()
+    table = page[page.index("| `format`") : page.index("The sentence from above")]
+    for name, form in FORMATS.items():
+        prefix, _, suffix = name.rpartition("-")
+        assert f"`{name}`" in table or (f"`{prefix}-" in table and f"`-{suffix}`" in table), name
+        assert all(f"`{pattern}`" in table for pattern in form.patterns), name
