@@ -36,6 +36,7 @@ from mtl.model import JointModel
 from mtl.module import JointTraining
 from mtl.run import Run, git_revision, plain, versions
 from mtl.tracking import RunLogger, finish, wandb_logger
+from mtl.watching import Watch, Watched
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 
@@ -44,10 +45,15 @@ class Interrupted(Exception):
     """The run was asked to stop; its state is saved."""
 
 
-def train(config: TrainConfig, console: Console | None = None, material: Material | None = None) -> Run:
+def train(
+    config: TrainConfig,
+    console: Console | None = None,
+    material: Material | None = None,
+    watch: Watch | None = None,
+) -> Run:
     """Train, or go on training, and return the run; raises `InputError` for what the user can mend.
 
-    `material` is what several runs of one process share.
+    `material` is what several runs of one process share; `watch` sees every evaluation and may end the run.
     """
     console = console or Console(quiet=not _is_first_process())
     material = material or Material()
@@ -71,7 +77,7 @@ def train(config: TrainConfig, console: Console | None = None, material: Materia
     _status(run, {"versions": versions(), "git": git_revision()})
     _status(run, {"corpus_fingerprint": corpus_fingerprint(config.corpus, tuple(tasks))})
     try:
-        _train(config, run, tasks, splits, going_on, console, material)
+        _train(config, run, tasks, splits, going_on, console, material, watch)
     except Interrupted:
         _status(run, {"state": "interrupted"})
         raise
@@ -89,6 +95,7 @@ def _train(
     going_on: bool,
     console: Console,
     material: Material,
+    watch: Watch | None,
 ) -> None:
     pl.seed_everything(config.seed, verbose=False)
     model = build_model(config, tasks, splits["train"], material)
@@ -133,6 +140,8 @@ def _train(
     ]
     if conflict is not None:
         callbacks.insert(0, ConflictRecord(run, conflict))
+    if watch is not None:
+        callbacks.insert(callbacks.index(evaluation) + 1, Watched(evaluation, watch))
     trainer = _trainer(config, logger, callbacks)
     _status(run, {"device": _device_name(trainer)})
     console.print(

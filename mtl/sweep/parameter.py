@@ -1,0 +1,159 @@
+"""A parameter of a sweep: what Optuna draws for it, and which value of the configuration that stands for."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+Scale = Literal["linear", "log", "categories"]
+EDGE = 1e-9
+"""Probabilities nearer to 0 or 1 are not drawn: a normal distribution is infinite there."""
+
+
+@dataclass(frozen=True)
+class Parameter(ABC):
+    """A dotted key of the configuration and the values that it may take."""
+
+    key: str
+
+    @property
+    @abstractmethod
+    def scale(self) -> Scale:
+        """How its values are best laid out on an axis."""
+
+    @abstractmethod
+    def drawn_from(self) -> BaseDistribution:
+        """What Optuna draws from."""
+
+    @abstractmethod
+    def value(self, drawn: Any) -> Any:
+        """The configuration's value for what was drawn."""
+
+    @abstractmethod
+    def points(self) -> tuple[Any, ...] | None:
+        """Everything that could be drawn; `None` if that is without end."""
+
+    @abstractmethod
+    def examples(self) -> tuple[Any, ...]:
+        """Values to try on the configuration before the first trial: all listed ones, or both ends."""
+
+
+@dataclass(frozen=True)
+class Listed(Parameter):
+    """One of several values, each equally probable, or as `probabilities` say."""
+
+    choices: tuple[Any, ...]
+    probabilities: tuple[float, ...] | None = None
+
+    @property
+    def scale(self) -> Scale:
+        return "categories"
+
+    def drawn_from(self) -> BaseDistribution:
+        # Values may be lists, which Optuna does not take: it draws their places.
+        if self.probabilities is None:
+            return CategoricalDistribution(tuple(range(len(self.choices))))
+        return FloatDistribution(0.0, 1.0)
+
+    def value(self, drawn: Any) -> Any:
+        if self.probabilities is None:
+            return self.choices[drawn]
+        place = bisect.bisect_right(list(itertools.accumulate(self.probabilities)), drawn)
+        return self.choices[min(place, self._last())]
+
+    def points(self) -> tuple[Any, ...]:
+        if self.probabilities is None:
+            return tuple(range(len(self.choices)))
+        sums = list(itertools.accumulate(self.probabilities, initial=0.0))
+        return tuple((low + high) / 2 for low, high in itertools.pairwise(sums) if high > low)
+
+    def examples(self) -> tuple[Any, ...]:
+        return self.choices
+
+    def _last(self) -> int:
+        """The last value that can be drawn: the sum of the probabilities may end a little below 1."""
+        assert self.probabilities is not None
+        return max(place for place, share in enumerate(self.probabilities) if share > 0)
+
+
+@dataclass(frozen=True)
+class Range(Parameter):
+    """Numbers between two ends, uniform on a linear or logarithmic scale; with `q` rounded to its multiples."""
+
+    low: float
+    high: float
+    log: bool = False
+    integer: bool = False
+    q: float | None = None
+
+    @property
+    def scale(self) -> Scale:
+        return "log" if self.log else "linear"
+
+    def drawn_from(self) -> BaseDistribution:
+        if self.integer:
+            return IntDistribution(int(self.low), int(self.high))
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    def value(self, drawn: Any) -> Any:
+        return drawn if self.q is None else rounded(drawn, self.q)
+
+    def points(self) -> tuple[Any, ...] | None:
+        if self.integer:
+            return tuple(range(int(self.low), int(self.high) + 1))
+        if self.q is None or self.log:
+            return None
+        first, last = (round(end / self.q) for end in (self.low, self.high))
+        places = (min(max(place * self.q, self.low), self.high) for place in range(first, last + 1))
+        return tuple(float(f"{place:.12g}") for place in places)
+
+    def examples(self) -> tuple[Any, ...]:
+        return self.value(self.drawn_from_end(0)), self.value(self.drawn_from_end(1))
+
+    def drawn_from_end(self, end: Literal[0, 1]) -> float:
+        """What Optuna draws at the lower or the upper end."""
+        number = (self.low, self.high)[end]
+        return int(number) if self.integer else number
+
+
+@dataclass(frozen=True)
+class Quantiles(Parameter):
+    """Numbers of any distribution, by its quantile function; with `q` rounded to its multiples."""
+
+    quantile: Callable[[float], float]
+    log: bool = False
+    q: float | None = None
+
+    @property
+    def scale(self) -> Scale:
+        return "log" if self.log else "linear"
+
+    def drawn_from(self) -> BaseDistribution:
+        return FloatDistribution(EDGE, 1 - EDGE)
+
+    def value(self, drawn: Any) -> Any:
+        number = float(self.quantile(drawn))
+        return number if self.q is None else rounded(number, self.q)
+
+    def points(self) -> None:
+        return None
+
+    def examples(self) -> tuple[Any, ...]:
+        return tuple(self.value(place) for place in (0.01, 0.5, 0.99))
+
+
+def rounded(number: float, q: float) -> float:
+    """The multiple of `q` next to a number, whole if `q` is."""
+    multiple = round(number / q) * q
+    return int(multiple) if isinstance(q, int) else float(f"{multiple:.12g}")

@@ -1,0 +1,134 @@
+"""How far a sweep is, as a table and as lines."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+from rich.table import Table
+from rich.text import Text
+
+from mtl.study.status import clock
+from mtl.sweep.file import Sweep
+from mtl.sweep.folder import State, SweepFolder, progress_of, trials_of
+from mtl.sweep.trial_config import trial_name
+
+_STYLES: dict[State, str] = {
+    "finished": "green", "running": "bold", "stopped": "cyan", "failed": "red", "interrupted": "yellow",
+    "waiting": "dim",
+}  # fmt: skip
+
+
+def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
+    """A line per trial, with all that differs between them."""
+    table = Table(title=str(folder.path), title_justify="left")
+    table.add_column("trial")
+    table.add_column("state")
+    table.add_column(sweep.metric.name, justify="right")
+    trials = trials_of(study)
+    masks = list(dict.fromkeys(mask for trial in trials for mask in trial.user_attrs.get("open_heads", {})))
+    for mask in masks:
+        table.add_column("open heads" if mask == "shared" else f"open heads {mask}", justify="right")
+    table.add_column("time", justify="right")
+    varied = [each.key for each in sweep.parameters if len(each.examples()) > 1]
+    for key in varied:
+        table.add_column(key, justify="right")
+    table.add_column("remarks", overflow="fold")
+    best = best_of(sweep, trials)
+    for trial in trials:
+        state, progress = folder.state(trial), progress_of(trial)
+        spent = progress.seconds + (time.time() - progress.started if state == "running" else 0.0)
+        values, heads = values_of(trial), trial.user_attrs.get("open_heads", {})
+        table.add_row(
+            trial_name(trial.number),
+            Text(state, style=_STYLES[state]),
+            score_text(trial),
+            *(f"{heads[mask]:.0f}" if mask in heads else "" for mask in masks),
+            clock(spent) if spent else "",
+            *(value_text(values[key]) if key in values else "" for key in varied),
+            "best" if best is not None and trial.number == best.number else _remark(folder, trial, state),
+        )
+    return table
+
+
+def totals(folder: SweepFolder, study: optuna.Study, limit: int) -> str:
+    """One line: trials by state."""
+    states = Counter(folder.state(trial) for trial in trials_of(study))
+    begun = sum(states.values()) - states["waiting"]
+    parts = [f"{states[state]} {state}" for state in _STYLES if states[state] and state != "waiting"]
+    if limit > begun:
+        parts.append(f"{limit - begun} to come")
+    return f"{max(limit, begun)} trials: {', '.join(parts)}"
+
+
+def ended_line(folder: SweepFolder, sweep: Sweep, trial: FrozenTrial, state: State) -> str:
+    """What to say when a trial's state changes."""
+    name = f"{trial_name(trial.number)}: {state}"
+    if state == "failed":
+        return f"{name}: {progress_of(trial).error} ({folder.log(trial.number)})"
+    if state in ("finished", "stopped"):
+        return f"{name}: {sweep.metric.name} {score_text(trial)}{heads_text(trial)} with {values_text(sweep, trial)}"
+    return f"{name} with {values_text(sweep, trial)}" if state == "running" else name
+
+
+def best_of(sweep: Sweep, trials: list[FrozenTrial]) -> FrozenTrial | None:
+    """The finished trial with the best score; the first of equals."""
+    best = None
+    for trial in trials:
+        if trial.state == TrialState.COMPLETE and (
+            best is None or sweep.metric.better(trial.values[0], best.values[0])
+        ):
+            best = trial
+    return best
+
+
+def values_of(trial: FrozenTrial) -> dict[str, Any]:
+    """The configuration's values of a trial."""
+    values: dict[str, Any] = trial.user_attrs.get("values", {})
+    return values
+
+
+def values_text(sweep: Sweep, trial: FrozenTrial) -> str:
+    """What a trial has different from the others."""
+    values = values_of(trial)
+    varied = [each.key for each in sweep.parameters if len(each.examples()) > 1 and each.key in values]
+    return ", ".join(f"{key}={value_text(values[key])}" for key in varied) or "nothing different"
+
+
+def value_text(value: Any) -> str:
+    """A value as short as it can be told."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return "+".join(map(value_text, value))
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={value_text(each)}" for key, each in value.items())
+    return "null" if value is None else str(value)
+
+
+def score_text(trial: FrozenTrial) -> str:
+    """A trial's score so far."""
+    if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and trial.values:
+        return f"{trial.values[0]:.2f}"
+    last = trial.last_step
+    return "" if last is None else f"{trial.intermediate_values[last]:.2f}"
+
+
+def heads_text(trial: FrozenTrial) -> str:
+    """How many heads a trial's masks leave open."""
+    heads = trial.user_attrs.get("open_heads", {})
+    counts = ", ".join(f"{count:.0f}" if mask == "shared" else f"{mask} {count:.0f}" for mask, count in heads.items())
+    return f", open heads {counts}" if heads else ""
+
+
+def _remark(folder: SweepFolder, trial: FrozenTrial, state: State) -> str:
+    progress = progress_of(trial)
+    if state == "failed":
+        return f"{progress.error} ({folder.log(trial.number)})"
+    if state == "stopped":
+        return f"after evaluation {progress.stopped}"
+    return progress.worker if state == "running" else ""

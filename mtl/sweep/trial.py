@@ -1,0 +1,75 @@
+"""A trial: a training run whose figures are its outcome."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from mtl.arguments import configuration_from
+from mtl.config import TrainConfig
+from mtl.errors import InputError
+from mtl.material import Material
+from mtl.run import Run
+from mtl.sweep.engine import Look, Outcome
+from mtl.sweep.file import Sweep
+from mtl.sweep.folder import SweepFolder
+from mtl.sweep.trial_config import Mode, trial_name, trial_settings
+from mtl.train import Interrupted, train
+
+
+@dataclass(frozen=True)
+class Training:
+    """Trains the trials of a sweep, one after the other, from the same material."""
+
+    folder: SweepFolder
+    sweep: Sweep
+    base: Mapping[str, Any]
+    mode: Mode
+    material: Material
+
+    def __call__(self, number: int, values: Mapping[str, Any], look: Look) -> Outcome:
+        """Train, or go on training, and read the outcome off the run's folder."""
+        settings = trial_settings(self.base, values, self.sweep, number, self.folder.runs, self.mode)
+        config = configuration_from(TrainConfig, settings, trial_name(number))
+        metric = self.sweep.metric.name
+
+        def watch(row: Mapping[str, Any]) -> bool:
+            # After the last epoch there is nothing to save by stopping.
+            value = figure(row, metric)
+            return row["epoch"] < config.max_epochs and look(math.ceil(row["epoch"] / config.evaluate_every), value)
+
+        log = self.folder.log(number)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            try:
+                run = train(config, Console(file=file, width=120), self.material, watch)
+            except Interrupted:
+                raise KeyboardInterrupt from None
+        return outcome(run, metric)
+
+
+def outcome(run: Run, metric: str) -> Outcome:
+    """The figures at the epoch whose model the run has kept."""
+    epoch = int(run.status()["kept_epoch"])
+    with (run.folder / "history.csv").open(encoding="utf-8", newline="") as file:
+        row = next(row for row in csv.DictReader(file) if int(row["epoch"]) == epoch)
+    heads = {
+        key.split("/")[1]: float(value)
+        for key, value in row.items()
+        if key.startswith("gates/") and key.endswith("/open") and value
+    }
+    return Outcome(figure(row, metric), epoch, heads)
+
+
+def figure(row: Mapping[str, Any], metric: str) -> float:
+    """One figure of a row of the history."""
+    value = row.get(metric)
+    if value is None or value == "":
+        known = [key for key in row if "/" in key]
+        raise InputError(f"the run has no {metric}; it has {', '.join(known)}")
+    return float(value)
