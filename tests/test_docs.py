@@ -17,9 +17,13 @@ from types import ModuleType
 
 import pytest
 import torch
+import yaml
 
+from mtl.arguments import configuration_from
 from mtl.corpora.readers import FORMATS, read
 from mtl.families import FAMILIES
+from mtl.study.config import MASKS, Block, ProbesConfig, StudyConfig
+from mtl.study.grid import planned, probes_the_encoder
 from tasks.sentence import Sentence
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -181,3 +185,28 @@ def test_the_page_lists_every_format() -> None:
         prefix, _, suffix = name.rpartition("-")
         assert f"`{name}`" in table or (f"`{prefix}-" in table and f"`-{suffix}`" in table), name
         assert all(f"`{pattern}`" in table for pattern in form.patterns), name
+
+
+def test_the_study_of_the_page_has_the_runs_that_it_says() -> None:
+    ((_, text),) = blocks("studies.md", "yaml")
+    study = configuration_from(StudyConfig, yaml.safe_load(text), "studies.md")
+    runs = planned(study, Path("studies/small"))
+    # Per seed four tasks alone and all of them, each without and with masks, and a set.
+    assert len(runs) == 3 * (2 * (4 + 1) + 1)
+    assert probes_the_encoder(study)
+    assert {"dep-seed1", "all-dynamic-seed3", "dep+srl-slow-seed2"} <= {run.name for run in runs}
+    parsers = dataclasses.replace(study, grid=(Block(setups=("parsers",)),))
+    assert [run.name for run in planned(parsers, Path("x"))] == [
+        "parsers-seed1",
+        "parsers-seed2",
+        "parsers-seed3",
+    ]
+
+
+def test_the_page_on_studies_names_every_key() -> None:
+    page = (DOCS / "studies.md").read_text()
+    keys = {each.name for kind in (StudyConfig, Block) for each in dataclasses.fields(kind)}
+    keys |= {f"probes.{each.name}" for each in dataclasses.fields(ProbesConfig)}
+    assert [
+        key for key in sorted(keys | set(MASKS)) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
+    ] == ["probes"]
