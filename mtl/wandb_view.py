@@ -62,7 +62,7 @@ class View:
 
         self._attempt(action)
 
-    def summarise(self, figures: Mapping[str, float | None]) -> None:
+    def summarise(self, figures: Mapping[str, Any]) -> None:
         """Figures of the run as a whole."""
         self._attempt(lambda run: run.summary.update(dict(figures)))
 
