@@ -12,8 +12,10 @@ from mtl.drawing import Name, draw, save
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.reporting import gather
+from mtl.study.claim import claimed
 from mtl.study.config import StudyConfig
 from mtl.study.folder import Job, StudyFolder, done
+from mtl.study.tracking import log_study
 from probes import tables
 from probes.report.report import report
 
@@ -23,6 +25,14 @@ CHANNELS = 3
 
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
     """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
+    with claimed(study.path / "collect.claim") as mine:
+        if not mine:
+            console.print("another process makes the report")
+            return study.path / "report.html"
+        return _collect(study, config, console)
+
+
+def _collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
     finished = [job for job in study.jobs() if done(job, study.last_progress(job.name))]
     if not finished:
         console.print("nothing is finished: no report")
@@ -47,6 +57,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
         highlight=False,
         soft_wrap=True,
     )
+    log_study(study.path, config, drawn.tables, page)
     return page
 
 

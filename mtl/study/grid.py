@@ -65,7 +65,9 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                 cell = _Cell(study, folder, setup, tasks, seed)
                 needs = None
                 if masks.startswith("static"):
-                    source = cell.run("none", *_source(study, block, setup), None)
+                    setup_of_source, other = _source(study, block, setup, tasks)
+                    unpruned = dataclasses.replace(cell, setup=setup_of_source)
+                    source = unpruned.run("none", settings(study.train, other), other.label, None)
                     _add(runs, source)
                     needs = source.name
                 _add(runs, cell.run(masks, own, block.label, needs))
@@ -143,12 +145,14 @@ def settings(train: TrainConfig, block: Block) -> TrainConfig:
     return configuration_from(TrainConfig, values, "a block's set")
 
 
-def _source(study: StudyConfig, block: Block, setup: str) -> tuple[TrainConfig, str | None]:
-    """How the runs are trained that static masks start from, and their label: as the grid has them, else as
-    the block itself."""
-    blocks = [each for each in study.grid if "none" in each.masks and setup in each.setups]
-    first = blocks[0] if blocks else dataclasses.replace(block, label=None)
-    return settings(study.train, first), first.label
+def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[TaskName, ...]) -> tuple[str, Block]:
+    """The setup and block of the run without masks that static masks start from: the grid's own, else one
+    made as this block says."""
+    for other in study.grid:
+        for each in other.setups if "none" in other.masks else ():
+            if tasks in task_sets(each, study):
+                return each, other
+    return setup, dataclasses.replace(block, label=None)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,15 @@ SETTINGS = {"max_epochs": 1, "batch": {"sentences": 16}, "trainer": {"accelerato
 
 def write(path: Path, corpus: Path, encoder: Path, **study) -> Path:
     """A study's file; its folder is beside it, in `studies`."""
-    train = SETTINGS | {"corpus": {"path": str(corpus)}, "encoder": {"name": str(encoder)}} | study.pop("train", {})
+    train = (
+        SETTINGS
+        | {"corpus": {"path": str(corpus)}, "encoder": {"name": str(encoder)}}
+        | study.pop("train", {})
+    )
     content = {
         "studies": str(path.parent / "studies"), "seeds": [1],
-        "grid": [{"setups": ["single"], "masks": ["none"]}], "train": {"tasks": ["pos", "ner"]} | train, **study,
+        "grid": [{"setups": ["single"], "masks": ["none"]}],
+        "train": {"tasks": ["pos", "ner"]} | train, **study,
     }  # fmt: skip
     path.write_text(yaml.safe_dump(content))
     return path
@@ -51,5 +56,6 @@ def progress(file: Path) -> dict[str, dict]:
 def metrics(file: Path) -> dict[str, dict]:
     """By run its scores."""
     return {
-        place.parent.name: json.loads(place.read_text()) for place in (folder(file) / "runs").glob("*/metrics.json")
+        place.parent.name: json.loads(place.read_text())
+        for place in (folder(file) / "runs").glob("*/metrics.json")
     }

@@ -25,7 +25,9 @@ def names(*blocks: Block, **study) -> list[str]:
 def test_setups_are_products_of_tasks_masks_and_seeds():
     found = names(Block(("single", "pairs", "all"), ("none", "dynamic")))
     bases = [*TASKS, *("+".join(pair) for pair in itertools.combinations(TASKS, 2)), "all"]
-    expected = {f"{base}{masks}-seed{seed}" for base in bases for masks in ("", "-dynamic") for seed in (1, 2, 3)}
+    expected = {
+        f"{base}{masks}-seed{seed}" for base in bases for masks in ("", "-dynamic") for seed in (1, 2, 3)
+    }
     assert sorted(found) == sorted(expected)
 
 
@@ -78,7 +80,10 @@ def test_static_masks_start_from_the_grids_own_run_where_there_is_one():
 
 def test_a_blocks_settings_hold_for_its_runs_alone():
     study = StudyConfig(
-        grid=(Block(("all",)), Block(("all",), ("dynamic_per_task",), {"gates.penalty": 0.5, "dep.arc_dim": 7})),
+        grid=(
+            Block(("all",)),
+            Block(("all",), ("dynamic_per_task",), {"gates.penalty": 0.5, "dep.arc_dim": 7}),
+        ),
         seeds=(1,),
     )
     first, second = planned(study, HERE)
@@ -93,7 +98,9 @@ def test_named_sets_and_sums_of_tasks_are_setups():
 
 
 def test_a_study_of_some_tasks_has_no_others():
-    study = StudyConfig(grid=(Block(("single", "pairs", "all")),), seeds=(1,), train=TrainConfig(tasks=("pos", "ner")))
+    study = StudyConfig(
+        grid=(Block(("single", "pairs", "all")),), seeds=(1,), train=TrainConfig(tasks=("pos", "ner"))
+    )
     assert [run.name for run in planned(study, HERE)] == ["pos-seed1", "ner-seed1", "all-seed1"]
 
 
@@ -141,7 +148,9 @@ def test_a_task_that_the_study_leaves_out_is_no_setup():
 
 def test_two_ways_to_make_one_run_need_a_label():
     blocks = Block(("all",)), Block(("all",), set={"max_epochs": 3})
-    with pytest.raises(InputError, match=r"all-seed1 in different ways \(max_epochs\): give one of them a label"):
+    with pytest.raises(
+        InputError, match=r"all-seed1 in different ways \(max_epochs\): give one of them a label"
+    ):
         names(*blocks, seeds=(1,))
     assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
 

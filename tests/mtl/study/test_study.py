@@ -104,7 +104,9 @@ def test_a_study_that_is_killed_goes_on_to_the_same_scores(whole, toy, tiny_enco
 @pytest.mark.slow
 def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(toy, tiny_encoder, tmp_path):
     file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, train={"max_epochs": 200})
-    process = subprocess.Popen(small.command(file), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        small.command(file), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     _wait_for(lambda: (small.folder(file) / "runs" / "pos-seed1" / "history.csv").exists())
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -154,7 +156,7 @@ def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encode
     }  # fmt: skip
     log = small.folder(file) / "logs" / "pos-static-impossible-seed1.log"
     assert log.name in printed.replace("\n", "")
-    assert "target_open" in log.read_text()
+    assert "there are only 12 heads" in log.read_text()
     assert "1 jobs have failed; the same command tries them again" in printed
 
 
@@ -162,7 +164,9 @@ def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encode
 def test_a_changed_study_makes_only_what_has_changed(toy, tiny_encoder, tmp_path):
     file = small.write(tmp_path / "s.yaml", toy, tiny_encoder)
     small.carry_out(file)
-    small.write(file, toy, tiny_encoder, grid=[{"setups": ["pos"]}, {"setups": ["ner"], "set": {"max_epochs": 2}}])
+    small.write(
+        file, toy, tiny_encoder, grid=[{"setups": ["pos"]}, {"setups": ["ner"], "set": {"max_epochs": 2}}]
+    )
     before = (small.folder(file) / "runs" / "pos-seed1" / "metrics.json").stat().st_mtime_ns
     printed = small.carry_out(file)
     assert "ner-seed1: the configuration changed (max_epochs); made again" in printed
@@ -175,7 +179,9 @@ def test_a_changed_study_makes_only_what_has_changed(toy, tiny_encoder, tmp_path
 def test_a_full_disk_stops_the_study_in_good_order(toy, tiny_encoder, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip(f"no small disk can be mounted: {mounted.stderr.decode().strip()}")
     try:
@@ -194,9 +200,14 @@ def test_five_hundred_runs_are_listed_in_a_second(tmp_path):
     folder = StudyFolder(tmp_path / "large")
     config = {"tasks": ["pos"], "max_epochs": 30, "gates": {"scope": "shared"}, "pruning": "none"}
     for number in range(500):
-        name, made_of = f"pos-dynamic-seed{number}", {"configuration": "c" * 64, "corpus": "d" * 64, "code": "e" * 64}
+        name, made_of = (
+            f"pos-dynamic-seed{number}",
+            {"configuration": "c" * 64, "corpus": "d" * 64, "code": "e" * 64},
+        )
         folder.write_job(Job(name, number, "single dynamic", config, made_of))
-        folder.write_progress(name, Progress("finished" if number % 2 else "waiting", made_of, 1, seconds=60.0))
+        folder.write_progress(
+            name, Progress("finished" if number % 2 else "waiting", made_of, 1, seconds=60.0)
+        )
     command = small.command(folder.path, "--status")
     seconds = []
     for _ in range(3):
@@ -210,7 +221,12 @@ def test_five_hundred_runs_are_listed_in_a_second(tmp_path):
 
 def test_the_time_that_is_left_follows_from_what_is_finished():
     def job(name: str, setup: str, tasks: int, epochs: int = 10) -> Job:
-        config = {"tasks": ["t"] * tasks, "max_epochs": epochs, "gates": {"scope": "shared"}, "pruning": "none"}
+        config = {
+            "tasks": ["t"] * tasks,
+            "max_epochs": epochs,
+            "gates": {"scope": "shared"},
+            "pruning": "none",
+        }
         return Job(name, 0, setup, config, {"configuration": name})
 
     jobs = [job("a", "single", 1), job("b", "single", 1), job("c", "all", 1, 20)]
