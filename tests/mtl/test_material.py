@@ -80,4 +80,6 @@ def test_pieces_are_those_of_the_tokenizer(toy, tiny_encoder):
     sentences = material.split(CorpusConfig(str(toy)), ("pos",), "dev")
     expected = encoder.tokenizer.encode_all([sentence.words for sentence in sentences])
     for _ in range(2):
-        assert material.pieces(encoder.tokenizer, sentences) == expected
+        pieces = material.pieces(encoder.tokenizer, sentences)
+        assert [each.ids.tolist() for each in pieces] == [each.ids.tolist() for each in expected]
+        assert [each.counts.tolist() for each in pieces] == [each.counts.tolist() for each in expected]
