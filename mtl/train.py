@@ -143,7 +143,7 @@ def _train(
     if watch is not None:
         callbacks.insert(callbacks.index(evaluation) + 1, Watched(evaluation, watch))
     trainer = _trainer(config, logger, callbacks)
-    _status(run, {"device": _device_name(trainer)})
+    _status(run, {"device": _device_name(trainer), "first_step": round(time.time(), 2)})
     console.print(
         f"{run.folder}: {'going on with' if going_on else 'training'} {', '.join(tasks)} on "
         f"{len(corpora['train'])} sentences, {config.max_epochs} epochs, {updates} updates, "

@@ -45,6 +45,8 @@ class Progress:
     ended: float = 0.0
     seconds: float = 0.0
     """Work on it, over all tries that came to an end."""
+    prepared_seconds: float = 0.0
+    """Of these, before the last try's first step: reading, tokenising, loading the encoder."""
     training_seconds: float = 0.0
     """Of these, in Lightning's loop and evaluations."""
     worker: str = ""

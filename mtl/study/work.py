@@ -94,7 +94,7 @@ def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progres
     from mtl.train import Interrupted
 
     try:
-        training = _perform(study, job, material)
+        first_step, training = _perform(study, job, material)
     except (Interrupted, KeyboardInterrupt):
         return replace(progress, state="interrupted")
     except InputError as error:
@@ -109,21 +109,28 @@ def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progres
             return replace(progress, state="waiting", error=str(error))
         return replace(progress, state="failed", error=f"{type(error).__name__}: {error}")
     gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
-    return replace(progress, state="finished", training_seconds=training, gpu_gigabytes=round(gigabytes, 2))
+    return replace(
+        progress,
+        state="finished",
+        prepared_seconds=max(0.0, first_step - progress.started),
+        training_seconds=training,
+        gpu_gigabytes=round(gigabytes, 2),
+    )
 
 
-def _perform(study: StudyFolder, job: Job, material: Material) -> float:
-    """Train and probe; returns the seconds of training."""
+def _perform(study: StudyFolder, job: Job, material: Material) -> tuple[float, float]:
+    """Train and probe; returns the time of the first step and the seconds of training."""
     from mtl.train import train
 
-    seconds, trained = 0.0, None
+    first_step, training, trained = 0.0, 0.0, None
     if job.config:
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         run = train(config, material=material)
         trained = config, run
-        seconds = float(run.status()["training_seconds"])
+        status = run.status()
+        first_step, training = float(status["first_step"]), float(status["training_seconds"])
     if job.probe is not None:
         settings = dict(job.probe)
         if "source" in settings:
@@ -135,7 +142,7 @@ def _perform(study: StudyFolder, job: Job, material: Material) -> float:
         print(f"wrote {measured.path}")
         if trained is not None:
             log_probes(*trained, measured.heads)
-    return seconds
+    return first_step, training
 
 
 def _disk_is_full(error: BaseException, place: Path) -> bool:
