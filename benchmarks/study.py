@@ -49,7 +49,7 @@ def main(words: list[str]) -> None:
         print(
             f"jobs {jobs}: {clocks[jobs]:.0f} s for {count} jobs of {work / count:.1f} s; "
             f"before first steps {prepared:.1f} s ({prepared / count:.2f} a job); "
-            f"outside of jobs {outside:.1f} s; together {100 * overhead / (work / jobs):.1f} % of the jobs' time, "
+            f"outside of jobs {outside:.1f} s; together {100 * overhead * jobs / work:.1f} % of their time, "
             f"{100 * overhead * jobs / count / 60:.1f} % at 60 s a job",
             flush=True,
         )
