@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import html
 import importlib.util
 import json
 import os
@@ -210,3 +211,29 @@ def test_the_page_on_studies_names_every_key() -> None:
     assert [
         key for key in sorted(keys | set(MASKS)) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
     ] == ["probes"]
+
+
+@pytest.mark.slow
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    pages = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.html")}
+    for path, page in pages.items():
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="([^"]*)"|<link[^>]* href="([^"]*)"', page)
+        assert not [each for each in loaded if re.match(r"(https?:)?//", "".join(each))], path
+    reference = "".join(page for path, page in pages.items() if path.parts[0] == "reference")
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    known = set(re.findall(r'id="([\w.]+)"', reference))
+    missing = modules - known - {"mtl.__main__"}
+    assert not missing, f"on no page of docs/reference: {', '.join(sorted(missing))}"
+    # Shapes are readable: each as it stands in the code.
+    shown = html.unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/encoders.html")]))
+    assert 'Float[Tensor, "batch word hidden"]' in shown
