@@ -33,9 +33,7 @@ class Options:
     gpus: float | None = None
     """With Ray: GPUs that a run takes (0.25: four runs to each); `null`: one, if the cluster has any."""
     status: bool = False
-    """Show how far the study is, and end."""
-    watch: bool = False
-    """With `status`: go on showing it."""
+    """Show how far the study is; on a terminal as a live table as long as any process works on it."""
     dry_run: bool = False
     """Print the runs and what would be done, and end."""
     keep_code: bool = False
@@ -47,7 +45,7 @@ def study(words: Sequence[str]) -> int:
     options, rest = split_options("mtl study", Options, words)
     console = Console()
     if options.status:
-        return _status(_folder_of(rest), options.watch, console)
+        return _status(_folder_of(rest), console)
     return _carry_out(rest, options, console)
 
 
@@ -96,20 +94,23 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     return 1 if failed else 0
 
 
-def _status(folder: StudyFolder, watch: bool, console: Console) -> int:
+def _status(folder: StudyFolder, console: Console) -> int:
     jobs = folder.jobs()
     if not jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
-    if not watch:
+    if not console.is_terminal or not folder.owners(jobs):
         console.print(overview(folder, jobs))
         return 0
-    with Live(console=console, refresh_per_second=2) as live:
-        while True:
-            jobs = folder.jobs()
+    try:
+        with Live(console=console, refresh_per_second=2) as live:
+            while folder.owners(jobs):
+                live.update(overview(folder, jobs, rows=max(5, console.size.height - 6)))
+                time.sleep(1)
+                jobs = folder.jobs()
             live.update(overview(folder, jobs, rows=max(5, console.size.height - 6)))
-            if not {"waiting", "running", "interrupted"} & set(states_of(folder, jobs).values()):
-                return 0
-            time.sleep(1)
+    except KeyboardInterrupt:
+        pass  # the study itself goes on
+    return 0
 
 
 def _folder_of(words: Sequence[str]) -> StudyFolder:
