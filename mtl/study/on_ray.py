@@ -59,15 +59,15 @@ def run_on_ray(
     _check(count, room)
     with _connected(ray, address), _mark(study) as mark:
         gpus = float("GPU" in ray.cluster_resources()) if room.gpus is None else room.gpus
-        fitting = _fitting(ray.nodes(), room.cpus, gpus)
+        fitting = fitting_in(ray.nodes(), room.cpus, gpus)
         wanted = min(count or len(jobs), len(jobs))
         console.print(_begun(ray.nodes(), wanted, fitting, room.cpus, gpus), highlight=False, soft_wrap=True)
-        hold = ray.remote(
+        held = ray.remote(
             num_cpus=room.cpus, num_gpus=gpus, max_retries=-1, scheduling_strategy="SPREAD"
-        )(_hold)  # fmt: skip
+        )(hold)  # fmt: skip
         threads = max(1, int(room.cpus))
-        place = _Place(str(study.path), str(Path.cwd()), mark.name)
-        workers = [hold.remote(place, threads, gpus > 0) for _ in range(wanted)]
+        place = Place(str(study.path), str(Path.cwd()), mark.name)
+        workers = [held.remote(place, threads, gpus > 0) for _ in range(wanted)]
         settled = None
         try:
             with watching(study, jobs, max(1, min(wanted, fitting)), console) as look:
@@ -88,7 +88,7 @@ def run_on_ray(
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where the study is, for a process elsewhere."""
 
     study: str
@@ -99,7 +99,7 @@ class _Place:
     """Name of a file in the folder that only this call of `mtl study` has made."""
 
 
-def _hold(place: _Place, threads: int, on_gpu: bool) -> str | None:
+def hold(place: Place, threads: int, on_gpu: bool) -> str | None:
     """Runs on a node: keep a process at work on the study; returns what forbids it, if anything does."""
     node = socket.gethostname()
     study = StudyFolder(Path(place.here, place.study))
@@ -131,7 +131,7 @@ def _left(study: StudyFolder) -> bool:
     return any(state not in ("finished", "failed") for state in states_of(study, jobs).values())
 
 
-def _work(place: _Place, threads: int, on_gpu: bool, log: Path) -> int:
+def _work(place: Place, threads: int, on_gpu: bool, log: Path) -> int:
     """One process at work, until it ends; when this task is cancelled, it saves its run first."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}
     environment |= {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
@@ -220,7 +220,7 @@ def _mark(study: StudyFolder) -> Iterator[Path]:
         mark.unlink(missing_ok=True)
 
 
-def _fitting(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
+def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
     """How many workers the living nodes have room for."""
     fits = 0
     for node in nodes:
