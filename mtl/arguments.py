@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from mtl.errors import InputError
+from mtl.spelling import as_yaml
 
 T = TypeVar("T")
 
@@ -183,6 +184,9 @@ def _as_option(word: str) -> str:
     """Spell an argument as the parser wants it: a bare file name, `--from`, a list without brackets."""
     if not word.startswith("-"):
         return f"--config={word}"
+    if "=" in word:
+        key, value = word.split("=", 1)
+        word = f"{key}={as_yaml(value)}"
     if word.startswith("--from="):
         return word.replace("--from", "--init_from", 1)
     tasks = re.fullmatch(r"--tasks=([a-z]+(?:,[a-z]+)*)", word)

@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": ("mtl.commands.predict:predict", "annotate text from standard input"),
     "probe": ("mtl.commands.probe:probe", "measure what each attention head is good at"),
     "study": ("mtl.commands.study:study", "carry out a grid of runs, their probes and the report"),
+    "sweep": ("mtl.commands.sweep:sweep", "search for good configurations, with W&B or without a server"),
     "report": ("mtl.commands.report:report", "make one HTML page of a folder of runs"),
     "demo": ("mtl.commands.demo:demo", "a small study on a generated corpus, from nothing to the report"),
 }
@@ -33,7 +34,7 @@ COMMANDS = {
 CONFIGURED = {"train"}
 """Commands whose arguments are a configuration file and dotted keys."""
 
-BOTH = {"study"}
+BOTH = {"study", "sweep"}
 """Commands that have options besides, and take their arguments as they are."""
 
 

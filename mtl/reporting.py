@@ -14,10 +14,14 @@ from mtl.evidence import encoder_of, scores_of
 from mtl.run import Run
 from mtl.setups import setups_of
 from probes.report.evidence import SCORES, Evidence
+from probes.report.sweep import SweepEvidence
 
 Split = Literal["dev", "test"]
 
 
+MOST_SETTINGS = 12
+"""Settings of a sweep whose masks are drawn and compared."""
+SWEEP_FILE = "sweep.json"
 UNFINISHED = ("running", "interrupted", "failed")
 """States of runs whose scores and masks are not yet what they will be."""
 
@@ -31,7 +35,8 @@ def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
     notes: list[str] = []
-    found = _without_repeats(_runs(folder, list(score), notes), notes)
+    sweep = _sweep(folder)
+    found = _without_repeats(_of_sweep(sweep, _runs(folder, list(score), notes), notes), notes)
     bare = _folders_with(folder, "heads.parquet", but=[each.run.folder for each in found])
     bare = [each for each in bare if not (each / "config.yaml").is_file()]
     if not found and not bare:
@@ -58,7 +63,36 @@ def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
         runs=_provenance(folder, found),
         probes=probes,
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
+        sweep=sweep,
     )
+
+
+def _sweep(folder: Path) -> SweepEvidence | None:
+    """The sweep that a folder holds; Optuna is loaded only where there is one."""
+    if not (folder / SWEEP_FILE).is_file():
+        return None
+    from mtl.sweep.evidence import sweep_evidence
+
+    return sweep_evidence(folder)
+
+
+def _of_sweep(sweep: SweepEvidence | None, found: list[Found], notes: list[str]) -> list[Found]:
+    """Of a sweep's runs those that were not stopped early, and of too many settings the best ones."""
+    if sweep is None:
+        return found
+    states = {each.name: each.state for each in sweep.trials}
+    stopped = [each for each in found if states.get(each.run.folder.name) == "stopped"]
+    if stopped:
+        notes.append(f"{len(stopped)} trials were stopped early: they stand in the sweep's table only")
+    ranks = {name: place for place, name in enumerate(sweep.table()["trial"])}
+    ended = [each for each in found if each not in stopped]
+    best: list[str] = []
+    for each in sorted(ended, key=lambda each: ranks.get(each.run.folder.name, len(ranks))):
+        if each.setup.name not in best:
+            best.append(each.setup.name)
+    if len(best) > MOST_SETTINGS:
+        notes.append(f"of {len(best)} settings only the {MOST_SETTINGS} of the best trials are shown below the sweep")
+    return [each for each in ended if each.setup.name in best[:MOST_SETTINGS]]
 
 
 def _folders_with(folder: Path, name: str, but: Sequence[Path] = ()) -> list[Path]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from mtl.agent import under_agent
 from mtl.config import TrainConfig
 from mtl.run import Run
 from mtl.table import print_scores
@@ -12,7 +15,7 @@ def train(config: TrainConfig) -> int:
     from mtl.train import Interrupted, train
 
     try:
-        run = train(config)
+        run = train(under_agent(config, os.environ))
     except Interrupted:
         raise KeyboardInterrupt from None
     print_run(run)

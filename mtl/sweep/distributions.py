@@ -36,7 +36,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 """W&B's distributions and what each is described by."""
 
-_DEFAULTS: dict[str, float] = {"q": 1, "mu": 0.0, "sigma": 1.0, "a": 1.0, "b": 1.0}
+_DEFAULTS: dict[str, int | float] = {"q": 1, "mu": 0.0, "sigma": 1.0, "a": 1.0, "b": 1.0}
 _EVERY_FIELD = tuple(dict.fromkeys(["distribution", *(name for names in FIELDS.values() for name in names)]))
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 
@@ -116,7 +116,7 @@ class _Description:
             )
         return Listed(self.key, choices, tuple(map(float, shares)))
 
-    def _range(self, plain: str, kind: str, q: float | None) -> Range:
+    def _range(self, plain: str, kind: str, q: int | float | None) -> Range:
         low, high = (self._number(end, kind) for end in ("min", "max"))
         if plain == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
             raise InputError(f"{self.where}: int_uniform needs whole numbers for min and max")
@@ -130,7 +130,7 @@ class _Description:
             low, high = math.exp(-high), math.exp(-low)
         return Range(self.key, low, high, "log" in plain, plain == "int_uniform", q)
 
-    def _quantiles(self, plain: str, kind: str, q: float | None) -> Quantiles:
+    def _quantiles(self, plain: str, kind: str, q: int | float | None) -> Quantiles:
         first, second = (self._number(name, kind) for name in FIELDS[plain])
         if second <= 0 or (plain == "beta" and first <= 0):
             raise InputError(f"{self.where}: {kind} needs {' and '.join(FIELDS[plain][plain != 'beta' :])} above 0")
@@ -145,7 +145,7 @@ class _Description:
             raise InputError(f"{self.where}: {kind} needs {name}")
         return self.given[name]
 
-    def _number(self, name: str, kind: str) -> float:
+    def _number(self, name: str, kind: str) -> int | float:
         if name in _DEFAULTS and name not in self.given:
             return _DEFAULTS[name]
         value = self._needed(name, kind)
@@ -155,7 +155,7 @@ class _Description:
             )
         if not _is_number(value):
             raise InputError(f"{self.where}.{name}: '{value}' is no number")
-        number: float = value
+        number: int | float = value
         return number
 
 

@@ -76,6 +76,7 @@ class Engine:
                 if known.state != TrialState.RUNNING or progress_of(known).error:
                     continue
                 if held.enter_context(claimed(self.folder.claim(known.number))):
+                    study.sampler = sampler_for(self.sweep, known.number)
                     return Trial(study, known._trial_id)
             begun = [each for each in trials if each.state != TrialState.WAITING]
             good_enough = any(

@@ -91,11 +91,11 @@ class Listed(Parameter):
 class Range(Parameter):
     """Numbers between two ends, uniform on a linear or logarithmic scale; with `q` rounded to its multiples."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     log: bool = False
     integer: bool = False
-    q: float | None = None
+    q: int | float | None = None
 
     @property
     def scale(self) -> Scale:
@@ -121,7 +121,7 @@ class Range(Parameter):
     def examples(self) -> tuple[Any, ...]:
         return self.value(self.drawn_from_end(0)), self.value(self.drawn_from_end(1))
 
-    def drawn_from_end(self, end: Literal[0, 1]) -> float:
+    def drawn_from_end(self, end: Literal[0, 1]) -> int | float:
         """What Optuna draws at the lower or the upper end."""
         number = (self.low, self.high)[end]
         return int(number) if self.integer else number
@@ -131,9 +131,9 @@ class Range(Parameter):
 class Quantiles(Parameter):
     """Numbers of any distribution, by its quantile function; with `q` rounded to its multiples."""
 
-    quantile: Callable[[float], float]
+    quantile: Callable[[Any], Any]
     log: bool = False
-    q: float | None = None
+    q: int | float | None = None
 
     @property
     def scale(self) -> Scale:
@@ -153,7 +153,7 @@ class Quantiles(Parameter):
         return tuple(self.value(place) for place in (0.01, 0.5, 0.99))
 
 
-def rounded(number: float, q: float) -> float:
+def rounded(number: int | float, q: int | float) -> int | float:
     """The multiple of `q` next to a number, whole if `q` is."""
     multiple = round(number / q) * q
     return int(multiple) if isinstance(q, int) else float(f"{multiple:.12g}")

@@ -113,9 +113,9 @@ def value_text(value: Any) -> str:
 def score_text(trial: FrozenTrial) -> str:
     """A trial's score so far."""
     if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and trial.values:
-        return f"{trial.values[0]:.2f}"
+        return f"{trial.values[0]:.4g}"
     last = trial.last_step
-    return "" if last is None else f"{trial.intermediate_values[last]:.2f}"
+    return "" if last is None else f"{trial.intermediate_values[last]:.4g}"
 
 
 def heads_text(trial: FrozenTrial) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from probes.report.sweep import SweepEvidence
+
 SCORES = pl.Schema(
     {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "run": pl.String, "score": pl.Float64}
 )
@@ -43,3 +45,5 @@ class Evidence:
     """Provenance of every table of probes that was used."""
     notes: tuple[str, ...]
     """What is missing or was left out, and why."""
+    sweep: SweepEvidence | None = None
+    """The sweep whose trials the runs are."""

@@ -21,6 +21,7 @@ from probes.report.explorer import grid, heads_data
 from probes.report.overlaps import Compared, across, compare, masks_by_setup
 from probes.report.picture import head_map, strip
 from probes.report.scores import score_rows
+from probes.report.sweep import sweep_section
 from probes.skill import SETUPS, label_values, skills
 from probes.table import CHANCE
 
@@ -83,6 +84,7 @@ def report(evidence: Evidence) -> Page:
         data=data,
         seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
         corpora=sorted(set(evidence.runs["corpus"]) - {""}),
+        sweep=None if evidence.sweep is None else sweep_section(evidence.sweep),
         style=Markup(_source("report.css")),
         script=Markup(_source("report.js")),
     )  # fmt: skip
@@ -95,6 +97,8 @@ def _tables(
 ) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may want; those without rows are left out."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
+    if evidence.sweep is not None:
+        tables["trials"] = evidence.sweep.table()
     for each in compared:
         name = re.sub(r"[^\w.+-]+", "-", each.name)
         tables |= {f"correlation-{name}": each.correlations, f"overlap-{name}": each.overlaps}
@@ -118,7 +122,7 @@ def _environment() -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": False}
     environment.filters |= {"number": words.number, "signed": words.signed, "chance": words.chance}
-    environment.globals |= {"setup_names": words.SETUP_NAMES, "reading": words.reading, "head": words.head}
+    environment.globals |= {"setup_names": words.SETUP_NAMES, "reading": words.reading, "head": words.head, "value_text": words.value_text}
     return environment
 
 

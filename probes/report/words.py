@@ -27,6 +27,13 @@ def signed(value: float | int | None, decimals: int = 1, scale: float | int = 1)
     return text if text == NONE or text[0] == "\N{MINUS SIGN}" or not text.strip("0.") else f"+{text}"
 
 
+def value_text(value: float | str | None) -> str:
+    """A number with four digits that count, a text as it is, a dash for what is not known."""
+    if value is None:
+        return NONE
+    return f"{value:.4g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
+
+
 def chance(value: float | None) -> str:
     """A probability: three decimals, or its order of magnitude."""
     if value is None or not math.isfinite(value):

@@ -1,0 +1,160 @@
+"""`mtl sweep`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+
+from mtl.arguments import split_options
+from mtl.errors import InputError
+
+if TYPE_CHECKING:
+    from mtl.sweep.file import Sweep
+    from mtl.sweep.folder import SweepFolder
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep is carried out; what it is stands in its file, in W&B's format."""
+
+    local: bool = False
+    """Carry it out here with Optuna, without a server."""
+    jobs: int = 0
+    """With `local`: trials side by side; 0: one per GPU, or one on a CPU."""
+    trials: int | None = None
+    """Trials at most, over all processes; `null`: as `run_cap` says. Online: of this agent."""
+    status: bool = False
+    """With `local`: show the trials, and end."""
+    join: str | None = None
+    """Join a sweep on W&B's server: ENTITY/PROJECT/ID."""
+    wandb: Literal["offline", "disabled"] = "offline"
+    """With `local`: keep W&B's log of every trial to be pushed later, or none."""
+    name: str | None = None
+    """Name of the sweep; `null`: as the file says, or the file's own."""
+    sweeps: str = "sweeps"
+    """With `local`: folder that holds sweeps."""
+
+
+def sweep(words: Sequence[str]) -> int:
+    """Search for good configurations: a sweep file of W&B's, on W&B's server or without one."""
+    options, rest = split_options("mtl sweep", Options, words)
+    if {"-h", "--help"} & set(rest):
+        print("SWEEP.yaml comes first; every other --dotted.key=value is for 'mtl train' (see its --help).")
+        raise SystemExit(0)
+    console = Console()
+    if options.join is not None:
+        return _join(options.join, options.trials)
+    places = [word for word in rest if not word.startswith("-")]
+    if not places:
+        raise InputError("mtl sweep needs a file: mtl sweep configs/sweep/penalty.yaml --local")
+    if options.status:
+        return _status(_folder_of(places[0], options), console)
+    if options.trials is not None and options.trials < 1:
+        raise InputError(f"--trials={options.trials}: give a number above 0")
+    from mtl.sweep.file import read_sweep
+
+    found = read_sweep(Path(places[0]), options.name, [word for word in rest if word != places[0]])
+    return _local(found, options, console) if options.local else _online(found, options, console)
+
+
+def _local(found: Sweep, options: Options, console: Console) -> int:
+    from mtl.arguments import configuration_from
+    from mtl.config import TrainConfig
+    from mtl.data import corpus_fingerprint
+    from mtl.material import Material
+    from mtl.study.code import TRAINING, code_fingerprint
+    from mtl.sweep.collect import collect
+    from mtl.sweep.folder import SweepFolder, trials_of
+    from mtl.sweep.local import run_locally
+    from mtl.sweep.status import best_of, heads_text, overview, score_text, totals, values_text
+    from mtl.sweep.trial_config import base_of, check, trial_name
+
+    base = base_of(found)
+    check(found, base, Material(keep=True))
+    limit = _limit(found, options.trials)
+    config = configuration_from(TrainConfig, base, "base")
+    made_of = {
+        "corpus": corpus_fingerprint(config.corpus, tuple(config.chosen())),
+        "code": code_fingerprint(TRAINING),
+    }
+    folder = SweepFolder(Path(options.sweeps) / found.name)
+    note = folder.start(found, base, made_of)
+    if note:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    study = folder.study(found)
+    again = folder.try_again(study)
+    console.print(totals(folder, study, limit) + (f"; {again} tried again" if again else ""), highlight=False)
+    run_locally(folder, found, options.jobs, limit, options.wandb, console)
+    trials = trials_of(study)
+    console.print(overview(folder, found, study))
+    console.print(totals(folder, study, limit), highlight=False)
+    page = collect(folder, console)
+    best = best_of(found, trials)
+    if best is not None:
+        console.print(
+            f"best: {trial_name(best.number)}, {found.metric.name} {score_text(best)}{heads_text(best)}, with "
+            f"{values_text(found, best)} ({folder.run(best.number)})",
+            highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
+    if options.wandb == "offline":
+        console.print(f"to W&B: wandb sync {folder.runs}/*/wandb/offline-run-*", highlight=False, soft_wrap=True)
+    if page is not None:
+        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    failed = [each for each in trials if folder.state(each) == "failed"]
+    if failed:
+        console.print(f"{len(failed)} trials have failed; the same command tries them again", highlight=False)
+    return 1 if failed else 0
+
+
+def _online(found: Sweep, options: Options, console: Console) -> int:
+    from mtl.sweep.online import create, join, require_key
+    from mtl.sweep.trial_config import base_of, check
+
+    check(found, base_of(found), None)
+    require_key(os.environ)
+    join(create(found, console), options.trials)
+    return 0
+
+
+def _join(path: str, count: int | None) -> int:
+    from mtl.sweep.online import join, require_key
+
+    require_key(os.environ)
+    join(path, count)
+    return 0
+
+
+def _status(folder: SweepFolder, console: Console) -> int:
+    from mtl.sweep.status import overview, totals
+
+    found, _, _ = folder.kept()
+    study = folder.study(found)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(overview(folder, found, study))
+    console.print(totals(folder, study, found.points() or found.run_cap or 0), highlight=False)
+    return 0
+
+
+def _folder_of(place: str, options: Options) -> SweepFolder:
+    """The folder of a sweep given by its file or by the folder itself."""
+    from mtl.sweep.file import read_sweep
+    from mtl.sweep.folder import SweepFolder
+
+    if Path(place).is_dir():
+        return SweepFolder(Path(place))
+    return SweepFolder(Path(options.sweeps) / read_sweep(Path(place), options.name).name)
+
+
+def _limit(found: Sweep, trials: int | None) -> int:
+    """How many trials there may be."""
+    points, cap = found.points(), trials or found.run_cap
+    if points is None and cap is None:
+        raise InputError(f"method {found.method} goes on for ever: give run_cap in the file, or --trials=20")
+    return min(points or sys.maxsize, cap or sys.maxsize)

@@ -1,0 +1,86 @@
+"""What a report shows of a sweep: its trials, the best of them, and what they have different."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from probes.figures.parallel_coordinates import Axis, parallel_coordinates
+from probes.figures.style import render
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """How a trial went."""
+
+    name: str
+    state: str
+    score: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SweepEvidence:
+    """A sweep as its report shows it."""
+
+    method: str
+    metric: str
+    goal: Literal["minimize", "maximize"]
+    trials: tuple[TrialRow, ...]
+    axes: tuple[Axis, ...]
+    best: str | None
+    """The name of the best finished trial."""
+
+    def table(self) -> pl.DataFrame:
+        """The trials, a column for each axis, the best first and those without a score last."""
+        rows = pl.DataFrame(
+            {
+                "trial": [each.name for each in self.trials],
+                "state": [each.state for each in self.trials],
+                self.metric: pl.Series([each.score for each in self.trials], dtype=pl.Float64),
+                **{axis.name: pl.Series(list(axis.values), strict=False) for axis in self.axes},
+                "seconds": [round(each.seconds, 1) for each in self.trials],
+            }
+        )
+        finished = pl.col("state") == "finished"
+        return rows.sort(
+            ~finished, self.metric, descending=[False, self.goal == "maximize"], nulls_last=True, maintain_order=True
+        )
+
+    def picture(self) -> Figure | None:
+        """Parallel coordinates; `None` until a trial has a score."""
+        scores = [each.score for each in self.trials]
+        if all(score is None for score in scores):
+            return None
+        best = next((place for place, each in enumerate(self.trials) if each.name == self.best), None)
+        return parallel_coordinates(self.axes, scores, self.metric, best, self.goal == "maximize")
+
+
+@dataclass(frozen=True)
+class SweepSection:
+    """The section of the page."""
+
+    evidence: SweepEvidence
+    table: pl.DataFrame
+    best: dict[str, object] | None
+    """The row of the best trial."""
+    picture: Markup | None
+
+
+def sweep_section(evidence: SweepEvidence) -> SweepSection:
+    """What the page shows of a sweep."""
+    table = evidence.table()
+    best = table.filter(pl.col("trial") == evidence.best).to_dicts() if evidence.best else []
+    figure = evidence.picture()
+    picture = None
+    if figure is not None:
+        # As an image of its own, so that its ids and styles do not meet those of the page.
+        packed = base64.b64encode(render(figure, "svg")).decode()
+        said = f"parallel coordinates of the trials, coloured by {evidence.metric}"
+        picture = Markup('<img style="max-width: 100%; background: #fff" alt="{}" src="data:image/svg+xml;base64,{}">').format(said, packed)
+    return SweepSection(evidence, table, best[0] if best else None, picture)

@@ -1,0 +1,69 @@
+"""Sweeps over planted objectives, in a folder, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtl.sweep.engine import Engine, Outcome, Perform
+from mtl.sweep.file import Sweep, sweep_from
+from mtl.sweep.folder import SweepFolder, trials_of
+
+GRID = {
+    "method": "grid",
+    "metric": {"name": "dev/mean", "goal": "maximize"},
+    "parameters": {
+        "gates": {"parameters": {"penalty": {"values": [0.01, 0.1, 1.0]}}},
+        "seed": {"values": [1, 2]},
+    },
+}
+PRODUCT = [(penalty, seed) for penalty in (0.01, 0.1, 1.0) for seed in (1, 2)]
+MADE_OF = {"corpus": "c", "code": "d"}
+
+
+def sweep_of(name: str = "s", **changes: Any) -> Sweep:
+    """The grid with changes; `None` takes a key out."""
+    words = {"name": name, **GRID, **changes}
+    return sweep_from({key: value for key, value in words.items() if value is not None})
+
+
+def point_of(values: Any) -> tuple[Any, ...]:
+    return values["gates.penalty"], values["seed"]
+
+
+class Bench:
+    """A sweep in a folder, and every trial that was performed in this process."""
+
+    def __init__(self, root: Path, sweep: Sweep, limit: int | None = None):
+        self.sweep, self.folder = sweep, SweepFolder(root / sweep.name)
+        self.limit = limit or sweep.points() or 1
+        self.performed: list[tuple[int, Any]] = []
+        self.folder.start(sweep, {}, MADE_OF)
+
+    def work(self, perform: Perform | None = None) -> None:
+        def recorded(number, values, look):
+            self.performed.append((number, values))
+            if perform is not None:
+                return perform(number, values, look)
+            return Outcome(1.0, 1, {"shared": 5.0})
+
+        Engine(self.folder, self.sweep, recorded, self.limit).work()
+
+    @property
+    def study(self):
+        return self.folder.study(self.sweep)
+
+    def states(self) -> list[str]:
+        return [self.folder.state(each) for each in trials_of(self.study)]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Makes a sweep in a folder."""
+
+    def make(limit=None, **changes):
+        return Bench(tmp_path, sweep_of(**changes), limit)
+
+    return make

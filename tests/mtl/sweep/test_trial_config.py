@@ -1,0 +1,142 @@
+"""From a sweep file to the configurations of its trials, and what is said of a bad file before the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mtl.arguments import configuration_from
+from mtl.config import TrainConfig
+from mtl.errors import InputError
+from mtl.material import Material
+from mtl.sweep.file import read_sweep
+from mtl.sweep.metrics import known_metrics
+from mtl.sweep.trial_config import base_of, check, trial_settings, with_values
+from tests.mtl.sweep.conftest import sweep_of
+
+
+def said_of(material=None, **changes):
+    with pytest.raises(InputError) as raised:
+        sweep = sweep_of(**changes)
+        check(sweep, base_of(sweep), material)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def parameters(**values):
+    return {"parameters": {key.replace("__", "."): {"values": value} for key, value in values.items()}}
+
+
+def test_the_command_of_plain_agents_gives_the_base():
+    command = ["${env}", "python", "-m", "mtl", "train", "configs/joint.yaml", "--max_epochs=4", "${args}"]
+    for words in (command, command[3:], ["mtl", "train", "${program}", "--max_epochs=4", "${args}"]):
+        base = base_of(sweep_of(command=words, program="configs/joint.yaml"))
+        assert base["max_epochs"] == 4
+        assert base["optimizer"]["decoder_lr"] == 2e-3
+    assert base_of(sweep_of(program="configs/joint.yaml"))["optimizer"]["decoder_lr"] == 2e-3
+    assert base_of(sweep_of())["optimizer"]["decoder_lr"] == TrainConfig().optimizer.decoder_lr
+
+
+def test_a_trial_differs_in_its_values_and_in_what_the_sweep_sets():
+    sweep = sweep_of(project="p", entity="e")
+    base = base_of(sweep)
+    settings = trial_settings(base, {"gates.penalty": 0.5, "seed": 9}, sweep, 7, Path("r"), "offline")
+    config = configuration_from(TrainConfig, settings, "trial")
+    assert (config.gates.penalty, config.seed, config.run_name(), config.runs) == (0.5, 9, "trial-0007", "r")
+    assert config.gates.scope == TrainConfig().gates.scope
+    wandb = config.wandb
+    assert (wandb.mode, wandb.group, wandb.project, wandb.entity) == ("offline", "s", "p", "e")
+    assert wandb.tags == ("s", "grid")
+
+
+def test_a_mapping_changes_only_its_own_keys_but_weights_as_a_whole():
+    base = base_of(sweep_of())
+    changed = with_values(base, {"optimizer": {"encoder_lr": 0.5}, "balancer.weights": {"ner": 2.0}})
+    assert changed["optimizer"] == {**base["optimizer"], "encoder_lr": 0.5}
+    again = with_values(changed, {"balancer.weights": {"pos": 1.0}})
+    assert again["balancer"]["weights"] == {"pos": 1.0}
+
+
+def test_figures_of_runs_are_known():
+    names = known_metrics(TrainConfig(tasks=("pos", "dep"), pruning="dynamic"))
+    assert names == [
+        "dev/mean", "dev/pos/accuracy", "dev/dep/uas", "dev/dep/las", "dev/dep/las_subtypes", "loss/pos", "loss/dep",
+        "gates/shared/open", "gates/shared/expected_l0", "gates/shared/penalty",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (parameters(gates__penalti=[1.0]), "unknown key 'gates.penalti': did you mean 'gates.penalty'?"),
+        ({"parameters": {"gates": {"parameters": {"penalti": {"value": 1}}}}}, "did you mean 'gates.penalty'?"),
+        (parameters(optimizer=[{"encodr_lr": 1}]), "did you mean 'optimizer.encoder_lr'?"),
+        (parameters(gates__penalty=[0.1, "much"]), "gates.penalty=much"),
+        (parameters(balancer__name=["pcgard"]), "did you mean 'pcgrad'?"),
+        (parameters(corpus__pos__train=["x"]), "unknown key 'corpus.pos.train'"),
+        (parameters(name=["a"]), "the sweep's own to set"),
+        (parameters(wandb__mode=["online"]), "the sweep's own to set"),
+        ({"method": "random", "parameters": {"max_epochs": {"min": 1.0, "max": 9.5}}}, "max_epochs=1.0"),
+        ({"metric": {"name": "dev/mena", "goal": "maximize"}}, "did you mean 'dev/mean'?"),
+        ({"metric": {"name": "test/dep/las", "goal": "maximize"}}, "test is for the chosen one"),
+        ({"metric": {"name": "gates/shared/open", "goal": "minimize"}}, "set pruning=dynamic"),
+        (
+            {"metric": {"name": "dev/pos/accuracy", "goal": "maximize"}, **parameters(tasks=[["pos"], ["dep"]])},
+            "runs with tasks=dep, pruning=none do not log 'dev/pos/accuracy'",
+        ),
+        ({"metric": {"name": "dev/mean"}}, "metric.goal is missing (W&B would minimize)"),
+        ({"metric": None, "method": "bayes"}, "metric is missing"),
+        ({"metric": {"nam": "x"}}, "metric is missing"),
+        ({"metric": {"name": "dev/mean", "goal": "maximize", "gaol": 1}}, "did you mean 'goal'?"),
+        ({"method": "bays"}, "choose from grid, random, bayes"),
+        ({"methid": "grid"}, "unknown 'methid': did you mean 'method'?"),
+        ({"parameters": {}}, "parameters is empty"),
+        ({"parameters": {"seed": {"min": 0.0, "max": 1.0}}}, "a grid needs values"),
+        (
+            {"parameters": {"gates.lr": {"value": 1.0}, "gates": {"parameters": {"lr": {"value": 1.0}}}}},
+            "gates.lr is given twice",
+        ),
+        ({"run_cap": 0}, "run_cap: '0' is no whole number above 0"),
+        ({"early_terminate": {"type": "envelope"}}, "type must be hyperband"),
+        ({"early_terminate": {"type": "hyperband", "min_itr": 3}}, "did you mean 'min_iter'?"),
+        ({"early_terminate": {"type": "hyperband"}}, "either min_iter, or max_iter and s"),
+        ({"early_terminate": {"type": "hyperband", "max_iter": 9}}, "max_iter needs s"),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}}, "eta=1"),
+        ({"command": ["python", "train.py", "${args}"]}, "command must be [mtl, train"),
+        ({"command": ["mtl", "train", "${args_no_hyphens}"]}, "command must be [mtl, train"),
+        ({"command": ["mtl", "train", "${envvar:X}", "${args}"]}, "${envvar:X} is not known here"),
+        ({"command": ["mtl", "train", "--name=a", "${args}"]}, "name=a cannot be set"),
+        ({"command": ["mtl", "train", "--trainer.devices=2", "${args}"]}, "raise --jobs"),
+        ({"command": ["mtl", "train", "--max_epoch=2", "${args}"]}, "did you mean 'max_epochs'?"),
+        ({"program": "train.py"}, "no configuration file"),
+    ],
+)
+def test_bad_files_are_said_in_one_line(changes, said):
+    assert said in said_of(**changes)
+
+
+def test_encoders_and_corpora_are_looked_at_before_the_first_trial(toy, tiny_encoder):
+    command = ["mtl", "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "${args}"]
+    fine = sweep_of(command=command)
+    check(fine, base_of(fine), Material(keep=True))
+    assert "nowhere" in said_of(Material(), command=command, **parameters(encoder__name=["nowhere/bert"]))
+    assert "missing" in said_of(Material(), command=command, **parameters(corpus__path=["missing"]))
+
+
+def test_files_that_are_none(tmp_path):
+    for text, said in (("[1, 2]", "needs method"), ("a: [", "no YAML"), ("method: grid", "parameters is empty")):
+        (tmp_path / "a.yaml").write_text(text)
+        with pytest.raises(InputError, match=said) as raised:
+            read_sweep(tmp_path / "a.yaml")
+        assert str(tmp_path / "a.yaml") in str(raised.value)
+    with pytest.raises(InputError, match="no such file"):
+        read_sweep(tmp_path / "b.yaml")
+
+
+@pytest.mark.parametrize("file", sorted(Path("configs/sweep").glob("*.yaml")), ids=lambda file: file.name)
+def test_example_sweeps_are_sound(file):
+    sweep = read_sweep(file)
+    check(sweep, base_of(sweep), None)
+    assert sweep.name == file.stem
+    assert sweep.points() == 15
