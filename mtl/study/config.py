@@ -43,6 +43,8 @@ class ProbesConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
+    """A whole experiment: a grid of runs and what is measured on them."""
+
     name: str | None = None
     """The study's folder below `studies`; default: the name of its file."""
     studies: str = "studies"

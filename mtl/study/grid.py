@@ -85,6 +85,9 @@ def check_train(train: TrainConfig) -> None:
     for key in _OF_THE_GRID:
         if key != "tasks" and _at(given, key) != _at(default, key):
             raise InputError(f"train.{key} cannot be set for a study: {_OF_THE_GRID[key]}")
+    for name in train.balancer.weights:
+        if name not in train.tasks:
+            raise InputError(f"unknown task in train.balancer.weights: '{name}'{nearest(name, train.tasks)}")
     if not train.tasks:
         raise InputError(f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
 
@@ -182,6 +185,13 @@ class _Cell:
             tasks=self.tasks,
             pruning=regime,
             init_from=None if needs is None else str(self.folder / "runs" / needs),
+            # A task's weight holds in the runs that train it.
+            balancer=dataclasses.replace(
+                train.balancer,
+                weights={
+                    task: weight for task, weight in train.balancer.weights.items() if task in self.tasks
+                },
+            ),
             gates=dataclasses.replace(
                 train.gates, scope="per_task" if masks.endswith("_per_task") else "shared"
             ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtl.arguments import configured
-from mtl.config import GatesConfig, TrainConfig
+from mtl.config import BalancerConfig, GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
@@ -153,6 +153,15 @@ def test_two_ways_to_make_one_run_need_a_label():
     ):
         names(*blocks, seeds=(1,))
     assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
+
+
+def test_a_tasks_weight_holds_in_the_runs_that_train_it():
+    weighed = BalancerConfig("fixed", {"ner": 3.0, "pos": 2.0})
+    study = StudyConfig(grid=(Block(("dep", "pos+ner")),), seeds=(1,), train=TrainConfig(balancer=weighed))
+    runs = {run.name: run.config.balancer.weights for run in planned(study, HERE)}
+    assert runs == {"dep-seed1": {}, "pos+ner-seed1": {"ner": 3.0, "pos": 2.0}}
+    with pytest.raises(InputError, match="'enr': did you mean 'ner'"):
+        names(Block(), train=TrainConfig(balancer=BalancerConfig("fixed", {"enr": 1.0})))
 
 
 def test_the_same_run_twice_is_one():
