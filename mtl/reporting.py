@@ -91,7 +91,9 @@ def _of_sweep(sweep: SweepEvidence | None, found: list[Found], notes: list[str])
         if each.setup.name not in best:
             best.append(each.setup.name)
     if len(best) > MOST_SETTINGS:
-        notes.append(f"of {len(best)} settings only the {MOST_SETTINGS} of the best trials are shown below the sweep")
+        notes.append(
+            f"of {len(best)} settings only the {MOST_SETTINGS} of the best trials are shown below the sweep"
+        )
     return [each for each in ended if each.setup.name in best[:MOST_SETTINGS]]
 
 

@@ -98,12 +98,14 @@ def _local(found: Sweep, options: Options, console: Console) -> int:
     best = best_of(found, trials)
     if best is not None:
         console.print(
-            f"best: {trial_name(best.number)}, {found.metric.name} {score_text(best)}{heads_text(best)}, with "
-            f"{values_text(found, best)} ({folder.run(best.number)})",
+            f"best: {trial_name(best.number)}, {found.metric.name} {score_text(best)}{heads_text(best)}, "
+            f"with {values_text(found, best)} ({folder.run(best.number)})",
             highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip
     if options.wandb == "offline":
-        console.print(f"to W&B: wandb sync {folder.runs}/*/wandb/offline-run-*", highlight=False, soft_wrap=True)
+        console.print(
+            f"to W&B: wandb sync {folder.runs}/*/wandb/offline-run-*", highlight=False, soft_wrap=True
+        )
     if page is not None:
         console.print(f"report: {page}", highlight=False, soft_wrap=True)
     failed = [each for each in trials if folder.state(each) == "failed"]

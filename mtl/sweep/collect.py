@@ -43,8 +43,8 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
         except (InputError, ValueError) as error:
             console.print(f"no figure heads-kept: {error}", highlight=False, markup=False, soft_wrap=True)
     for stem, figure in figures.items():
-        for form in ("pdf", "png"):
-            save(figure, folder.path / "figures" / f"{stem}.{form}", tables=False)
+        for kind in ("pdf", "png"):
+            save(figure, folder.path / "figures" / f"{stem}.{kind}", tables=False)
     for note in drawn.notes:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     return page

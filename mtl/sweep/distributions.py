@@ -74,7 +74,9 @@ class _Description:
             return self._listed(kind)
         q = self._number("q", kind) if kind.startswith("q_") else None
         if q is not None and q <= 0:
-            raise InputError(f"{self.where}.q={q}: give a number above 0, to whose multiples values are rounded")
+            raise InputError(
+                f"{self.where}.q={q}: give a number above 0, to whose multiples values are rounded"
+            )
         plain = kind.removeprefix("q_")
         if plain in ("normal", "log_normal", "beta"):
             return self._quantiles(plain, kind, q)
@@ -133,7 +135,9 @@ class _Description:
     def _quantiles(self, plain: str, kind: str, q: int | float | None) -> Quantiles:
         first, second = (self._number(name, kind) for name in FIELDS[plain])
         if second <= 0 or (plain == "beta" and first <= 0):
-            raise InputError(f"{self.where}: {kind} needs {' and '.join(FIELDS[plain][plain != 'beta' :])} above 0")
+            raise InputError(
+                f"{self.where}: {kind} needs {' and '.join(FIELDS[plain][plain != 'beta' :])} above 0"
+            )
         if plain == "normal":
             return Quantiles(self.key, stats.norm(first, second).ppf, False, q)
         if plain == "log_normal":
@@ -151,7 +155,7 @@ class _Description:
         value = self._needed(name, kind)
         if isinstance(value, str) and _EXPONENT.fullmatch(value):
             raise InputError(
-                f"{self.where}.{name}: YAML reads {value} as a text, and so does W&B: write {_with_point(value)}"
+                f"{self.where}.{name}: YAML (and so W&B) reads {value} as a text: write {_with_point(value)}"
             )
         if not _is_number(value):
             raise InputError(f"{self.where}.{name}: '{value}' is no number")

@@ -1,11 +1,9 @@
-"""One process's share of a sweep: take up a trial that nobody works on, or ask for a new one; tell its score."""
+"""One process's share of a sweep: a trial that nobody works on is taken up, or a new one asked for."""
 
 from __future__ import annotations
 
-import errno
 import itertools
 import math
-import shutil
 import time
 import traceback
 import zlib
@@ -18,10 +16,9 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from mtl.crew import TRIES, FullDisk, disk_is_full
 from mtl.errors import InputError
 from mtl.study.claim import Owner, claimed
-from mtl.study.folder import TRIES
-from mtl.study.work import FullDisk
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, progress_of, trials_of, write_progress
 from mtl.sweep.parameter import Parameter
@@ -80,7 +77,8 @@ class Engine:
                     return Trial(study, known._trial_id)
             begun = [each for each in trials if each.state != TrialState.WAITING]
             good_enough = any(
-                each.state == TrialState.COMPLETE and self.sweep.metric.reached(each.values[0]) for each in begun
+                each.state == TrialState.COMPLETE and self.sweep.metric.reached(each.values[0])
+                for each in begun
             )
             if len(begun) >= self.limit or good_enough:
                 return None
@@ -113,7 +111,7 @@ class Engine:
             self._end(study, known, replace(watcher.progress, tries=before.tries))
             raise
         except Exception as error:  # whatever it is, the other trials go on
-            if _disk_is_full(error, self.folder):
+            if disk_is_full(error, self.folder.path):
                 raise FullDisk from error
             self._end(study, known, replace(watcher.progress, error=self._log(trial.number, error)))
             return
@@ -182,8 +180,8 @@ def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
 def pruner_for(sweep: Sweep) -> optuna.pruners.BasePruner:
     """What stops trials early.
 
-    Optuna's `HyperbandPruner` would spread trials over brackets that begin later and later; W&B's hyperband is
-    the first of them, for all trials.
+    Optuna's `HyperbandPruner` would spread trials over brackets that begin later and later; W&B's hyperband
+    is the first of them, for all trials.
     """
     if sweep.stopping is None:
         return optuna.pruners.NopPruner()
@@ -201,11 +199,3 @@ def _draw(trial: Trial, parameter: Parameter) -> Any:
         return trial.suggest_int(parameter.key, of.low, of.high)
     assert isinstance(of, FloatDistribution)
     return trial.suggest_float(parameter.key, of.low, of.high, log=of.log)
-
-
-def _disk_is_full(error: BaseException, folder: SweepFolder) -> bool:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    said = str(error)
-    full = "No space left on device" in said or "database or disk is full" in said
-    return full or shutil.disk_usage(folder.path).free < 1 << 20

@@ -102,7 +102,7 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
     for key in given:
         if key not in KEYS:
             raise InputError(f"unknown '{key}'{nearest(str(key), KEYS)}")
-    method = given.get("method")
+    method: Any = given.get("method")
     if method not in get_args(Method):
         raise InputError(f"method '{method}' is none: choose from {', '.join(get_args(Method))}")
     parameters = tuple(parameters_from(given.get("parameters")))
@@ -139,7 +139,7 @@ def _metric(given: Any, method: Method) -> Metric:
     if not isinstance(given, Mapping) or "name" not in given:
         raise InputError(f"metric is missing: give metric: {{name: {DEFAULT_METRIC}, goal: maximize}}")
     _known(given, ("name", "goal", "target"), "metric")
-    goal = given.get("goal")
+    goal: Any = given.get("goal")
     if goal not in get_args(Goal):
         said = "is missing (W&B would minimize)" if goal is None else f"'{goal}' is none"
         raise InputError(f"metric.goal {said}: choose from {', '.join(get_args(Goal))}")
@@ -153,7 +153,9 @@ def _stopping(given: Any) -> Stopping | None:
     if given is None:
         return None
     if not isinstance(given, Mapping) or given.get("type") != "hyperband":
-        raise InputError("early_terminate: type must be hyperband, for instance {type: hyperband, min_iter: 3}")
+        raise InputError(
+            "early_terminate: type must be hyperband, for instance {type: hyperband, min_iter: 3}"
+        )
     _known(given, ("type", "min_iter", "max_iter", "s", "eta", "strict"), "early_terminate")
     eta = _count(given, "eta", "early_terminate.") or 3
     if eta < 2:
@@ -181,7 +183,8 @@ def _base(given: Mapping[str, Any]) -> list[str]:
     if command is None:
         if program is not None and Path(str(program)).suffix not in (".yaml", ".yml"):
             raise InputError(
-                f"program: {program} is no configuration file; give command: [mtl, train, FILE.yaml, '{ARGUMENTS}']"
+                f"program: {program} is no configuration file; give "
+                f"command: [mtl, train, FILE.yaml, '{ARGUMENTS}']"
             )
         return [] if program is None else [str(program)]
     words = [str(word) for word in command] if isinstance(command, list) else []
@@ -190,7 +193,9 @@ def _base(given: Mapping[str, Any]) -> list[str]:
         words = words[1:]
     started = words[:2] == ["mtl", "train"] or words[1:4] == ["-m", "mtl", "train"]
     if not started or words[-1] != ARGUMENTS:
-        raise InputError(f"command must be [mtl, train, FILE.yaml, --key=value, '{ARGUMENTS}'], all but the ends optional")
+        raise InputError(
+            f"command must be [mtl, train, FILE.yaml, --key=value, '{ARGUMENTS}'], all but the ends optional"
+        )
     base = words[2 if words[0] == "mtl" else 4 : -1]
     for word in base:
         if "${" in word:

@@ -89,7 +89,9 @@ class SweepFolder:
         try:
             kept = json.loads(self.plan.read_bytes())
         except FileNotFoundError as error:
-            raise InputError(f"{self.path} holds no sweep; begin one with 'mtl sweep SWEEP.yaml --local'") from error
+            raise InputError(
+                f"{self.path} holds no sweep; begin one with 'mtl sweep SWEEP.yaml --local'"
+            ) from error
         return sweep_from(kept["sweep"]), kept["base"], kept["made_of"]
 
     def study(self, sweep: Sweep) -> optuna.Study:
@@ -112,9 +114,7 @@ class SweepFolder:
             if self.plan.exists():
                 old, old_base, old_made_of = self.kept()
                 changed = [
-                    key
-                    for key in different_keys(old.given, sweep.given)
-                    if key.split(".")[0] in _COMPARED
+                    key for key in different_keys(old.given, sweep.given) if key.split(".")[0] in _COMPARED
                 ]
                 changed += different_keys(old_base, base)
                 if old_made_of["corpus"] != made_of["corpus"]:
@@ -125,7 +125,7 @@ class SweepFolder:
                         f"{', …' if len(changed) > 5 else ''}: put that back, or give this one another --name"
                     )
                 if old_made_of["code"] != made_of["code"]:
-                    note = "the code has changed since this sweep was begun: new trials may not compare with old ones"
+                    note = "the code has changed since this sweep was begun: trials may not compare"
             else:
                 self.study(sweep)
                 write_json(self.plan, {"sweep": sweep.given, "base": dict(base), "made_of": dict(made_of)})

@@ -13,7 +13,7 @@ def known_metrics(config: TrainConfig) -> list[str]:
     """The figures that stand in every row of such a run's history."""
     tasks = config.chosen()
     names = ["dev/mean"]
-    for name, task in tasks.items():
+    for name in tasks:
         names += [f"dev/{name}/{figure}" for figure in _figures(config, name)]
     names += [f"loss/{name}" for name in tasks]
     if config.pruning != "none":
@@ -28,10 +28,14 @@ def check_metric(name: str, config: TrainConfig) -> None:
     if name in known or ("ner" in config.tasks and name.startswith("dev/ner/f1/")):
         return
     if name.startswith("test/"):
-        raise InputError(f"metric {name}: trials are chosen by their scores on dev; test is for the chosen one")
+        raise InputError(
+            f"metric {name}: trials are chosen by their scores on dev; test is for the chosen one"
+        )
     if name.startswith("gates/") and config.pruning == "none":
         raise InputError(f"metric {name}: runs with pruning=none have no masks; set pruning=dynamic")
-    masks = f", pruning={config.pruning}" + (f", gates.scope={config.gates.scope}" if config.pruning != "none" else "")
+    masks = f", pruning={config.pruning}" + (
+        f", gates.scope={config.gates.scope}" if config.pruning != "none" else ""
+    )
     runs = f"runs with tasks={','.join(config.chosen())}{masks}"
     raise InputError(f"metric: {runs} do not log '{name}'{nearest(name, known)}")
 

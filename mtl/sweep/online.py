@@ -21,7 +21,9 @@ def require_key(environment: Mapping[str, str]) -> None:
     """Raise `InputError` where W&B has no key or is told to make no connection."""
     mode = environment.get("WANDB_MODE", "")
     if mode in ("offline", "disabled", "dryrun") or environment.get("WANDB_DISABLED"):
-        raise InputError(f"W&B is {mode or 'disabled'} here; add --local to carry the sweep out without a server")
+        raise InputError(
+            f"W&B is {mode or 'disabled'} here; add --local to carry the sweep out without a server"
+        )
     import wandb
 
     if not wandb.login(prompt=False):
@@ -35,9 +37,11 @@ def create(sweep: Sweep, console: Console) -> str:
     import wandb
 
     identity = wandb.sweep(sweep.given, entity=sweep.entity, project=sweep.project)
-    api = None if sweep.entity and sweep.project else wandb.Api()
-    entity = sweep.entity or api.default_entity
-    project = sweep.project or api.settings.get("project") or "uncategorized"
+    entity, project = sweep.entity, sweep.project
+    if entity is None or project is None:
+        api = wandb.Api()
+        entity = entity or api.default_entity
+        project = project or api.settings.get("project") or "uncategorized"
     path = f"{entity}/{project}/{identity}"
     console.print(f"sweep {path}", highlight=False, markup=False, soft_wrap=True)
     console.print("more agents, on any machine with the same files:", highlight=False)

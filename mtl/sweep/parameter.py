@@ -89,7 +89,7 @@ class Listed(Parameter):
 
 @dataclass(frozen=True)
 class Range(Parameter):
-    """Numbers between two ends, uniform on a linear or logarithmic scale; with `q` rounded to its multiples."""
+    """Numbers between two ends, uniform on a linear or logarithmic scale; rounded to multiples of `q`."""
 
     low: int | float
     high: int | float

@@ -71,7 +71,8 @@ def ended_line(folder: SweepFolder, sweep: Sweep, trial: FrozenTrial, state: Sta
     if state == "failed":
         return f"{name}: {progress_of(trial).error} ({folder.log(trial.number)})"
     if state in ("finished", "stopped"):
-        return f"{name}: {sweep.metric.name} {score_text(trial)}{heads_text(trial)} with {values_text(sweep, trial)}"
+        score = f"{sweep.metric.name} {score_text(trial)}{heads_text(trial)}"
+        return f"{name}: {score} with {values_text(sweep, trial)}"
     return f"{name} with {values_text(sweep, trial)}" if state == "running" else name
 
 
@@ -121,7 +122,9 @@ def score_text(trial: FrozenTrial) -> str:
 def heads_text(trial: FrozenTrial) -> str:
     """How many heads a trial's masks leave open."""
     heads = trial.user_attrs.get("open_heads", {})
-    counts = ", ".join(f"{count:.0f}" if mask == "shared" else f"{mask} {count:.0f}" for mask, count in heads.items())
+    counts = ", ".join(
+        f"{count:.0f}" if mask == "shared" else f"{mask} {count:.0f}" for mask, count in heads.items()
+    )
     return f", open heads {counts}" if heads else ""
 
 

@@ -41,7 +41,9 @@ class Training:
         def watch(row: Mapping[str, Any]) -> bool:
             # After the last epoch there is nothing to save by stopping.
             value = figure(row, metric)
-            return row["epoch"] < config.max_epochs and look(math.ceil(row["epoch"] / config.evaluate_every), value)
+            return row["epoch"] < config.max_epochs and look(
+                math.ceil(row["epoch"] / config.evaluate_every), value
+            )
 
         log = self.folder.log(number)
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mtl import pretrained
 from mtl.arguments import configuration_from, configured, known_keys_of
-from mtl.config import TrainConfig
+from mtl.config import TASK_NAMES, TrainConfig
 from mtl.data import require_layers
 from mtl.errors import InputError
 from mtl.material import Material
@@ -26,6 +26,8 @@ _OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
 """Keys that no parameter may set."""
 _SHAPING = ("tasks", "pruning", "gates.scope")
 """Keys on which it depends what a run logs."""
+_READ = ("encoder", "corpus", "tasks", *TASK_NAMES)
+"""Keys on which it depends what a run reads."""
 
 
 def base_of(sweep: Sweep) -> dict[str, Any]:
@@ -34,7 +36,9 @@ def base_of(sweep: Sweep) -> dict[str, Any]:
     if config.name is not None:
         raise InputError(f"name={config.name} cannot be set for a sweep, which names its runs itself")
     if config.trainer.devices * config.trainer.num_nodes > 1:
-        raise InputError("a trial of a sweep is one process: leave trainer.devices and num_nodes at 1, raise --jobs")
+        raise InputError(
+            "a trial of a sweep is one process: leave trainer.devices and num_nodes at 1, raise --jobs"
+        )
     values: dict[str, Any] = plain(dataclasses.asdict(config))
     return values
 
@@ -99,7 +103,9 @@ def _check_material(config: TrainConfig, material: Material, seen: set[str]) -> 
         seen.add(config.encoder.name)
         pretrained.check(config.encoder.name)
     for task, settings in config.chosen().items():
-        key = json.dumps([task, plain(dataclasses.asdict(config.corpus)), plain(dataclasses.asdict(settings))])
+        key = json.dumps(
+            [task, plain(dataclasses.asdict(config.corpus)), plain(dataclasses.asdict(settings))]
+        )
         if key in seen:
             continue
         seen.add(key)
@@ -115,16 +121,20 @@ def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
 
 
 def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """No value, then every one by itself."""
+    """No value, then by itself every one that changes what is read."""
     yield {}
     for parameter in sweep.parameters:
+        if parameter.key.split(".")[0] not in _READ:
+            continue
         for value in parameter.examples():
             yield {parameter.key: value}
 
 
 def _typed(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
     said = ", ".join(f"{key}={value}" for key, value in values.items())
-    return configuration_from(TrainConfig, with_values(base, values), f"parameters: {said}" if said else "base")
+    return configuration_from(
+        TrainConfig, with_values(base, values), f"parameters: {said}" if said else "base"
+    )
 
 
 def _keys() -> list[str]:

@@ -59,8 +59,8 @@ def parallel_coordinates(
         chosen = kept[place] == best
         panel.plot(
             range(len(whole)), [heights[place] for heights in columns],
-            color=colours(norm(score[place])), linewidth=2.2 if chosen else 0.9, alpha=1.0 if chosen else 0.75,
-            zorder=3 if chosen else 2, solid_capstyle="round",
+            color=colours(norm(score[place])), linewidth=2.2 if chosen else 0.9,
+            alpha=1.0 if chosen else 0.75, zorder=3 if chosen else 2, solid_capstyle="round",
         )  # fmt: skip
         if chosen:
             panel.plot(
@@ -124,7 +124,11 @@ def _marks(axis: Axis, kept: Sequence[int]) -> list[tuple[float, str]]:
     spelt = (lambda place: f"{10**place:.3g}") if axis.scale == "log" else (lambda place: f"{place:.4g}")
     if high <= low:
         return [(0.5, spelt(low))]
-    between = range(math.ceil(low), math.floor(high) + 1) if axis.scale == "log" else MaxNLocator(4).tick_values(low, high)
+    between = (
+        range(math.ceil(low), math.floor(high) + 1)
+        if axis.scale == "log"
+        else MaxNLocator(4).tick_values(low, high)
+    )
     marks = [(0.0, spelt(low)), (1.0, spelt(high))]
     for place in between:
         height = (float(place) - low) / (high - low)

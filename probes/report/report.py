@@ -122,7 +122,12 @@ def _environment() -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": False}
     environment.filters |= {"number": words.number, "signed": words.signed, "chance": words.chance}
-    environment.globals |= {"setup_names": words.SETUP_NAMES, "reading": words.reading, "head": words.head, "value_text": words.value_text}
+    environment.globals |= {
+        "setup_names": words.SETUP_NAMES,
+        "reading": words.reading,
+        "head": words.head,
+        "value_text": words.value_text,
+    }
     return environment
 
 

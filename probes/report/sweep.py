@@ -49,7 +49,11 @@ class SweepEvidence:
         )
         finished = pl.col("state") == "finished"
         return rows.sort(
-            ~finished, self.metric, descending=[False, self.goal == "maximize"], nulls_last=True, maintain_order=True
+            ~finished,
+            self.metric,
+            descending=[False, self.goal == "maximize"],
+            nulls_last=True,
+            maintain_order=True,
         )
 
     def picture(self) -> Figure | None:
@@ -82,5 +86,7 @@ def sweep_section(evidence: SweepEvidence) -> SweepSection:
         # As an image of its own, so that its ids and styles do not meet those of the page.
         packed = base64.b64encode(render(figure, "svg")).decode()
         said = f"parallel coordinates of the trials, coloured by {evidence.metric}"
-        picture = Markup('<img style="max-width: 100%; background: #fff" alt="{}" src="data:image/svg+xml;base64,{}">').format(said, packed)
+        picture = Markup(
+            '<img style="max-width: 100%; background: #fff" alt="{}" src="data:image/svg+xml;base64,{}">'
+        ).format(said, packed)
     return SweepSection(evidence, table, best[0] if best else None, picture)

@@ -14,8 +14,9 @@ from mtl.train import train
 @pytest.fixture
 def config(toy, tiny_encoder, tmp_path):
     return TrainConfig(
-        name="run", runs=str(tmp_path), corpus=CorpusConfig(str(toy)), encoder=EncoderConfig(str(tiny_encoder)),
-        tasks=("pos",), max_epochs=5, evaluate_every=2, trainer=TrainerConfig(accelerator="cpu"),
+        name="run", runs=str(tmp_path), corpus=CorpusConfig(str(toy)),
+        encoder=EncoderConfig(str(tiny_encoder)), tasks=("pos",), max_epochs=5,
+        evaluate_every=2, trainer=TrainerConfig(accelerator="cpu"),
     )  # fmt: skip
 
 

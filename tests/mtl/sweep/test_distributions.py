@@ -72,9 +72,9 @@ def test_rounded_kinds_draw_multiples_of_q(kind):
 
 
 def test_a_whole_q_gives_whole_numbers():
-    assert {type(each) for each in drawn({"distribution": "q_uniform", "min": 1, "max": 9, "q": 2}, 20).tolist()} == {
-        int
-    }
+    assert {
+        type(each) for each in drawn({"distribution": "q_uniform", "min": 1, "max": 9, "q": 2}, 20).tolist()
+    } == {int}
     assert rounded(0.30000000000000004, 0.1) == 0.3
 
 
@@ -99,7 +99,9 @@ def test_listed_values_may_be_anything():
 def test_points_of_a_grid():
     def values(description):
         parameter = only(description)
-        return None if parameter.points() is None else [parameter.value(point) for point in parameter.points()]
+        return (
+            None if parameter.points() is None else [parameter.value(point) for point in parameter.points()]
+        )
 
     assert values({"value": 7}) == [7]
     assert values({"min": 1, "max": 3}) == [1, 2, 3]
@@ -110,7 +112,10 @@ def test_points_of_a_grid():
 
 
 def test_nested_and_dotted_names_are_one():
-    nested = {"gates": {"parameters": {"penalty": {"value": 1}, "lr": {"value": 2}}}, "balancer.name": {"value": "u"}}
+    nested = {
+        "gates": {"parameters": {"penalty": {"value": 1}, "lr": {"value": 2}}},
+        "balancer.name": {"value": "u"},
+    }
     assert [each.key for each in parameters_from(nested)] == ["gates.penalty", "gates.lr", "balancer.name"]
 
 
@@ -145,7 +150,7 @@ def test_bad_descriptions_are_said(description, said):
 
 
 def test_tpe_finds_a_planted_optimum_sooner_than_random():
-    """A quadratic in three parameters with its minimum at 1e-3, 0.3 and 0.6: 40 trials, 12 pairs of sweeps."""
+    """A quadratic in three parameters with its minimum at 1e-3, 0.3 and 0.6; 12 pairs of 40 trials."""
     share = {"min": 0.0, "max": 1.0}
     lr = {"distribution": "log_uniform_values", "min": 1e-6, "max": 1.0}
     space = {"lr": lr, "dropout": share, "warmup": share}

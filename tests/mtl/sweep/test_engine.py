@@ -38,7 +38,11 @@ def at_work(bench, journal, seconds=0.0):
 
 
 def lines(journal, word):
-    return [each for each in journal.read_text().splitlines() if each.startswith(word)] if journal.exists() else []
+    return (
+        [each for each in journal.read_text().splitlines() if each.startswith(word)]
+        if journal.exists()
+        else []
+    )
 
 
 def test_a_grid_is_covered_once_and_in_order(bench):
@@ -82,7 +86,9 @@ def test_the_number_of_trials_counts_over_all_times(bench):
 
 
 def test_an_interrupted_trial_is_taken_up_with_the_same_values(bench):
-    sweep = bench(method="random", limit=3, parameters={"gates.penalty": {"min": 0.0, "max": 1.0}, "seed": {"value": 1}})
+    sweep = bench(
+        method="random", limit=3, parameters={"gates.penalty": {"min": 0.0, "max": 1.0}, "seed": {"value": 1}}
+    )
 
     def interrupted(number, values, look):
         look(1, 0.5)
@@ -174,7 +180,7 @@ def test_hyperband_stops_the_worse_trials_and_never_the_best(bench):
     states = dict(zip(QUALITIES, sweep.states(), strict=True))
     evaluations = {QUALITIES[each.number]: len(each.intermediate_values) for each in trials}
     assert states[1] == "finished"
-    # By hand: 5 is the first; 2 and 1 are the best so far; 7 is the fifth, of which still one in three goes on ...
+    # By hand: 5 is the first, 2 and 1 are the best so far; of five the best one goes on, of six or more two.
     assert {quality for quality, state in states.items() if state == "stopped"} == {9, 7, 3, 8, 4, 6}
     assert {evaluations[each] for each in (9, 7, 8, 4, 6)} == {1}
     assert sum(evaluations.values()) < 9 * len(QUALITIES) / 2

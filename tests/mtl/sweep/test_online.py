@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -42,7 +43,9 @@ def server(monkeypatch):
     monkeypatch.setattr(wandb, "login", lambda prompt: told.key)
     monkeypatch.setattr(wandb, "sweep", sweep)
     monkeypatch.setattr(wandb, "agent", agent)
-    monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(default_entity="me", settings={"project": None}))
+    monkeypatch.setattr(
+        wandb, "Api", lambda: SimpleNamespace(default_entity="me", settings={"project": None})
+    )
     monkeypatch.setenv("PATH", os.environ["PATH"])
     monkeypatch.delenv("WANDB_MODE", raising=False)
     return told
@@ -71,13 +74,18 @@ def test_a_sweep_is_made_joined_and_announced(server, file, capsys):
     assert "mtl sweep --join me/heads/abc123" in out
     assert "wandb agent me/heads/abc123" in out
     # The agent's command finds the `mtl` of this environment first.
-    assert server.path.startswith(os.path.dirname(sys.executable))
+    assert server.path.startswith(str(Path(sys.executable).parent))
 
 
 def test_a_sweep_is_joined(server, capsys):
     assert main(["sweep", "--join", "team/heads/xyz"]) == 0
     [(identity, arguments)] = server.agents
-    assert (identity, arguments["entity"], arguments["project"], arguments["count"]) == ("xyz", "team", "heads", None)
+    assert (identity, arguments["entity"], arguments["project"], arguments["count"]) == (
+        "xyz",
+        "team",
+        "heads",
+        None,
+    )
     assert server.sweeps == []
     assert main(["sweep", "--join=xyz"]) == 2
     assert "give ENTITY/PROJECT/ID" in capsys.readouterr().err
@@ -107,13 +115,16 @@ def agent_words(**values):
     """The words that W&B makes of a trial's values, by its own code."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-    return create_sweep_command_args({"args": {key: {"value": value} for key, value in values.items()}})["args"]
+    return create_sweep_command_args({"args": {key: {"value": value} for key, value in values.items()}})[
+        "args"
+    ]
 
 
 def test_what_the_agent_passes_is_understood():
     words = agent_words(
         optimizer={"encoder_lr": 1e-05, "clip": 0.5}, tasks=["pos", "dep"], patience=None, overwrite=True,
-        gates={"scope": "per_task", "lr": None}, **{"balancer.weights": {"ner": 2.0}, "encoder.layers": "mix"},
+        gates={"scope": "per_task", "lr": None},
+        **{"balancer.weights": {"ner": 2.0}, "encoder.layers": "mix"},
     )  # fmt: skip
     assert "--patience=None" in words
     config = configured("mtl train", TrainConfig, ["configs/joint.yaml", *words])

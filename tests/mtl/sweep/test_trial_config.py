@@ -17,9 +17,12 @@ from tests.mtl.sweep.conftest import sweep_of
 
 
 def said_of(material=None, **changes):
-    with pytest.raises(InputError) as raised:
+    def checked():
         sweep = sweep_of(**changes)
         check(sweep, base_of(sweep), material)
+
+    with pytest.raises(InputError) as raised:
+        checked()
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -61,8 +64,8 @@ def test_a_mapping_changes_only_its_own_keys_but_weights_as_a_whole():
 def test_figures_of_runs_are_known():
     names = known_metrics(TrainConfig(tasks=("pos", "dep"), pruning="dynamic"))
     assert names == [
-        "dev/mean", "dev/pos/accuracy", "dev/dep/uas", "dev/dep/las", "dev/dep/las_subtypes", "loss/pos", "loss/dep",
-        "gates/shared/open", "gates/shared/expected_l0", "gates/shared/penalty",
+        "dev/mean", "dev/pos/accuracy", "dev/dep/uas", "dev/dep/las", "dev/dep/las_subtypes", "loss/pos",
+        "loss/dep", "gates/shared/open", "gates/shared/expected_l0", "gates/shared/penalty",
     ]  # fmt: skip
 
 
@@ -70,7 +73,10 @@ def test_figures_of_runs_are_known():
     ("changes", "said"),
     [
         (parameters(gates__penalti=[1.0]), "unknown key 'gates.penalti': did you mean 'gates.penalty'?"),
-        ({"parameters": {"gates": {"parameters": {"penalti": {"value": 1}}}}}, "did you mean 'gates.penalty'?"),
+        (
+            {"parameters": {"gates": {"parameters": {"penalti": {"value": 1}}}}},
+            "did you mean 'gates.penalty'?",
+        ),
         (parameters(optimizer=[{"encodr_lr": 1}]), "did you mean 'optimizer.encoder_lr'?"),
         (parameters(gates__penalty=[0.1, "much"]), "gates.penalty=much"),
         (parameters(balancer__name=["pcgard"]), "did you mean 'pcgrad'?"),
@@ -82,7 +88,10 @@ def test_figures_of_runs_are_known():
         ({"metric": {"name": "test/dep/las", "goal": "maximize"}}, "test is for the chosen one"),
         ({"metric": {"name": "gates/shared/open", "goal": "minimize"}}, "set pruning=dynamic"),
         (
-            {"metric": {"name": "dev/pos/accuracy", "goal": "maximize"}, **parameters(tasks=[["pos"], ["dep"]])},
+            {
+                "metric": {"name": "dev/pos/accuracy", "goal": "maximize"},
+                **parameters(tasks=[["pos"], ["dep"]]),
+            },
             "runs with tasks=dep, pruning=none do not log 'dev/pos/accuracy'",
         ),
         ({"metric": {"name": "dev/mean"}}, "metric.goal is missing (W&B would minimize)"),
@@ -125,7 +134,11 @@ def test_encoders_and_corpora_are_looked_at_before_the_first_trial(toy, tiny_enc
 
 
 def test_files_that_are_none(tmp_path):
-    for text, said in (("[1, 2]", "needs method"), ("a: [", "no YAML"), ("method: grid", "parameters is empty")):
+    for text, said in (
+        ("[1, 2]", "needs method"),
+        ("a: [", "no YAML"),
+        ("method: grid", "parameters is empty"),
+    ):
         (tmp_path / "a.yaml").write_text(text)
         with pytest.raises(InputError, match=said) as raised:
             read_sweep(tmp_path / "a.yaml")

@@ -1,0 +1,146 @@
+"""The report of a sweep's folder, and that reports without a sweep are as they were."""
+
+from __future__ import annotations
+
+import base64
+import re
+import xml.etree.ElementTree as ElementTree
+
+import polars as pl
+import pytest
+
+from mtl.commands.report import report
+from mtl.reporting import MOST_SETTINGS, gather
+from mtl.sweep.engine import Outcome
+from mtl.sweep.evidence import sweep_evidence
+from probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
+from probes.report.sweep import sweep_section
+from tests.mtl.studies import SCORES, TASKS, Study
+
+
+def performed(sweep, pruning="dynamic"):
+    """Carries trials out by making up their runs."""
+    study = Study(sweep.folder.path)
+
+    def perform(number, values, look):
+        value = 80.0 + 5 * values["gates.penalty"] + values["seed"]
+        if look(1, value):
+            return Outcome(value, 1, {"shared": 3.0})
+        gates = {"scope": "shared", "penalty": values["gates.penalty"]}
+        study.run(
+            ["dep"], values["seed"], pruning=pruning, name=f"trial-{number:04}", gates=gates, probe=False
+        )
+        return Outcome(value, 2, {"shared": 12.0 - number})
+
+    sweep.work(perform)
+    return study
+
+
+def test_best_trial_and_picture_stand_in_the_report(bench):
+    sweep = bench()
+    performed(sweep)
+    report(sweep.folder.path, split="dev")
+    page = (sweep.folder.path / "report.html").read_text()
+    said = " ".join(re.sub(r"<[^>]*>", " ", page.split('id="sweep"')[1].split("</section>")[0]).split())
+    # The largest penalty with the second seed: 80 + 5 + 2.
+    assert "6 trials by grid, to maximize dev/mean . Best: trial-0005 , 87.00" in said
+    assert "87.00, gates.penalty 1, seed 2, open heads 7." in said
+    assert page.count('href="#sweep"') == 1
+    [packed] = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
+    drawn = ElementTree.fromstring(base64.b64decode(packed))
+    assert drawn.tag.endswith("svg")
+    # Seeds are means in the scores, settings are rows.
+    assert page.count("gates.penalty=") >= 3
+
+
+def test_trials_are_sorted_by_score_and_stopped_ones_left_out_of_the_rest(bench):
+    stopping = {"type": "hyperband", "min_iter": 1, "eta": 2}
+    values = [1.0, 0.5, 0.2, 0.1]
+    sweep = bench(
+        parameters={"gates.penalty": {"values": values}, "seed": {"value": 1}}, early_terminate=stopping
+    )
+    performed(sweep)
+    evidence = gather(sweep.folder.path, "dev", SCORES)
+    table = evidence.sweep.table()
+    assert table["trial"][0] == "trial-0000"
+    assert table["state"].to_list() == ["finished", "stopped", "stopped", "stopped"]
+    assert "seed" not in table.columns  # the same in all trials
+    section = sweep_section(evidence.sweep)
+    assert section.best["gates.penalty"] == "1"
+    assert section.best["open heads"] == 12.0
+    assert evidence.runs["run"].to_list() == ["runs/trial-0000"]
+
+
+def test_of_many_settings_the_best_are_drawn(bench):
+    count = MOST_SETTINGS + 3
+    penalties = [round(0.01 * (place + 1), 2) for place in range(count)]
+    sweep = bench(parameters={"gates.penalty": {"values": penalties}, "seed": {"value": 1}})
+    performed(sweep)
+    evidence = gather(sweep.folder.path, "dev", SCORES)
+    assert {name.rsplit("=", 1)[1] for name in evidence.scores["setup"]} == {
+        str(each) for each in penalties[3:]
+    }
+    assert any(f"of {count} settings" in note for note in evidence.notes)
+    assert len(evidence.sweep.trials) == count
+
+
+def test_a_folder_without_a_sweep_says_nothing_of_one(tmp_path):
+    study = Study(tmp_path)
+    study.run(["dep"], 1)
+    report(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "#sweep" not in page
+    assert 'id="sweep"' not in page
+    assert sweep_evidence(tmp_path) is None
+    assert gather(tmp_path, "test", SCORES).sweep is None
+    assert set(TASKS) == set(SCORES)
+
+
+def test_nothing_finished_yet(bench):
+    sweep = bench()
+    assert sweep_evidence(sweep.folder.path) is None
+
+    def fails(number, values, look):
+        raise ValueError("no")
+
+    sweep.work(fails)
+    evidence = sweep_evidence(sweep.folder.path)
+    assert evidence.best is None
+    assert evidence.picture() is None
+    assert sweep_section(evidence).picture is None
+    assert evidence.table()["dev/mean"].to_list() == [None] * 6
+
+
+def test_heights_are_shares_of_the_axis():
+    rank = pl.Series([0, 1, 2]).to_numpy()
+    everything = [0, 1, 2]
+    assert _heights(Axis("a", "linear", (1.0, 2.0, 5.0)), everything, rank).tolist() == [0, 0.25, 1]
+    assert _heights(Axis("a", "log", (1e-4, 1e-3, 1e-2)), everything, rank) == pytest.approx([0, 0.5, 1])
+    categories = _heights(Axis("a", "categories", ("x", "y", "x"), ("x", "y")), everything, rank)
+    assert categories == pytest.approx([0, 1, 0], abs=0.051)
+    assert categories[0] != categories[2]
+    assert _heights(Axis("a", "linear", (3.0, 3.0, 3.0)), everything, rank).tolist() == [0.5, 0.5, 0.5]
+    assert (
+        str(_heights(Axis("a", "linear", (1.0, None, 2.0)), everything, rank).tolist()) == "[0.0, nan, 1.0]"
+    )
+
+
+def test_marks_are_both_ends_and_round_numbers_between():
+    assert _marks(Axis("a", "log", (1e-4, 2e-2)), [0, 1]) == [
+        (0.0, "0.0001"), (1.0, "0.02"), (pytest.approx(0.4346, abs=1e-3), "0.001"),
+        (pytest.approx(0.8692, abs=1e-3), "0.01"),
+    ]  # fmt: skip
+    assert _marks(Axis("a", "categories", ("x",), ("x", "y")), [0]) == [(0.0, "x"), (1.0, "y")]
+
+
+def test_the_best_line_is_drawn_bold_and_the_worse_below():
+    scores = (3.0, 1.0, None, 2.0)
+    figure = parallel_coordinates([Axis("a", "linear", (1.0, 2.0, 3.0, 4.0))], scores, "dev/mean", 0)
+    lines = [
+        line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_linewidth() >= 0.9
+    ]
+    trials = [line for line in lines if line.get_linestyle() == "-"]
+    assert [round(float(line.get_ydata()[1]), 2) for line in trials] == [0.0, 0.5, 1.0]
+    assert [line.get_linewidth() for line in trials] == [0.9, 0.9, 2.2]
+    with pytest.raises(ValueError, match="nothing to draw"):
+        parallel_coordinates([], (None,), "dev/mean", None)
