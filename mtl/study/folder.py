@@ -13,8 +13,6 @@ from mtl.files import write_json
 from mtl.study.claim import Owner, owner_of
 
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
-TRIES = 3
-"""How often a run is begun whose process dies; a run that fails with an error is not tried again."""
 
 
 @dataclass(frozen=True)

@@ -5,33 +5,28 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from mtl.crew import share_of
 from mtl.errors import InputError
 from mtl.material import Material
 from mtl.study.folder import StudyFolder
 from mtl.study.on_ray import UNLIKE
-from mtl.study.worker import DISK_FULL, INTERRUPTED
 
 
 def main(folder: str, parent: str, threads: str) -> int:
     """Do jobs until none is left, if this machine makes of them what the planning machine does."""
-    import torch
+    from mtl.study.work import work
 
-    from mtl.study.work import FullDisk, die_with, work
-
-    torch.set_num_threads(int(threads))
-    die_with(int(parent))
     study, material = StudyFolder(Path(folder)), Material(keep=True)
-    try:
+
+    def share() -> None:
         check(study, material)
         work(study, material)
+
+    try:
+        return share_of(parent, threads, share)
     except InputError as error:
         print(error, file=sys.stderr)
         return UNLIKE
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except FullDisk:
-        return DISK_FULL
-    return 0
 
 
 def check(study: StudyFolder, material: Material) -> None:

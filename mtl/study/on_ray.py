@@ -17,11 +17,11 @@ from typing import Any
 
 from rich.console import Console
 
+from mtl.crew import DISK_FULL, INTERRUPTED, LOOK, TRIES, full_disk
 from mtl.errors import InputError
-from mtl.study.folder import TRIES, Job, StudyFolder
-from mtl.study.local import LOOK, watching
+from mtl.study.folder import Job, StudyFolder
+from mtl.study.local import watching
 from mtl.study.status import states_of
-from mtl.study.worker import DISK_FULL, INTERRUPTED, full_disk
 
 UNLIKE = 4
 """Exit code of a worker where the study would become something else; the last line of its log says why."""
@@ -137,7 +137,9 @@ def _work(place: Place, threads: int, on_gpu: bool, log: Path) -> int:
     environment |= {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     if not on_gpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    # Ray's processes block the signal by which a worker is asked to stop, and what they start would, too.
+    # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that
+    # a script began in the background ignore it; what they begin would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:

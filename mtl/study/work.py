@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import shutil
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,19 +15,16 @@ import torch
 
 from mtl.arguments import configuration_from
 from mtl.config import CorpusConfig, TrainConfig
+from mtl.crew import TRIES, FullDisk, disk_is_full
 from mtl.errors import InputError
 from mtl.material import Material
 from mtl.probing_run import probe_run
 from mtl.study.claim import Owner, claimed
-from mtl.study.folder import TRIES, Job, Progress, StudyFolder, done, given_up, now, ready
+from mtl.study.folder import Job, Progress, StudyFolder, done, given_up, now, ready
 from mtl.study.tracking import log_probes
 
 WAIT = 1.0
 """Seconds between looks at jobs that others work on."""
-
-
-class FullDisk(Exception):
-    """Nothing can be written any more: no job would fare better."""
 
 
 def work(study: StudyFolder, material: Material, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -101,7 +94,7 @@ def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progres
         print(f"mtl: {error}", file=sys.stderr)
         return replace(progress, state="failed", error=str(error))
     except Exception as error:  # whatever it is, the other runs go on
-        if _disk_is_full(error, study.path):
+        if disk_is_full(error, study.path):
             raise FullDisk from error
         traceback.print_exc()
         if isinstance(error, torch.cuda.OutOfMemoryError) and progress.tries < TRIES:
@@ -145,13 +138,6 @@ def _perform(study: StudyFolder, job: Job, material: Material) -> tuple[float, f
     return first_step, training
 
 
-def _disk_is_full(error: BaseException, place: Path) -> bool:
-    """Whether that is what went wrong; libraries in other languages do not hand the error's number on."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return "No space left on device" in str(error) or shutil.disk_usage(place).free < 1 << 20
-
-
 @contextlib.contextmanager
 def _printing_to(log: Path) -> Iterator[None]:
     """Everything that this process and the libraries in it print goes to the end of a file."""
@@ -170,14 +156,3 @@ def _printing_to(log: Path) -> Iterator[None]:
             for place, old in zip((1, 2), kept, strict=True):
                 os.dup2(old, place)
                 os.close(old)
-
-
-def die_with(parent: int) -> None:
-    """Interrupt this process, as Ctrl-C does, when its parent is gone."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=watch, daemon=True).start()

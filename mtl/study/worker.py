@@ -5,35 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-INTERRUPTED, DISK_FULL = 130, 3
-"""Exit codes."""
-
-
-def full_disk(place: Path) -> str:
-    """What to say when nothing can be written any more."""
-    return (
-        f"the disk is full ({place}): make room and give the same command again; finished runs are kept, and "
-        "the others go on from their last checkpoints"
-    )
+from mtl.crew import share_of
 
 
 def main(folder: str, parent: str, threads: str) -> int:
-    """Do jobs until none is left; ends with its parent."""
-    import torch
-
+    """Do jobs until none is left."""
     from mtl.material import Material
     from mtl.study.folder import StudyFolder
-    from mtl.study.work import FullDisk, die_with, work
+    from mtl.study.work import work
 
-    torch.set_num_threads(int(threads))
-    die_with(int(parent))
-    try:
-        work(StudyFolder(Path(folder)), Material(keep=True))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except FullDisk:
-        return DISK_FULL
-    return 0
+    return share_of(parent, threads, lambda: work(StudyFolder(Path(folder)), Material(keep=True)))
 
 
 if __name__ == "__main__":

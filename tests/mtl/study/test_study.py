@@ -104,9 +104,9 @@ def test_a_study_that_is_killed_goes_on_to_the_same_scores(whole, toy, tiny_enco
 @pytest.mark.slow
 def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(toy, tiny_encoder, tmp_path):
     file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, train={"max_epochs": 200})
-    process = subprocess.Popen(
-        small.command(file), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    # As a shell begins what it puts in the background: with SIGINT ignored.
+    words = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *small.command(file)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     _wait_for(lambda: (small.folder(file) / "runs" / "pos-seed1" / "history.csv").exists())
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
