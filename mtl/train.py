@@ -70,7 +70,7 @@ def train(
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
     going_on = run.start(whole) if _is_first_process() else run.resume_checkpoint.exists()
-    if going_on and run.status()["state"] == "finished":
+    if run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; --overwrite=true starts anew")
         return run
     _status(run, {"state": "running", "seed": config.seed, "started": _now(), "pid": os.getpid()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -135,6 +136,9 @@ def _perform(study: StudyFolder, job: Job, material: Material) -> tuple[float, f
         print(f"wrote {measured.path}")
         if trained is not None:
             log_probes(*trained, measured.heads)
+    if trained is not None:
+        # A finished run does not go on, and a study has many of them.
+        shutil.rmtree(trained[1].resume_checkpoint.parent, ignore_errors=True)
     return first_step, training
 
 

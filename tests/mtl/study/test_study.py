@@ -43,6 +43,7 @@ def test_one_command_makes_runs_probes_figures_tables_and_the_report(whole):
     assert {each.parent.name for each in folder.glob("runs/*/heads.parquet")} == {
         "static", "pos-seed1", "ner-seed1", "all-seed1"
     }  # fmt: skip
+    assert not list(folder.glob("runs/*/checkpoints"))  # nothing is left to go on with
     assert yaml.safe_load((folder / "study.yaml").read_text())["train"]["tasks"] == ["pos", "ner"]
     assert {path.suffix for path in (folder / "tables").iterdir()} == {".csv", ".tex", ".parquet"}
     assert (folder / "tables" / "competition-heads.csv").exists()
