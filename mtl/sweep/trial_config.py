@@ -88,8 +88,8 @@ def check(sweep: Sweep, base: Mapping[str, Any], material: Material | None) -> N
     for parameter in sweep.parameters:
         if parameter.key.split(".")[0] in _OF_THE_SWEEP:
             raise InputError(f"parameters: {parameter.key} is the sweep's own to set; leave it out")
-        for value in parameter.examples():
-            _typed(base, {parameter.key: value})
+    for values in _side_by_side(sweep):
+        _typed(base, values)
     seen: set[str] = set()
     for values in _shapes(sweep):
         check_metric(sweep.metric.name, _typed(base, values))
@@ -118,6 +118,12 @@ def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
     shaping = [each for each in sweep.parameters if each.key in _SHAPING]
     for values in itertools.product(*(each.examples() for each in shaping)):
         yield {each.key: value for each, value in zip(shaping, values, strict=True)}
+
+
+def _side_by_side(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """Few combinations in which every value stands once; types do not depend on each other."""
+    for place in range(max(len(each.examples()) for each in sweep.parameters)):
+        yield {each.key: each.examples()[place] for each in sweep.parameters if place < len(each.examples())}
 
 
 def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
