@@ -103,7 +103,9 @@ def _wanted(
     for setup, folders in by_masks.items():
         name = setup.replace(" ", "-")
         yield f"grey-{name}", "grey", folders, ()
-        yield f"correlation-{name}", "correlation", folders, ()
+        sets = {tasks for each, tasks in masked if each == setup}
+        if len(sets) > 1 or "per_task" in setup:
+            yield f"correlation-{name}", "correlation", folders, ()
     runs = [study.run(job.name) for job in finished if job.config]
     if masked:
         yield "heads-kept", "heads-kept", runs, ()
