@@ -19,7 +19,7 @@ Method = Literal["grid", "random", "bayes"]
 Goal = Literal["minimize", "maximize"]
 KEYS = (
     "method", "metric", "parameters", "early_terminate", "run_cap", "command", "program", "project", "entity",
-    "name", "description",
+    "name", "description", "apiVersion", "kind",
 )  # fmt: skip
 ARGUMENTS = "${args}"
 DEFAULT_METRIC = "dev/mean"
@@ -138,7 +138,7 @@ def _metric(given: Any, method: Method) -> Metric:
         return Metric(DEFAULT_METRIC, "maximize")
     if not isinstance(given, Mapping) or "name" not in given:
         raise InputError(f"metric is missing: give metric: {{name: {DEFAULT_METRIC}, goal: maximize}}")
-    _known(given, ("name", "goal", "target"), "metric")
+    _known(given, ("name", "goal", "target", "impute", "impute_while_running"), "metric")
     goal: Any = given.get("goal")
     if goal not in get_args(Goal):
         said = "is missing (W&B would minimize)" if goal is None else f"'{goal}' is none"
@@ -160,20 +160,18 @@ def _stopping(given: Any) -> Stopping | None:
     eta = _count(given, "eta", "early_terminate.") or 3
     if eta < 2:
         raise InputError(f"early_terminate.eta={eta}: one trial in eta goes on; give 2 or more")
-    first, last = (_count(given, key, "early_terminate.") for key in ("min_iter", "max_iter"))
-    if (first is None) == (last is None):
-        raise InputError("early_terminate: give either min_iter, or max_iter and s")
-    if last is not None:
-        times = _count(given, "s", "early_terminate.")
-        if times is None:
-            raise InputError("early_terminate: max_iter needs s, the number of comparisons before it")
+    first, last, times = (_count(given, key, "early_terminate.") for key in ("min_iter", "max_iter", "s"))
+    if last is not None and times is not None:  # which W&B, too, takes if min_iter is given besides
         # W&B leaves out comparisons that would come before the first evaluation.
         while last < eta**times:
             times -= 1
         if times == 0:
             raise InputError(f"early_terminate: max_iter={last} leaves no comparison; raise it, or lower eta")
         first = last // eta**times
-    assert first is not None
+    if first is None:
+        raise InputError(
+            "early_terminate: give min_iter, or max_iter and s, the number of comparisons before it"
+        )
     return Stopping(first, eta)
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,12 +132,17 @@ class SweepFolder:
         return note
 
     def try_again(self, study: optuna.Study) -> int:
-        """Have failed trials wait to be taken up again; returns their number."""
+        """Have failed trials wait to be taken up again; returns their number.
+
+        How often interrupted ones were begun is forgotten: whoever gives the command again means it.
+        """
         with self.locked():
-            failed = [each for each in trials_of(study) if self.state(each) == "failed"]
-            for trial in failed:
-                write_progress(study, trial, Progress(seconds=progress_of(trial).seconds))
-        return len(failed)
+            states = {each.number: self.state(each) for each in trials_of(study)}
+            for trial in trials_of(study):
+                if states[trial.number] in ("failed", "interrupted"):
+                    before = progress_of(trial)
+                    write_progress(study, trial, replace(before, tries=0, error=""))
+        return list(states.values()).count("failed")
 
     def state(self, trial: FrozenTrial) -> State:
         """How far a trial is; `running` only as long as its process lives."""
