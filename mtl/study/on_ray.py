@@ -27,6 +27,8 @@ UNLIKE = 4
 """Exit code of a worker where the study would become something else; the last line of its log says why."""
 PATIENCE = 15.0
 """Seconds that workers have to end by themselves when nothing is left to do."""
+KNOCK = 10.0
+"""Seconds in which the head of a cluster has to answer."""
 OF_OTHERS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_")
 """How variables begin by which torchrun and SLURM number processes. A node that was started by them hands
 them on, and a run would take itself for a part of a larger one."""
@@ -200,15 +202,27 @@ def _check(count: int, room: Room) -> None:
 @contextlib.contextmanager
 def _connected(ray: Any, address: str | None) -> Iterator[None]:
     """In touch with the cluster at an address, or with that of this machine, begun if there is none."""
+    address = address or os.environ.get("RAY_ADDRESS")
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"no Ray cluster answers at {address or 'this machine'}: {reason}") from error
+        raise InputError(
+            f"no Ray cluster answers at {address or 'this machine'}: {reason} (one that was begun with a "
+            "token wants RAY_AUTH_MODE=token)"
+        ) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Raise `OSError` at once where Ray would try for minutes: nobody listens at HOST:PORT."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=KNOCK).close()
 
 
 @contextlib.contextmanager

@@ -282,6 +282,15 @@ def test_without_ray_the_mend_is_said(planned, monkeypatch):
         run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
 
 
+def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
+    pytest.importorskip("ray")
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"^no Ray cluster answers at {address}: .*refused"):
+            run_on_ray(planned, planned.jobs(), 0, Console(quiet=True), address)
+
+
 @pytest.mark.parametrize(
     ("count", "room", "said"),
     [
