@@ -162,7 +162,7 @@ def test_a_target_ends_the_sweep(bench):
 
 def curve(number, values, look):
     """Learning curves that do not cross: the larger the penalty, the worse at every evaluation."""
-    for evaluation in range(1, 10):
+    for evaluation in range(1, 5):
         value = (10 - values["gates.penalty"]) * (1 - 0.5**evaluation)
         if look(evaluation, value):
             break
@@ -183,7 +183,7 @@ def test_hyperband_stops_the_worse_trials_and_never_the_best(bench):
     # By hand: 5 is the first, 2 and 1 are the best so far; of five the best one goes on, of six or more two.
     assert {quality for quality, state in states.items() if state == "stopped"} == {9, 7, 3, 8, 4, 6}
     assert {evaluations[each] for each in (9, 7, 8, 4, 6)} == {1}
-    assert sum(evaluations.values()) < 9 * len(QUALITIES) / 2
+    assert sum(evaluations.values()) == 3 * 4 + 6  # of 36
     assert QUALITIES[best_of(sweep.sweep, trials).number] == 1
     stopped = trials[2]
     assert stopped.values == [pytest.approx(0.5)]
@@ -191,7 +191,7 @@ def test_hyperband_stops_the_worse_trials_and_never_the_best(bench):
 
 
 def test_without_early_termination_none_is_stopped(bench):
-    sweep = bench(parameters={"gates.penalty": {"values": QUALITIES}})
+    sweep = bench(parameters={"gates.penalty": {"values": QUALITIES[:4]}})
     sweep.work(curve)
     assert set(sweep.states()) == {"finished"}
 

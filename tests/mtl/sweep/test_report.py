@@ -9,8 +9,9 @@ import xml.etree.ElementTree as ElementTree
 import polars as pl
 import pytest
 
+from mtl import reporting
 from mtl.commands.report import report
-from mtl.reporting import MOST_SETTINGS, gather
+from mtl.reporting import gather
 from mtl.sweep.engine import Outcome
 from mtl.sweep.evidence import sweep_evidence
 from probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
@@ -71,8 +72,9 @@ def test_trials_are_sorted_by_score_and_stopped_ones_left_out_of_the_rest(bench)
     assert evidence.runs["run"].to_list() == ["runs/trial-0000"]
 
 
-def test_of_many_settings_the_best_are_drawn(bench):
-    count = MOST_SETTINGS + 3
+def test_of_many_settings_the_best_are_drawn(bench, monkeypatch):
+    monkeypatch.setattr(reporting, "MOST_SETTINGS", 2)
+    count = 5
     penalties = [round(0.01 * (place + 1), 2) for place in range(count)]
     sweep = bench(parameters={"gates.penalty": {"values": penalties}, "seed": {"value": 1}})
     performed(sweep)
