@@ -17,7 +17,9 @@ def meaning(text: str) -> str:
 
 def test_comments_docstrings_and_layout_make_no_difference():
     plain = "def f(x):\n    return x + 1\n"
-    assert meaning(plain) == meaning('"""Module."""\n# why\ndef f(x):\n    """What."""\n\n    return (x\n      + 1)\n')
+    assert meaning(plain) == meaning(
+        '"""Module."""\n# why\ndef f(x):\n    """What."""\n\n    return (x\n      + 1)\n'
+    )
     assert meaning("class A:\n    pass\n") == meaning('class A:\n    """An A."""\n')
 
 
@@ -39,5 +41,7 @@ def test_every_module_that_is_loaded_is_in_the_fingerprint(entry):
 
 
 def test_drawing_and_reporting_are_no_part_of_training():
-    assert not {"mtl.reporting", "mtl.drawing", "probes.competition", "mtl.study.plan"} & set(modules_of(TRAINING))
+    assert not {"mtl.reporting", "mtl.drawing", "probes.competition", "mtl.study.plan"} & set(
+        modules_of(TRAINING)
+    )
     assert code_fingerprint(TRAINING) != code_fingerprint(PROBING)

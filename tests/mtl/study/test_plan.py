@@ -137,7 +137,9 @@ def test_a_corpus_without_a_layer_is_refused_before_the_first_run(world):
     for split in ("train", "dev", "test"):
         path = world.corpus / f"{split}.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "entities"}) + "\n" for row in rows))
+        path.write_text(
+            "".join(json.dumps({k: v for k, v in row.items() if k != "entities"}) + "\n" for row in rows)
+        )
     with pytest.raises(InputError, match="no train sentence of 12 is annotated for ner"):
         world.plan()
 
