@@ -26,6 +26,11 @@ LOOK = 0.5
 """Seconds between looks at the folder."""
 
 
+OF_OTHERS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_")
+"""How variables begin by which torchrun and SLURM number processes: a run that they reach would take itself for
+a part of a larger one."""
+
+
 class FullDisk(Exception):
     """Nothing can be written any more: no other work would fare better."""
 
@@ -83,7 +88,7 @@ class Crew:
             _stop(workers)
 
     def _begin(self, number: int) -> _Worker:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads), "TOKENIZERS_PARALLELISM": "false"}
+        environment = environment_for(self.threads)
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[number % len(self.gpus)]
         log = self.folder / "logs" / f"worker-{os.getpid()}-{number}.log"
@@ -116,6 +121,12 @@ def _stop(workers: Sequence[_Worker]) -> None:
             worker.process.send_signal(signal.SIGINT)
     for worker in workers:
         worker.process.wait()
+
+
+def environment_for(threads: int) -> dict[str, str]:
+    """The environment of a process of so many threads, which is no part of a larger run."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}
+    return environment | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
 
 
 def devices() -> list[str]:

@@ -47,10 +47,13 @@ def owner_of(claim: Path) -> Owner | None:
     if owner.host != socket.gethostname():
         return None if silent > SILENCE else owner
     try:
-        same = abs(psutil.Process(owner.pid).create_time() - owner.started) < 1
+        process = psutil.Process(owner.pid)
+        same = abs(process.create_time() - owner.started) < 1
+        # In a container nobody may collect the dead.
+        dead = process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         return None
-    return owner if same else None
+    return owner if same and not dead else None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from mtl.crew import DISK_FULL, INTERRUPTED, LOOK, TRIES, full_disk
+from mtl.crew import DISK_FULL, INTERRUPTED, LOOK, TRIES, environment_for, full_disk
 from mtl.errors import InputError
 from mtl.study.folder import Job, StudyFolder
 from mtl.study.local import watching
@@ -29,9 +29,6 @@ PATIENCE = 15.0
 """Seconds that workers have to end by themselves when nothing is left to do."""
 KNOCK = 10.0
 """Seconds in which the head of a cluster has to answer."""
-OF_OTHERS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_")
-"""How variables begin by which torchrun and SLURM number processes. A node that was started by them hands
-them on, and a run would take itself for a part of a larger one."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +132,7 @@ def _left(study: StudyFolder) -> bool:
 
 def _work(place: Place, threads: int, on_gpu: bool, log: Path) -> int:
     """One process at work, until it ends; when this task is cancelled, it saves its run first."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}
-    environment |= {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment = environment_for(threads)
     if not on_gpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from mtl.crew import DISK_FULL, INTERRUPTED, Crew, devices, disk_is_full, threads_for
+from mtl.crew import DISK_FULL, INTERRUPTED, Crew, devices, disk_is_full, environment_for, threads_for
 from mtl.errors import InputError
 from mtl.study.local import places_on
 
@@ -92,6 +92,14 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(crew, monkeypatch):
 )
 def test_as_many_runs_to_a_gpu_as_fit(total, peak, expected):
     assert places_on("0", peak, total) == expected
+
+
+def test_a_process_is_no_part_of_a_larger_run(monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    environment = environment_for(3)
+    assert not {"SLURM_PROCID", "LOCAL_RANK"} & environment.keys()
+    assert environment["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_full_disk_is_known_however_it_is_said(tmp_path):

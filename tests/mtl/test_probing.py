@@ -139,7 +139,7 @@ def test_what_is_missing_is_said(toy: Path, tmp_path: Path, capsys: pytest.Captu
     write_jsonl(tmp_path / "corpus" / "test.jsonl", tagged)
     run = saved_run(model(toy, ("pos", "dep"), ("pos", "dep")), toy, tmp_path / "run")
     assert main(["probe", str(run), f"--corpus={tmp_path / 'corpus'}"]) == 0
-    assert "not probed: dep: no test sentence with an annotation of it" in capsys.readouterr().out
+    assert "not probed: dep: no test sentence is annotated for it" in capsys.readouterr().out
     write_jsonl(tmp_path / "corpus" / "test.jsonl", [Sentence(each.words) for each in tagged])
     assert main(["probe", str(run), f"--corpus={tmp_path / 'corpus'}"]) == 2
     assert "none of 30 sentences has an annotation" in capsys.readouterr().err

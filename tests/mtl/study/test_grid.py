@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtl.arguments import configured
-from mtl.config import BalancerConfig, GatesConfig, TrainConfig
+from mtl.config import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
@@ -134,6 +134,7 @@ def test_a_bad_block_is_said_with_what_is_nearest(block, message):
         (TrainConfig(gates=GatesConfig(scope="per_task")), "dynamic_per_task"),
         (TrainConfig(init_from="runs/x"), "static masks start from"),
         (TrainConfig(tasks=()), "train.tasks is empty"),
+        (TrainConfig(trainer=TrainerConfig(devices=2)), "one process each"),
     ],
 )
 def test_what_the_grid_decides_cannot_be_set_for_all_runs(train, message):
