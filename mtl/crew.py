@@ -27,8 +27,8 @@ LOOK = 0.5
 
 
 OF_OTHERS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_")
-"""How variables begin by which torchrun and SLURM number processes: a run that they reach would take itself for
-a part of a larger one."""
+"""How variables begin by which torchrun and SLURM number processes: a run that they reach would take itself
+for a part of a larger one."""
 
 
 class FullDisk(Exception):

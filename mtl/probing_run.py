@@ -71,7 +71,7 @@ def probe_run(
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
     under = {name for mask in chosen for name in mask.tasks}
     left_out = [
-        f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence with an annotation of it'}"
+        f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
         for name in tasks
         if name not in under
     ]
