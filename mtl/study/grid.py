@@ -90,8 +90,8 @@ def check_train(train: TrainConfig) -> None:
             raise InputError(f"unknown task in train.balancer.weights: '{name}'{nearest(name, train.tasks)}")
     if train.trainer.devices * train.trainer.num_nodes > 1:
         raise InputError(
-            "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one process "
-            "each: give --jobs to have several at once"
+            "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one "
+            "process each: give --jobs to have several at once"
         )
     if not train.tasks:
         raise InputError(f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
