@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +28,12 @@ WAIT = 1.0
 """Seconds between looks at jobs that others work on."""
 
 
-def work(study: StudyFolder, material: Material, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Do jobs until none is left that could be begun, or until told to stop.
+def work(study: StudyFolder, material: Material) -> None:
+    """Do jobs until none is left that could be begun.
 
     Raises `KeyboardInterrupt` if a run was interrupted (its state is saved) and `FullDisk`.
     """
-    while not stopped():
+    while True:
         jobs = {job.name: job for job in study.jobs()}
         progress = {name: study.progress(name) for name in jobs}
         waiting = [job for job in jobs.values() if ready(job, jobs, progress)]
