@@ -34,6 +34,7 @@ from mtl.mask_pictures import MaskPictures
 from mtl.material import Material
 from mtl.model import JointModel
 from mtl.module import JointTraining
+from mtl.processes import check_processes, distributed, is_first_process
 from mtl.run import Run, git_revision, plain, versions
 from mtl.tracking import RunLogger, finish, wandb_logger
 from mtl.watching import Watch, Watched
@@ -55,22 +56,26 @@ def train(
 
     `material` is what several runs of one process share; `watch` sees every evaluation and may end the run.
     """
-    console = console or Console(quiet=not _is_first_process())
+    console = console or Console(quiet=not is_first_process())
     material = material or Material()
     run = Run(Path(config.runs) / config.run_name())
     tasks = config.chosen()
     if not tasks:
         raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
+    check_processes(config.trainer)
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
-    if config.overwrite and _is_first_process() and run.folder.exists():
+    if config.overwrite and is_first_process() and run.folder.exists():
         shutil.rmtree(run.folder)
     whole = plain(dataclasses.asdict(config))
     splits = {split: material.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
-    going_on = run.start(whole) if _is_first_process() else run.resume_checkpoint.exists()
-    if run.status()["state"] == "finished":
+    if is_first_process():
+        going_on = run.start(whole)
+    else:  # the first may not have put away yet what is to be overwritten
+        going_on = not config.overwrite and run.resume_checkpoint.exists()
+    if run.status()["state"] == "finished" and (is_first_process() or not config.overwrite):
         console.print(f"{run.folder} is finished already; --overwrite=true starts anew")
         return run
     _status(run, {"state": "running", "seed": config.seed, "started": _now(), "pid": os.getpid()})
@@ -131,7 +136,7 @@ def _train(
         config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
         console,
     )
-    logger = wandb_logger(config, run) if config.wandb.mode != "disabled" and _is_first_process() else None
+    logger = wandb_logger(config, run) if config.wandb.mode != "disabled" and is_first_process() else None
     callbacks: list[pl.Callback] = [
         evaluation,
         MaskPictures(run, evaluation),
@@ -142,7 +147,8 @@ def _train(
         callbacks.insert(0, ConflictRecord(run, conflict))
     if watch is not None:
         callbacks.insert(callbacks.index(evaluation) + 1, Watched(evaluation, watch))
-    trainer = _trainer(config, logger, callbacks)
+    with distributed(config.trainer):
+        trainer = _trainer(config, logger, callbacks)
     _status(run, {"device": _device_name(trainer), "first_step": round(time.time(), 2)})
     console.print(
         f"{run.folder}: {'going on with' if going_on else 'training'} {', '.join(tasks)} on "
@@ -269,15 +275,8 @@ def _report(
             )
 
 
-def _is_first_process() -> bool:
-    """Whether this process writes the run's files; known before Lightning has started the others."""
-    return all(
-        int(os.environ.get(name, 0)) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
-    )
-
-
 def _status(run: Run, values: Mapping[str, Any]) -> None:
-    if _is_first_process():
+    if is_first_process():
         run.update_status(values)
 
 
