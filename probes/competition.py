@@ -106,9 +106,9 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
         raise ValueError("no label that was probed both in single-task and in joint runs: probe both kinds")
     weighted = (pl.col("skill") * pl.col("count")).sum() / pl.col("count").sum()
     means = (
-        common.group_by("setup", "task", *cell)
+        common.group_by("setup", "task", *cell, maintain_order=True)
         .agg(skill=weighted)
-        .group_by("setup", *cell)
+        .group_by("setup", *cell, maintain_order=True)
         .agg(pl.col("skill").mean())
         .pivot("setup", index=cell, values="skill")
     )

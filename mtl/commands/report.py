@@ -8,27 +8,41 @@ from typing import Literal
 from rich.console import Console
 
 
-def report(folder: Path, out: Path | None = None, split: Literal["dev", "test"] = "test") -> None:
+def report(
+    folder: Path,
+    out: Path | None = None,
+    split: Literal["dev", "test"] | None = None,
+    claims: str | None = None,
+) -> None:
     """Make one self-contained HTML page of all runs and probes in a folder.
 
     Args:
         folder: Holds folders of runs (or runs/ with them), and of probed encoders.
         out: The page; FOLDER/report.html if not given.
-        split: Scores on which split.
+        split: Scores on which split; that of the study if the folder holds one, else test.
+        claims: The setup, as the report names it, whose masks say which task wants which head. If not given:
+            in a study the first block with masks that its file names, else the setup of single-task runs with
+            masks of most tasks and seeds.
     """
     from mtl.config import TASK_NAMES, TrainConfig
     from mtl.files import write_text
     from mtl.reporting import gather
+    from mtl.study.deciding import chosen_claims, fixed_claims, kept_study
+    from probes.report.claims import claim_sets
+    from probes.report.overlaps import masks_by_setup
     from probes.report.report import report as page
 
-    default = TrainConfig()
-    evidence = gather(folder, split, {task: getattr(default, task).score for task in TASK_NAMES})
-    drawn = page(evidence)
+    study = kept_study(folder)
+    train = TrainConfig() if study is None else study.train
+    scores: dict[str, str] = {task: getattr(train, task).score for task in TASK_NAMES}
+    evidence = gather(folder, split or ("test" if study is None else study.split), scores)
+    deciding = None if study is None else fixed_claims(study, folder, evidence)
+    if claims is not None:
+        deciding = chosen_claims(claims, evidence, claim_sets(masks_by_setup(evidence)[0]), deciding)
+    drawn = page(evidence, deciding)
     out = out or folder / "report.html"
     write_text(out, drawn.html)
     console = Console()
-    for note in drawn.notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    if drawn.verdict:
-        console.print(f"competition: {drawn.verdict}", highlight=False, markup=False, soft_wrap=True)
+    for line in drawn.said():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"wrote {out} ({len(drawn.html.encode()) / 1e6:.2f} MB)", highlight=False, soft_wrap=True)

@@ -13,9 +13,10 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from probes.competition import Competition, compete
+from probes.competition import Competition
 from probes.masks import Masks
 from probes.report import words
+from probes.report.claims import Contest, Deciding, contest
 from probes.report.evidence import Evidence
 from probes.report.explorer import grid, heads_data
 from probes.report.overlaps import Compared, across, compare, masks_by_setup
@@ -37,6 +38,11 @@ class Page:
     tables: Mapping[str, pl.DataFrame]
     """What the page shows, and what it was computed from, by file name."""
 
+    def said(self) -> list[str]:
+        """The notes and the verdict as lines of text."""
+        lines = [f"note: {note}" for note in self.notes]
+        return lines + ([f"competition: {self.verdict}"] if self.verdict else [])
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -48,21 +54,20 @@ class Picture:
     svg: Markup
 
 
-def report(evidence: Evidence) -> Page:
-    """One HTML page that loads nothing from elsewhere."""
+def report(evidence: Evidence, claims: Deciding | None = None) -> Page:
+    """One HTML page that loads nothing from elsewhere; the verdict goes by `claims` (default: a rule)."""
     notes = list(evidence.notes)
     by_setup, said = masks_by_setup(evidence)
     notes += said
-    claimed_in, claimed = _claims(evidence, by_setup)
-    if claimed is not None and not any(each.single for each in evidence.setups if each.name == claimed_in):
-        notes.append(f"no single-task run has masks: claims are those of {claimed_in}")
     shape = _shape(evidence)
-    competition, why_not = _competition(evidence, claimed, notes)
+    found = contest(evidence, by_setup, claims, notes)
+    claimed, competition = found.masks, found.competition
     skill, labels = _skills(evidence, notes)
     notes += words.absent(labels) if labels is not None else ()
     everything, note = across(by_setup)
     notes += [note] if note else []
     tasks, rows = score_rows(evidence)
+    compared = compare(by_setup)
     per_head = competition.heads if competition else None
     data = heads_data(shape, by_setup, claimed, skill, per_head) if shape else None
     final = tuple(dict.fromkeys(notes))
@@ -73,11 +78,12 @@ def report(evidence: Evidence) -> Page:
         notes=final,
         pictures=_pictures(evidence),
         claims=_claims_map(claimed),
-        claimed_in=claimed_in,
-        compared=compare(by_setup),
+        deciding=found.deciding,
+        compared=compared,
         across=everything,
         competition=competition,
-        why_not=why_not,
+        by_claims=found.by_claims,
+        why_not=found.why_not,
         losses=_losses(competition, claimed, shape),
         labels=_label_rows(labels, skill, shape),
         setups=[name for name in SETUPS if labels is not None and name in labels.columns],
@@ -88,13 +94,10 @@ def report(evidence: Evidence) -> Page:
         style=Markup(_source("report.css")),
         script=Markup(_source("report.js")),
     )  # fmt: skip
-    verdict = str(competition.verdict) if competition else ""
-    return Page(html, final, verdict, _tables(evidence, compare(by_setup), competition))
+    return Page(html, final, found.said(), _tables(evidence, compared, found))
 
 
-def _tables(
-    evidence: Evidence, compared: Sequence[Compared], competition: Competition | None
-) -> dict[str, pl.DataFrame]:
+def _tables(evidence: Evidence, compared: Sequence[Compared], found: Contest) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may want; those without rows are left out."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
     if evidence.sweep is not None:
@@ -102,12 +105,14 @@ def _tables(
     for each in compared:
         name = re.sub(r"[^\w.+-]+", "-", each.name)
         tables |= {f"correlation-{name}": each.correlations, f"overlap-{name}": each.overlaps}
-    if competition is not None:
+    if found.by_claims is not None:
+        tables["competition-by-claims"] = found.by_claims
+    if found.competition is not None:
         tables |= {
-            "competition-heads": competition.heads,
-            "competition-tests": competition.head_tests,
-            "labels": competition.labels,
-            "label-tests": competition.label_tests,
+            "competition-heads": found.competition.heads,
+            "competition-tests": found.competition.head_tests,
+            "labels": found.competition.labels,
+            "label-tests": found.competition.label_tests,
         }
     return {name: table for name, table in tables.items() if table.height}
 
@@ -143,18 +148,6 @@ def _shape(evidence: Evidence) -> tuple[int, int] | None:
     return layers, heads
 
 
-def _claims(evidence: Evidence, by_setup: dict[str, Masks]) -> tuple[str, Masks | None]:
-    """The masks that say which task wants which head: those trained alone, of most tasks and seeds."""
-    single = [setup.name for setup in evidence.setups if setup.single and setup.name in by_setup]
-    several = [name for name, masks in by_setup.items() if len(masks.tasks) > 1]
-    chosen = max(
-        single or several,
-        key=lambda name: (len(by_setup[name].tasks), len(by_setup[name].seeds)),
-        default=None,
-    )
-    return (chosen, by_setup[chosen]) if chosen else ("", None)
-
-
 def _pictures(evidence: Evidence) -> list[tuple[str, dict[str, list[Picture]]]]:
     """Per setup and task the masks of all seeds."""
     found: list[tuple[str, dict[str, list[Picture]]]] = []
@@ -184,20 +177,6 @@ def _claims_map(claimed: Masks | None) -> Markup | None:
         return None
     share = claimed.claimed().mean(0)
     return head_map(share, f"how many of {len(claimed.tasks)} tasks claim each head", axes=True)
-
-
-def _competition(
-    evidence: Evidence, claimed: Masks | None, notes: list[str]
-) -> tuple[Competition | None, str]:
-    if claimed is None or evidence.heads is None:
-        lacking = "masks" if claimed is None else "probes"
-        return None, f"No {lacking}, so that competition between tasks cannot be told."
-    try:
-        found = compete(claimed, evidence.heads)
-    except ValueError as error:
-        notes.append(f"competition: {error}")
-        return None, f"Competition cannot be told: {error}."
-    return found, ""
 
 
 def _losses(

@@ -13,9 +13,14 @@ import pytest
 from mtl.arguments import arguments_of
 from mtl.commands.report import report
 from mtl.errors import InputError
+from mtl.reporting import gather
 from mtl.setups import setups_of
+from probes.claim_sets import by_claims
+from probes.report.claims import claim_sets
+from probes.report.overlaps import masks_by_setup
 from probes.report.picture import head_map
-from tests.mtl.studies import TASKS, Study
+from probes.report.words import chance
+from tests.mtl.studies import SCORES, TASKS, Study
 
 
 class Page(HTMLParser):
@@ -68,7 +73,7 @@ def study(tmp_path):
 def test_the_signature_is_the_command_line():
     words = arguments_of("mtl report", report, ["studies/a", "--split=dev"])
     assert {key: str(value) for key, value in words.items()} == {
-        "folder": "studies/a", "out": "None", "split": "dev",
+        "folder": "studies/a", "out": "None", "split": "dev", "claims": "None",
     }  # fmt: skip
 
 
@@ -134,11 +139,11 @@ def test_the_explorer_knows_gates_and_values(study):
 
 def test_a_planted_cost_is_found_and_none_is_not(tmp_path, capsys):
     assert page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small()).says(
-        "Do tasks compete for heads? Supported."
+        "Do heads that more tasks claim lose more skill in joint training? Supported."
     )
     assert "competition: supported: " in capsys.readouterr().out
     page = page_of(Study(tmp_path / "none", 6, 8, cost=0.0).small())
-    assert page.says("Do tasks compete for heads? Not supported.")
+    assert page.says("Do heads that more tasks claim lose more skill in joint training? Not supported.")
 
 
 def test_two_seeds_are_too_few_for_a_verdict(study):
@@ -248,6 +253,68 @@ def test_runs_of_several_setups_that_are_taken_together_are_said(study):
     assert not page.says("probes of joint runs")
     assert not page.says("probes of pair runs")
     assert page.says("the pair runs have no probes of con")
+
+
+def rows_of(folder):
+    """The table of claims, as the page has it: by setup its cells."""
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    block = text.split("By whose claims</h3>")[1].split("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr.*?</tr>", block, re.S)[1:]]
+    return {row[0]: row[1:] for row in rows}, re.findall(r'class="strong"><td>(.*?)</td>', block)
+
+
+def with_static_masks(study):
+    """Also single-task runs with masks learned after training, and joint ones with one mask for all."""
+    study.small()
+    for seed in (1, 2, 3):
+        for task in TASKS:
+            study.run([task], seed, pruning="static", probe=False)
+    return study.root
+
+
+def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
+    folder = with_static_masks(study)
+    study.run(TASKS, 1, scope="shared")  # a mask for all gives no claims
+    page = page_of(folder)
+    rows, bold = rows_of(folder)
+    assert list(rows) == ["STL, dynamic", "STL, static", "MTL-5, dynamic, gates.scope=per_task"]
+    assert bold == ["STL, dynamic"]
+    evidence = gather(folder, "test", SCORES)
+    table = by_claims(claim_sets(masks_by_setup(evidence)[0]), evidence.heads)
+    for row in table.iter_rows(named=True):
+        assert rows[row["claims"]][4:6] == [chance(row["p"]), chance(row["p_holm"])]
+    assert table["p"].n_unique() > 1
+    assert table["p_holm"].max() > table["p"].max()
+    assert page.says(
+        "The verdict goes by the claims of STL, dynamic : by default: of the setups of single-task"
+    )
+    assert "; by the claims of STL, dynamic\n" in capsys.readouterr().out
+
+
+def test_the_claims_that_decide_can_be_chosen(study, capsys):
+    folder = with_static_masks(study)
+    page = page_of(folder, claims="STL, static")
+    assert rows_of(folder)[1] == ["STL, static"]
+    assert page.says("The verdict goes by the claims of STL, static : chosen with --claims")
+    assert "; by the claims of STL, static\n" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"setup in --claims: 'STL statc': did you mean 'STL, static'\?"):
+        report(folder, claims="STL statc")
+    study.run(["pos", "dep"], 1, scope="shared")
+    with pytest.raises(
+        InputError, match="--claims=MTL-2, dynamic has no masks of several tasks; give one of"
+    ):
+        report(folder, claims="MTL-2, dynamic")
+
+
+def test_claims_of_runs_without_masks(study):
+    study.run(["pos"], 1, pruning="none")
+    with pytest.raises(InputError, match="no setup here has masks of several tasks"):
+        report(study.root, claims="STL")
+
+
+def test_joint_masks_that_were_chosen_are_said_to_be_of_joint_runs(study):
+    page = page_of(study.small(), claims="MTL-5, dynamic")
+    assert page.says("claims are those of MTL-5, dynamic, whose runs are joint ones themselves")
 
 
 def test_masks_of_joint_runs_where_no_task_has_its_own(study):

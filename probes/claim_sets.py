@@ -1,0 +1,70 @@
+"""Competition by every setup's masks: one test each, corrected for their number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+
+from probes.competition import DIFFERENCE, PRIMARY, claims, head_tests, losses, verdict
+from probes.masks import Masks
+from probes.skill import skills
+
+SCHEMA = pl.Schema(
+    {
+        "claims": pl.String, "tasks": pl.Int64, "seeds": pl.Int64, "contested": pl.Int64,
+        "value": pl.Float64, "p": pl.Float64, "p_holm": pl.Float64, "difference": pl.Float64,
+        "lacking": pl.String,
+    }
+)  # fmt: skip
+
+
+def by_claims(
+    sets: Mapping[str, Masks], heads: pl.DataFrame, level: float = 0.05, draws: int = 2000, seed: int = 0
+) -> pl.DataFrame:
+    """The one test of `compete` by the claims of each of several setups, in their order.
+
+    `value` is Spearman's correlation of claims and loss within layers, `p` its one-sided chance, `p_holm` the
+    same after Holm over all that have one: the chance, at most, of any as small if claims and losses have
+    nothing to do with each other in any. `difference` is the loss of contested heads less that of others,
+    within layers. `lacking` says what would keep these claims from a verdict. Raises
+    `ValueError` as `compete` does.
+    """
+    skill = skills(heads)
+    rows = []
+    for name, masks in sets.items():
+        table = losses(claims(masks), skill)
+        tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
+        test = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
+        apart = tests.row(by_predicate=pl.col("test") == DIFFERENCE, named=True)
+        said = verdict(masks, heads, table, tests, level)
+        rows.append(
+            {
+                "claims": name, "tasks": len(masks.tasks), "seeds": len(masks.seeds),
+                "contested": int(table["contested"].sum()), "value": test["value"], "p": test["p"],
+                "difference": apart["value"],
+                "lacking": said.reason if said.word == "too few runs to say" else "",
+            }
+        )  # fmt: skip
+    return _corrected(
+        pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "p_holm"})
+    )
+
+
+def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """Chances after Holm's correction (1979), which holds however the tests depend on each other."""
+    order = np.argsort(p)
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)).clip(max=1)
+    corrected = np.empty_like(stepped)
+    corrected[order] = stepped
+    return corrected
+
+
+def _corrected(table: pl.DataFrame) -> pl.DataFrame:
+    """With `p_holm`; what has no p is no test."""
+    tested = table["p"].is_not_null().to_numpy()
+    corrected = np.full(table.height, np.nan)
+    corrected[tested] = holm(table["p"].drop_nulls().to_numpy())
+    return table.with_columns(p_holm=pl.Series(corrected, dtype=pl.Float64).fill_nan(None)).select(*SCHEMA)

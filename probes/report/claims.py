@@ -1,0 +1,95 @@
+"""Whose masks say which task wants which head: those that the verdict goes by, and all others beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from probes.claim_sets import by_claims
+from probes.competition import Competition, compete
+from probes.masks import Masks
+from probes.report.evidence import Evidence
+
+DEFAULT = (
+    "by default: of the setups of single-task runs the one with masks of most tasks, then of most seeds, "
+    "then the first; --claims=SETUP chooses another"
+)
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """The setup whose claims the verdict goes by."""
+
+    setup: str
+    """As the report names it."""
+    why: str
+    """How it was chosen; said on the page."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What a report says on competition."""
+
+    deciding: Deciding | None
+    masks: Masks | None
+    """Those that the verdict goes by; `None` if they are not there."""
+    competition: Competition | None
+    by_claims: pl.DataFrame | None
+    """The test by the claims of each setup, as `probes.claim_sets.by_claims` gives it."""
+    why_not: str
+    """Why there is no verdict; empty if there is one."""
+
+    def said(self) -> str:
+        """The verdict and whose claims it goes by; empty without one."""
+        if self.competition is None or self.deciding is None:
+            return ""
+        return f"{self.competition.verdict}; by the claims of {self.deciding.setup}"
+
+
+def claim_sets(by_setup: Mapping[str, Masks]) -> dict[str, Masks]:
+    """The setups that give claims: those with masks of several tasks."""
+    return {name: masks for name, masks in by_setup.items() if len(masks.tasks) > 1}
+
+
+def contest(
+    evidence: Evidence, by_setup: Mapping[str, Masks], chosen: Deciding | None, notes: list[str]
+) -> Contest:
+    """Competition by the chosen claims, or by those of the default; adds notes on what is missing."""
+    deciding = chosen or _default(evidence, by_setup)
+    masks = by_setup.get(deciding.setup) if deciding else None
+    if deciding is None:
+        return Contest(None, None, None, None, "No masks, so that competition between tasks cannot be told.")
+    missing = f"claims are to be those of {deciding.setup} ({deciding.why}), of which there are no masks yet"
+    if masks is None:
+        notes.append(f"no verdict on competition: {missing}")
+    elif not any(each.single for each in evidence.setups if each.name == deciding.setup):
+        several = any(each.single and each.name in claim_sets(by_setup) for each in evidence.setups)
+        notes.append(
+            f"claims are those of {deciding.setup}, whose runs are joint ones themselves"
+            if several
+            else f"no single-task run has masks: claims are those of {deciding.setup}"
+        )
+    if evidence.heads is None:
+        return Contest(
+            deciding, masks, None, None, "No probes, so that competition between tasks cannot be told."
+        )
+    try:
+        every = by_claims(claim_sets(by_setup), evidence.heads)
+        found = None if masks is None else compete(masks, evidence.heads)
+    except ValueError as error:
+        notes.append(f"competition: {error}")
+        return Contest(deciding, masks, None, None, f"Competition cannot be told: {error}.")
+    return Contest(deciding, masks, found, every, "" if found else f"No verdict: {missing}.")
+
+
+def _default(evidence: Evidence, by_setup: Mapping[str, Masks]) -> Deciding | None:
+    """Masks of tasks trained alone, of most tasks and seeds; of one task only where there are no others."""
+    alone = [each.name for each in evidence.setups if each.single and each.name in by_setup]
+    several = claim_sets(by_setup)
+    pool = [name for name in alone if name in several] or list(several) or alone
+    if not pool:
+        return None
+    best = max(pool, key=lambda name: (len(by_setup[name].tasks), len(by_setup[name].seeds)))
+    return Deciding(best, DEFAULT)
