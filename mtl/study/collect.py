@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
+import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,17 +13,28 @@ from rich.console import Console
 from mtl.config import TASK_NAMES
 from mtl.drawing import Name, draw, save
 from mtl.errors import InputError
-from mtl.files import write_text
+from mtl.files import whole_file, write_text
 from mtl.reporting import gather
 from mtl.study.claim import claimed
 from mtl.study.config import StudyConfig
+from mtl.study.deciding import fixed_claims
 from mtl.study.folder import Job, StudyFolder, done
 from mtl.study.tracking import log_study
 from probes import tables
 from probes.report.report import report
 
+FORMS = ("pdf", "png")
+"""Of figures."""
 CHANNELS = 3
 """Runs in an RGB figure."""
+OURS = {
+    "tables": (
+        *("runs.*", "scores.*", "probes.*", "labels.*", "label-tests.*"),
+        *("correlation-*", "overlap-*", "competition-*"),
+    ),
+    "figures": ("rgb-*", "grey-*", "correlation-*", "heads-kept.*", "labels-*"),
+}
+"""What the report's tables and figures are called; whatever else somebody put beside them is not touched."""
 
 
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
@@ -36,24 +50,27 @@ def _collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path 
     finished = [job for job in study.jobs() if done(job, study.last_progress(job.name))]
     if not finished:
         console.print("nothing is finished: no report")
+        _put_away(study, set(), console)
         return None
     scores: dict[str, str] = {task: getattr(config.train, task).score for task in TASK_NAMES}
-    drawn = report(gather(study.path, config.split, scores))
+    evidence = gather(study.path, config.split, scores)
+    drawn = report(evidence, fixed_claims(config, study.path, evidence))
+    page = study.path / "report.html"
+    written = {page}
     for name, table in drawn.tables.items():
         for form in tables.FORMATS:
             path = study.path / "tables" / f"{name}.{form}"
-            path.parent.mkdir(exist_ok=True)
-            tables.write(table, path, form)
+            with whole_file(path) as temporary:
+                tables.write(table, temporary, form)
+            written.add(path)
     figures = _figures(study, finished, config, console)
-    page = study.path / "report.html"
     write_text(page, drawn.html)
-    for note in drawn.notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    if drawn.verdict:
-        console.print(f"competition: {drawn.verdict}", highlight=False, markup=False, soft_wrap=True)
+    _put_away(study, written | set(figures), console)
+    for line in drawn.said():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(
-        f"wrote {len(drawn.tables)} tables to {study.path / 'tables'} and {figures} figures to "
-        f"{study.path / 'figures'}",
+        f"wrote {len(drawn.tables)} tables to {study.path / 'tables'} and {len(figures) // len(FORMS)} "
+        f"figures to {study.path / 'figures'}",
         highlight=False,
         soft_wrap=True,
     )
@@ -61,19 +78,44 @@ def _collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path 
     return page
 
 
-def _figures(study: StudyFolder, finished: list[Job], config: StudyConfig, console: Console) -> int:
-    """Draw all that the finished runs are enough for; returns the number of figures."""
-    count = 0
+def _put_away(study: StudyFolder, written: set[Path], console: Console) -> None:
+    """Move what an earlier report showed and this one does not to where replaced runs are."""
+    stale = [
+        path
+        for kind, names in OURS.items()
+        for path in sorted((study.path / kind).glob("*"))
+        if path not in written and any(fnmatch.fnmatch(path.name, name) for name in names)
+    ]
+    stale += [page for page in [study.path / "report.html"] if page.is_file() and page not in written]
+    if not stale:
+        return
+    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    # Another within the same second must not take its place.
+    tries = (study.path / ".replaced" / f"report-{now}-{number}" for number in itertools.count(1))
+    place = next(each for each in tries if not each.exists())
+    for path in stale:
+        to = place / path.relative_to(study.path)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(to)
+    console.print(
+        f"put away {len(stale)} files of an earlier report that these runs do not give: they are in {place}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _figures(study: StudyFolder, finished: list[Job], config: StudyConfig, console: Console) -> list[Path]:
+    """Draw all that the finished runs are enough for; returns the files."""
+    written = []
     for stem, name, folders, tasks in _wanted(study, finished):
         try:
             drawn = draw(name, folders, tasks, config.split)
         except (InputError, ValueError) as error:
             console.print(f"no figure {stem}: {error}", highlight=False, markup=False, soft_wrap=True)
             continue
-        for form in ("pdf", "png"):
-            save(drawn, study.path / "figures" / f"{stem}.{form}", tables=False)
-        count += 1
-    return count
+        for form in FORMS:
+            written += save(drawn, study.path / "figures" / f"{stem}.{form}", tables=False)
+    return written
 
 
 def _wanted(

@@ -1,0 +1,53 @@
+"""The folder of a study whose runs are made up, as if it had been carried out."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import yaml
+
+from mtl.config import TrainConfig
+from mtl.run import plain
+from mtl.study.config import Block, StudyConfig
+from mtl.study.folder import Job, Progress, StudyFolder
+from mtl.study.grid import planned
+from tests.mtl.studies import Study
+
+TASKS = ("pos", "dep", "srl")
+SINGLE = Block(("single", "all"), ("none",))
+DYNAMIC = Block(("single",), ("dynamic",))
+STATIC = Block(("single",), ("static",))
+PER_TASK = Block(("all",), ("dynamic_per_task",))
+
+
+def config(*grid: Block, **study) -> StudyConfig:
+    return StudyConfig(grid=grid, train=TrainConfig(tasks=TASKS), **study)
+
+
+def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFolder:
+    """Make the runs that are not there yet, except those of one kind; put those away that are not wanted."""
+    folder, runs = StudyFolder(root), planned(study, root)
+    made = Study(root)
+    if not (root / "static").exists():
+        made.static()
+    for name in {job.name for job in folder.jobs()} - {run.name for run in runs}:
+        folder.remove_job(name)
+        shutil.rmtree(folder.run(name), ignore_errors=True)
+    for number, run in enumerate(runs):
+        settings = plain(dataclasses.asdict(run.config))
+        made_of = {"configuration": str(settings)}
+        probe = {"split": "test"} if run.probe else None
+        folder.write_job(Job(run.name, number, run.setup, settings, made_of, run.needs, probe))
+        if run.setup == but:
+            continue
+        folder.write_progress(run.name, Progress("finished", made_of))
+        if not folder.run(run.name).exists():
+            gates = {"scope": run.config.gates.scope, "target_open": run.config.gates.target_open}
+            made.run(
+                run.config.tasks, run.config.seed, pruning=run.config.pruning, name=run.name,
+                scope=run.config.gates.scope, gates=gates, probe=run.probe,
+            )  # fmt: skip
+    folder.plan.write_text(yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False))
+    return folder
