@@ -15,6 +15,7 @@ from mtl.errors import InputError
 from mtl.evidence import gates_of, heads_of, scores_of
 from mtl.files import whole_file
 from mtl.run import Run
+from mtl.setups import setups_of
 from probes import tables as table_files
 from probes.figures.correlation import correlation_matrix
 from probes.figures.gates_over_time import gates_over_time
@@ -29,6 +30,10 @@ from probes.masks import final_masks
 from probes.overlap import correlation_table, task_overlaps
 from probes.skill import absent_labels, label_values, skills
 
+KEEPING = ("penalty", "target_open")
+"""Keys of `gates` that say how many heads are kept."""
+MOST_SETUPS = 16
+"""That a figure tells apart."""
 Name = Literal["rgb", "grey", "correlation", "gates", "masks", "labels", "heatmap", "heads-kept"]
 
 
@@ -151,14 +156,50 @@ def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Dr
         scores = scores.filter(pl.col("task").is_in(tasks))
     if scores.is_empty():
         raise InputError("; ".join([*notes, f"no scores on {split}"]))
+    kinds, said = _kinds(runs)
     table = (
         scores.join(kept, on=["run", "task"], how="left")
+        .join(kinds, on="run")
         .with_columns(pl.col("kept").fill_null(size))
-        .select(pl.col("task").alias("series"), "run", "kept", "score")
-        .sort("series", "kept", "run")
+        .select("task", "setup", "setting", "seed", "run", "kept", "score")
+        .sort("task", "setup", "kept", "run")
     )
     whole = tuple(note.replace("left out", "drawn with all heads") for note in without)
-    return Drawn(heads_kept(table, size), (*whole, *notes), {"": table})
+    return Drawn(heads_kept(table, size), (*whole, *notes, *said), {"": table})
+
+
+def _kinds(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The setup and seed of each run and, in `setting`, what says how many heads it is to keep; and notes.
+
+    Runs are of one setup if they differ in that and their seeds only.
+    """
+    configs = [run.config() for run in runs]
+    gates = [dict(config.get("gates", {})) for config in configs]
+    settings: list[str | None] = [
+        " ".join(f"{key}={own.pop(key, None)}" for key in KEEPING)
+        if config.get("pruning", "none") != "none"
+        else ""
+        for config, own in zip(configs, gates, strict=True)
+    ]
+    setups = [
+        each.name
+        for each in setups_of([{**config, "gates": own} for config, own in zip(configs, gates, strict=True)])
+    ]
+    notes: tuple[str, ...] = ()
+    if len(set(setups)) > MOST_SETUPS:
+        notes = (
+            f"{len(set(setups))} setups are too many to be told apart: only their points are drawn, no lines",
+        )
+        setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
+    table = pl.DataFrame(
+        {
+            "run": [str(run.folder) for run in runs],
+            "setup": setups,
+            "setting": pl.Series(settings, dtype=pl.String),
+            "seed": [int(config["seed"]) for config in configs],
+        }
+    )
+    return table, notes
 
 
 _DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], Drawn]] = {

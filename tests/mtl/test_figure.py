@@ -17,6 +17,7 @@ from mtl.commands.figure import figure
 from mtl.errors import InputError
 from mtl.gating import gate_table
 from probes import table as heads_table
+from tests.mtl.studies import Study
 
 LAYERS, HEADS = 2, 3
 
@@ -261,3 +262,42 @@ def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path
     }
     with pytest.raises(InputError, match="has no scores on dev"):
         figure("heads-kept", seeds, tmp_path / "k.png", split="dev")
+
+
+def kept_table(runs, tmp_path):
+    figure("heads-kept", runs, tmp_path / "kept.png")
+    return pl.read_parquet(tmp_path / "kept.parquet")
+
+
+def test_heads_kept_tells_setups_apart_and_penalties_are_one(tmp_path):
+    study = Study(tmp_path / "study")
+    runs = {
+        (penalty, seed): study.run(
+            ["dep"], seed, name=f"p{penalty}-{seed}", gates={"scope": "shared", "penalty": penalty}
+        )
+        for penalty in (0.1, 0.5)
+        for seed in (1, 2)
+    }
+    gates = {"scope": "shared", "penalty": 0.1}
+    longer = study.run(["dep"], 1, name="longer", max_epochs=60, gates=gates)
+    static = study.run(["dep"], 1, name="static", pruning="static", gates=gates)
+    bare = study.run(["dep"], 1, name="bare", pruning="none", gates=gates)
+    table = kept_table([*runs.values(), longer, static, bare], tmp_path)
+    of = {row["run"]: (row["setup"], row["setting"], row["seed"]) for row in table.iter_rows(named=True)}
+    for (penalty, seed), run in runs.items():
+        setting = f"penalty={penalty} target_open=None"
+        assert of[str(run)] == ("STL, dynamic, max_epochs=30", setting, seed)
+    assert of[str(longer)][0] == "STL, dynamic, max_epochs=60"
+    assert of[str(static)][0] == "STL, static, max_epochs=30"
+    assert of[str(bare)][:2] == ("STL, max_epochs=30", "")
+
+
+def test_very_many_setups_are_points_without_lines_and_that_is_said(tmp_path, capsys):
+    study = Study(tmp_path / "study")
+    runs = [study.run(["dep"], 1, name=f"{place}", max_epochs=place) for place in range(1, 18)]
+    assert kept_table(runs[:16], tmp_path)["setup"].n_unique() == 16
+    assert "too many" not in capsys.readouterr().out
+    table = kept_table(runs, tmp_path)
+    assert table["setup"].n_unique() == 1
+    assert table["setting"].null_count() == table.height == 17
+    assert "note: 17 setups are too many to be told apart" in capsys.readouterr().out

@@ -240,16 +240,49 @@ def test_dollars_in_labels_are_no_formulas():
     assert label_accuracy(table).axes
 
 
-def test_heads_kept_has_a_point_for_each_run():
-    runs = pl.DataFrame(
-        {"series": ["pos"] * 3 + ["dep"], "kept": [10, 10, 72, 40], "score": [80.0, 82, 90, 70]}
+def kept_runs() -> pl.DataFrame:
+    """Two settings of one setup with two seeds each, and one run of another setup between them."""
+    return pl.DataFrame(
+        {
+            "task": ["pos"] * 5 + ["dep"],
+            "setup": ["STL, dynamic"] * 4 + ["STL, static"] * 2,
+            "setting": ["0.1", "0.1", "0.9", "0.9", "0.1", "0.1"],
+            "kept": [50, 60, 8, 12, 30, 40],
+            "score": [90.0, 92, 80, 82, 99, 70],
+        }
     )
-    figure = heads_kept(runs, 72)
-    lines = figure.axes[0].lines
-    np.testing.assert_array_equal(lines[0].get_xydata(), [[10, 81], [72, 90]])
-    np.testing.assert_array_equal(lines[1].get_xydata(), [[10, 80], [10, 82], [72, 90]])
-    assert "open heads of 72" in texts(figure)
-    assert lines[0].get_color() != lines[2].get_color()
+
+
+def test_heads_kept_joins_settings_of_one_setup_and_no_others():
+    figure = heads_kept(kept_runs(), 72)
+    joined = [line for line in figure.axes[0].lines if line.get_linestyle() == "-"]
+    (line,) = joined
+    np.testing.assert_array_equal(line.get_xydata(), [[10, 81], [55, 91]])
+    points = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_alpha() is not None]
+    assert points == [[[50, 90], [60, 92], [8, 80], [12, 82]], [[30, 99]], [[40, 70]]]
+    assert {"open heads of 72", "STL, dynamic", "STL, static", "pos", "dep"} <= texts(figure)
+
+
+def test_heads_kept_has_a_marker_for_each_setup_and_a_colour_for_each_task():
+    figure = heads_kept(kept_runs(), 72)
+    runs = [line for line in figure.axes[0].lines if line.get_alpha() is not None]
+    looks = [(line.get_marker(), line.get_color()) for line in runs]
+    (one, pos), (other, also_pos), (same, dep) = looks
+    assert one != other == same
+    assert pos == also_pos != dep
+
+
+def test_heads_kept_shows_the_spread_over_seeds():
+    figure = heads_kept(kept_runs(), 72)
+    spread = 2**0.5  # of 80 and 82; of 8 and 12 it is twice that
+    bars = [segment for bar in figure.axes[0].collections for segment in bar.get_segments()]
+    assert any(np.allclose(bar, [[10, 81 - spread], [10, 81 + spread]]) for bar in bars)
+    assert any(np.allclose(bar, [[10 - 2 * spread, 81], [10 + 2 * spread, 81]]) for bar in bars)
+
+
+def test_heads_kept_without_settings_joins_nothing():
+    runs = kept_runs().with_columns(setting=pl.lit(None, dtype=pl.String))
+    assert not [line for line in heads_kept(runs, 72).axes[0].lines if line.get_linestyle() == "-"]
 
 
 @pytest.mark.parametrize(("kind", "starts"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
