@@ -11,14 +11,23 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from mtl.crew import DISK_FULL, INTERRUPTED, LOOK, TRIES, environment_for, full_disk
+from mtl.crew import (
+    DISK_FULL,
+    LOOK,
+    TRIES,
+    disk_is_full,
+    environment_for,
+    full_disk,
+    interruptible,
+)
 from mtl.errors import InputError
+from mtl.study.cluster import ONE_CORE, Room, connected, fitting_in, imported, largest_of
 from mtl.study.folder import Job, StudyFolder
 from mtl.study.local import watching
 from mtl.study.status import states_of
@@ -27,18 +36,10 @@ UNLIKE = 4
 """Exit code of a worker where the study would become something else; the last line of its log says why."""
 PATIENCE = 15.0
 """Seconds that workers have to end by themselves when nothing is left to do."""
-KNOCK = 10.0
-"""Seconds in which the head of a cluster has to answer."""
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a run takes of a node."""
-
-    cpus: float = 1.0
-    """Cores; also the threads, at least one."""
-    gpus: float | None = None
-    """GPUs; 0.25: four runs to each. `None`: one if the cluster has any."""
+ROOMLESS = 600.0
+"""Seconds a cluster may be without a node that is large enough; those of a cloud take minutes to come."""
+ACCOUNT = ("WANDB_API_KEY", "WANDB_BASE_URL")
+"""Variables that say to whom runs are logged, which are those of the command where a node has none."""
 
 
 def run_on_ray(
@@ -47,25 +48,34 @@ def run_on_ray(
     count: int,
     console: Console,
     address: str | None = None,
-    room: Room = Room(),
+    room: Room = ONE_CORE,
 ) -> None:
     """Have at most `count` workers (0: as many as fit) do the jobs; `KeyboardInterrupt` when asked to stop.
 
     Every worker is a Ray task that holds the room for one run and watches over a process that takes jobs from
     the folder. Workers for which there is no room wait for nodes to join; a lost one is begun again by Ray.
     """
-    ray = _ray()
-    _check(count, room)
-    with _connected(ray, address), _mark(study) as mark:
+    if count < 0:
+        raise InputError(f"--jobs={count}: give a number of runs side by side, or 0 for as many as fit")
+    room.check()
+    ray = imported()
+    left = _left(study, jobs)
+    if not left:
+        return
+    with connected(ray, address), _mark(study) as mark:
+        interruptible()  # Ray has put handlers of its own
         gpus = float("GPU" in ray.cluster_resources()) if room.gpus is None else room.gpus
-        fitting = fitting_in(ray.nodes(), room.cpus, gpus)
-        wanted = min(count or len(jobs), len(jobs))
-        console.print(_begun(ray.nodes(), wanted, fitting, room.cpus, gpus), highlight=False, soft_wrap=True)
+        wanted = min(count or left, left)
+        space = _Space(ray, room.cpus, gpus, console)
+        fitting = space.look()
+        if fitting:
+            console.print(f"{space}: {min(wanted, fitting)} side by side", highlight=False, soft_wrap=True)
         held = ray.remote(
             num_cpus=room.cpus, num_gpus=gpus, max_retries=-1, scheduling_strategy="SPREAD"
         )(hold)  # fmt: skip
         threads = max(1, int(room.cpus))
-        place = Place(str(study.path), str(Path.cwd()), mark.name)
+        account = {name: os.environ[name] for name in ACCOUNT if name in os.environ}
+        place = Place(str(study.path), str(Path.cwd()), mark.name, account)
         workers = [held.remote(place, threads, gpus > 0) for _ in range(wanted)]
         settled = None
         try:
@@ -75,6 +85,7 @@ def run_on_ray(
                     for problem in _outcomes(ray, ended):
                         raise InputError(problem)
                     states = look()
+                    space.look()
                     if states["finished"] + states["failed"] == len(jobs):
                         settled = settled or time.monotonic()
                         if time.monotonic() - settled > PATIENCE:
@@ -84,6 +95,42 @@ def run_on_ray(
                 ray.cancel(worker)  # those at work save their runs
             if workers:
                 ray.wait(workers, num_returns=len(workers))
+
+
+class _Space:
+    """How many runs the cluster has room for; says when nodes come and go, and when there is no room."""
+
+    def __init__(self, ray: Any, cpus: float, gpus: float, console: Console) -> None:
+        self._ray, self._cpus, self._gpus, self._console = ray, cpus, gpus, console
+        self._nodes: list[dict[str, Any]] = []
+        self._none_since: float | None = None
+
+    def __str__(self) -> str:
+        alive = sum(node["Alive"] for node in self._nodes)
+        return f"Ray (nodes: {alive}; cores of a run: {self._cpus:g}, GPUs: {self._gpus:g})"
+
+    def look(self) -> int:
+        """How many runs fit; raises `InputError` when none could for `ROOMLESS` seconds."""
+        before, self._nodes = self._nodes, self._ray.nodes()
+        had, has = ({node["NodeID"] for node in nodes if node["Alive"]} for nodes in (before, self._nodes))
+        if had and had - has:
+            self._say(f"lost: {len(had - has)}")
+        if had and has - had:
+            self._say(f"joined: {len(has - had)}")
+        fitting = fitting_in(self._nodes, self._cpus, self._gpus)
+        if fitting:
+            self._none_since = None
+            return fitting
+        lacking = f"no node has room for a run ({largest_of(self._nodes)})"
+        if self._none_since is None:
+            self._none_since = time.monotonic()
+            self._say(f"{lacking}; waiting {ROOMLESS / 60:g} minutes for one that has")
+        if time.monotonic() - self._none_since > ROOMLESS:
+            raise InputError(f"{self}: {lacking}: start one that has, or give --cpus and --gpus that fit")
+        return 0
+
+    def _say(self, what: str) -> None:
+        self._console.print(f"{self}: {what}", highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -96,6 +143,8 @@ class Place:
     """The directory to which relative paths refer."""
     mark: str
     """Name of a file in the folder that only this call of `mtl study` has made."""
+    account: dict[str, str] = field(default_factory=dict, repr=False)
+    """Variables of the command that a process has unless the node's own environment does."""
 
 
 def hold(place: Place, threads: int, on_gpu: bool) -> str | None:
@@ -107,32 +156,40 @@ def hold(place: Place, threads: int, on_gpu: bool) -> str | None:
             f"node {node} does not see {study.path}, or not from {place.here}: the study's folder and the "
             "directory in which mtl is called have to lie on a file system that all nodes share"
         )
+    try:
+        problem = _kept_at_work(study, place, threads, on_gpu, node)
+    except OSError as error:
+        problem = full_disk(study.path) if disk_is_full(error, study.path) else str(error)
+    return None if problem is None else f"node {node}: {problem}"
+
+
+def _kept_at_work(study: StudyFolder, place: Place, threads: int, on_gpu: bool, node: str) -> str | None:
+    # A process that was interrupted is begun again like one that died: a stop of the study reaches this one.
     log = study.path / "logs" / f"worker-{node}-{os.getpid()}.log"
     deaths, ended = 0, -1
-    while _left(study):
+    while _left(study, study.jobs()):
         code = _work(place, threads, on_gpu, log)
-        if code in (0, INTERRUPTED):
+        if code == 0:
             return None
         if code == DISK_FULL:
-            return f"node {node}: {full_disk(study.path)}"
+            return full_disk(study.path)
         if code == UNLIKE:
-            return f"node {node}: {log.read_text().splitlines()[-1]}"
+            return log.read_text().splitlines()[-1]
         now_ended = sum(study.last_progress(job.name).ended > 0 for job in study.jobs())
         deaths, ended = (deaths + 1 if now_ended == ended else 1), now_ended
         if deaths > TRIES:
-            return f"node {node}: processes die at once; see {log}"
+            return f"processes die at once; see {log}"
     return None
 
 
-def _left(study: StudyFolder) -> bool:
-    """Whether any job may still have to be done."""
-    jobs = study.jobs()
-    return any(state not in ("finished", "failed") for state in states_of(study, jobs).values())
+def _left(study: StudyFolder, jobs: Sequence[Job]) -> int:
+    """How many jobs may still have to be done."""
+    return sum(state not in ("finished", "failed") for state in states_of(study, jobs).values())
 
 
 def _work(place: Place, threads: int, on_gpu: bool, log: Path) -> int:
     """One process at work, until it ends; when this task is cancelled, it saves its run first."""
-    environment = environment_for(threads)
+    environment = {**place.account, **environment_for(threads)}
     if not on_gpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that
@@ -169,56 +226,11 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
         except ray.exceptions.RayTaskError as error:
             last = str(error.cause).strip().splitlines()[-1]
             problem = f"node {error.ip}: {last} (every node needs the same version of mtl[ray])"
+        except ray.exceptions.RayError as error:
+            first = (str(error).strip().splitlines() or [""])[0]
+            problem = f"Ray has given up a worker ({type(error).__name__}: {first}); the same command goes on"
         if problem is not None:
             yield problem
-
-
-def _ray() -> Any:
-    # Ray is said to report its use to its makers otherwise.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise InputError(
-            "--engine ray needs Ray, which is not installed; run: pip install 'mtl[ray]'"
-        ) from error
-    return ray
-
-
-def _check(count: int, room: Room) -> None:
-    if count < 0:
-        raise InputError(f"--jobs={count}: give a number of runs side by side, or 0 for as many as fit")
-    if room.cpus <= 0:
-        raise InputError(f"--cpus={room.cpus:g}: give the cores of one run, for instance 2")
-    gpus = room.gpus or 0.0
-    if gpus < 0 or gpus > 1:
-        raise InputError(f"--gpus={gpus:g}: give a run's share of a GPU, between 0 and 1, for instance 0.25")
-
-
-@contextlib.contextmanager
-def _connected(ray: Any, address: str | None) -> Iterator[None]:
-    """In touch with the cluster at an address, or with that of this machine, begun if there is none."""
-    address = address or os.environ.get("RAY_ADDRESS")
-    try:
-        _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"no Ray cluster answers at {address or 'this machine'}: {reason} (one that was begun with a "
-            "token wants RAY_AUTH_MODE=token)"
-        ) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _knock(address: str | None) -> None:
-    """Raise `OSError` at once where Ray would try for minutes: nobody listens at HOST:PORT."""
-    host, _, port = (address or "").rpartition(":")
-    if host and port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=KNOCK).close()
 
 
 @contextlib.contextmanager
@@ -230,21 +242,3 @@ def _mark(study: StudyFolder) -> Iterator[Path]:
         yield mark
     finally:
         mark.unlink(missing_ok=True)
-
-
-def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
-    """How many workers the living nodes have room for."""
-    fits = 0
-    for node in nodes:
-        has = node["Resources"]
-        rooms = [has.get(kind, 0.0) // share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0]
-        fits += int(min(rooms)) if node["Alive"] and rooms else 0
-    return fits
-
-
-def _begun(nodes: Sequence[dict[str, Any]], wanted: int, fitting: int, cpus: float, gpus: float) -> str:
-    alive = sum(node["Alive"] for node in nodes)
-    each = f"cores each: {cpus:g}, GPUs each: {gpus:g}"
-    if fitting == 0:
-        return f"Ray (nodes: {alive}): no node has room for a run ({each}); waiting for one that has"
-    return f"Ray (nodes: {alive}): {min(wanted, fitting)} side by side ({each})"

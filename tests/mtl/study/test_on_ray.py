@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
@@ -22,14 +23,17 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from mtl.arguments import read_configuration
+from mtl.crew import INTERRUPTED
 from mtl.errors import InputError
 from mtl.material import Material
 from mtl.run import Run
+from mtl.study import on_ray
+from mtl.study.cluster import Room, connected, fitting_in
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
+from mtl.study.folder import Progress, StudyFolder
 from mtl.study.node import check
-from mtl.study.on_ray import Place, Room, fitting_in, hold, run_on_ray
-from mtl.study.plan import carry_out, make_plan
+from mtl.study.on_ray import Place, hold, run_on_ray
+from mtl.study.plan import carrying_out, make_plan
 from mtl.study.work import work
 from tests.mtl.study import small
 
@@ -141,8 +145,8 @@ def until(holds: Callable[[], object], alive: Node | subprocess.Popen[str]) -> N
 
 def plan(file: Path) -> StudyFolder:
     study = StudyFolder(small.folder(file))
-    carry_out(make_plan(read_configuration(StudyConfig, file), study, Material()))
-    return study
+    with carrying_out(make_plan(read_configuration(StudyConfig, file), study, Material())):
+        return study
 
 
 def owners(study: StudyFolder) -> dict[str, int]:
@@ -209,6 +213,9 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
     printed, _ = going_on.communicate(timeout=300)
     assert going_on.returncode == 0, printed
     assert not list(study.path.glob(".ray-*"))
+    assert "Ray (nodes: 1; cores of a run: 1, GPUs: 0): lost: 1" in printed
+    assert "Ray (nodes: 2; cores of a run: 1, GPUs: 0): joined: 1" in printed
+    assert "raylet" not in printed
 
     progress = small.progress(file)
     assert {name for name, each in progress.items() if each["state"] == "finished"} == NAMES
@@ -274,6 +281,146 @@ def test_a_node_without_the_folder_is_refused(tmp_path):
         said = f"node {socket.gethostname()} does not see {tmp_path}, or not from {place.here}: "
         assert problem.startswith(said)
         assert "file system that all nodes share" in problem
+
+
+def test_what_a_node_cannot_write_is_said_and_is_no_question_of_versions(planned):
+    (planned.path / "mark").touch()
+    (planned.path / "logs").write_text("a file where the folder of logs should be")
+    problem = hold(Place(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False)
+    assert problem is not None
+    assert problem.startswith(f"node {socket.gethostname()}: ")
+    assert problem.endswith(f"File exists: '{planned.path / 'logs'}'")
+
+
+def test_a_process_that_others_interrupt_is_begun_again(planned, monkeypatch):
+    codes = [INTERRUPTED, 0]
+    monkeypatch.setattr(on_ray, "_work", lambda *_: codes.pop(0))
+    (planned.path / "mark").touch()
+    assert hold(Place(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False) is None
+    assert codes == []
+
+
+def test_processes_have_the_account_of_the_command_unless_the_node_has_one(planned, monkeypatch):
+    begun: list[dict[str, str]] = []
+
+    def begin(*_: object, env: dict[str, str], **__: object) -> subprocess.Popen[bytes]:
+        begun.append(env)
+        return real(["true"])
+
+    real = subprocess.Popen
+    monkeypatch.setattr(on_ray.subprocess, "Popen", begin)
+    monkeypatch.setattr(on_ray.signal, "signal", lambda *_: None)
+    (planned.path / "mark").touch()
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_BASE_URL", "the node's")
+    account = {"WANDB_API_KEY": "the command's", "WANDB_BASE_URL": "the command's"}
+    place = Place(str(planned.path), str(Path.cwd()), "mark", account)
+    assert "the command's" not in repr(place)
+    assert hold(place, 1, on_gpu=False) is None
+    assert begun[0]["WANDB_API_KEY"] == "the command's"
+    assert begun[0]["WANDB_BASE_URL"] == "the node's"
+
+
+class Cluster(ModuleType):
+    """As much of Ray as a study sees of a cluster whose nodes are too small, or in which a worker ends so."""
+
+    def __init__(self, cpus: float = 1.0, outcome: Exception | str | None = None) -> None:
+        super().__init__("ray")
+        self.exceptions = SimpleNamespace(
+            RayError=RayError, RayTaskError=type("RayTaskError", (RayError,), {})
+        )
+        self.begun, self.cancelled, self.outcome = 0, 0, outcome
+        self.cpus = cpus
+
+    def init(self, **_: object) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": self.cpus}
+
+    def nodes(self) -> list[dict[str, object]]:
+        return [{"NodeID": "one", "Alive": True, "Resources": self.cluster_resources()}]
+
+    def remote(self, **_: object) -> Callable[..., object]:
+        def task(*_: object) -> int:
+            self.begun += 1
+            return self.begun
+
+        return lambda function: SimpleNamespace(remote=task)
+
+    def wait(self, workers: list[int], **_: object) -> tuple[list[int], list[int]]:
+        time.sleep(0.01)
+        return ([], workers) if self.outcome is None else (workers[:1], workers[1:])
+
+    def get(self, worker: int) -> str | None:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    def cancel(self, worker: int) -> None:
+        self.cancelled += 1
+
+
+class RayError(Exception): ...
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of signals as they were."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_cluster_whose_nodes_are_too_small_is_not_waited_for_for_ever(planned, monkeypatch, handlers):
+    cluster = Cluster(cpus=1.0)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    monkeypatch.setattr(on_ray, "ROOMLESS", 0.1)
+    console = Console(record=True, width=200, quiet=False, file=io.StringIO())
+    too_small = r"no node has room for a run \(no node has more than 1 cores and 0 GPUs\): start one that has"
+    with pytest.raises(InputError, match=too_small):
+        run_on_ray(planned, planned.jobs(), 0, console, None, Room(cpus=8.0))
+    assert console.export_text().count("waiting") == 1
+    assert cluster.cancelled == cluster.begun == len(planned.jobs())
+
+
+def test_workers_are_as_many_as_jobs_are_left_and_none_for_a_finished_study(planned, monkeypatch, handlers):
+    cluster = Cluster(outcome="stop here")
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    first, *others = planned.jobs()
+    planned.write_progress(first.name, Progress("finished", first.made_of))
+    with pytest.raises(InputError, match=r"^stop here$"):
+        run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
+    assert cluster.begun == len(others) > 0
+    for job in others:
+        planned.write_progress(job.name, Progress("finished", job.made_of))
+    run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
+    assert cluster.begun == len(others)
+
+
+def test_a_worker_that_ray_gives_up_is_said_in_one_line(planned, monkeypatch, handlers):
+    monkeypatch.setitem(sys.modules, "ray", Cluster(outcome=RayError("it was cancelled\nby somebody")))
+    with pytest.raises(InputError, match=r"^Ray has given up a worker \(RayError: it was cancelled\); "):
+        run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
+
+
+def test_a_cluster_of_other_versions_is_said_with_both():
+    cluster = Cluster()
+
+    def init(**_: object) -> None:
+        # As Ray says it.
+        raise RuntimeError(
+            "Version mismatch: The cluster was started with:\n    Ray: 2.60.0\n    Python: 3.11.2\n"
+            "This process on node 127.0.0.1 was started with:\n    Ray: 2.60.0\n    Python: 3.12.1\n"
+        )
+
+    cluster.init = init  # type: ignore[method-assign]
+    said = "has other versions than this command: .*Python: 3.11.2 .*Python: 3.12.1$"
+    with pytest.raises(InputError, match=said), connected(cluster, None):
+        pass
 
 
 def test_without_ray_the_mend_is_said(planned, monkeypatch):

@@ -1,0 +1,100 @@
+"""A Ray cluster: how to be in touch with it, and how many runs its nodes have room for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mtl.errors import InputError
+
+KNOCK = 10.0
+"""Seconds in which the head of a cluster has to answer."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a run takes of a node."""
+
+    cpus: float = 1.0
+    """Cores; also the threads, at least one."""
+    gpus: float | None = None
+    """GPUs; 0.25: four runs to each. `None`: one if the cluster has any."""
+
+    def check(self) -> None:
+        """Raise `InputError` for room that no node can have."""
+        if self.cpus <= 0:
+            raise InputError(f"--cpus={self.cpus:g}: give the cores of one run, for instance 2")
+        gpus = self.gpus or 0.0
+        if gpus < 0 or gpus > 1:
+            raise InputError(
+                f"--gpus={gpus:g}: give a run's share of a GPU, between 0 and 1, for instance 0.25"
+            )
+
+
+ONE_CORE = Room()
+
+
+def imported() -> Any:
+    """The module `ray`; raises `InputError` where it is not installed."""
+    # Ray would report its use to its makers otherwise, and tell of lost nodes in many lines.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(
+            "--engine ray needs Ray, which is not installed; run: pip install 'mtl[ray]'"
+        ) from error
+    return ray
+
+
+@contextlib.contextmanager
+def connected(ray: Any, address: str | None) -> Iterator[None]:
+    """In touch with the cluster at an address, or with that of this machine, begun if there is none."""
+    address = address or os.environ.get("RAY_ADDRESS")
+    try:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        where, said = address or "this machine", " ".join(str(error).split())
+        if said.startswith("Version mismatch"):
+            raise InputError(
+                f"the Ray cluster at {where} has other versions than this command: {said}"
+            ) from error
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"no Ray cluster answers at {where}: {reason} (one that was begun with a token wants "
+            "RAY_AUTH_MODE=token)"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Raise `OSError` at once where Ray would try for minutes: nobody listens at HOST:PORT."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=KNOCK).close()
+
+
+def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
+    """How many workers the living nodes have room for."""
+    fits = 0
+    for node in nodes:
+        has = node["Resources"]
+        rooms = [has.get(kind, 0.0) // share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0]
+        fits += int(min(rooms)) if node["Alive"] and rooms else 0
+    return fits
+
+
+def largest_of(nodes: Sequence[dict[str, Any]]) -> str:
+    """The most cores and GPUs that a living node has, in words."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    cores, gpus = (max((has.get(kind, 0.0) for has in alive), default=0.0) for kind in ("CPU", "GPU"))
+    return f"no node has more than {cores:g} cores and {gpus:g} GPUs"
