@@ -108,7 +108,7 @@ def configured(
     parser.add_argument("--config", action="config", help="a YAML file; '--config' may be left out")
     parser.add_class_arguments(kind, None)
     also = [] if options is None else [each.name for each in fields(options)]
-    values = parser.instantiate(_parse(parser, [_as_option(word) for word in _joined(words)], also))
+    values = parser.instantiate(_parse(parser, [_as_option(word) for word in joined(words)], also))
     return kind(**{key: value for key, value in dict(values).items() if key != "config"})
 
 
@@ -169,7 +169,7 @@ def known_keys_of(kind: type) -> tuple[str, ...]:
     return tuple(known_keys(parser))
 
 
-def _joined(words: Sequence[str]) -> Iterator[str]:
+def joined(words: Sequence[str]) -> Iterator[str]:
     """Every option and its value as one word."""
     rest = list(words)
     while rest:

@@ -16,10 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+import joblib
+
 from mtl.errors import InputError
 
-INTERRUPTED, DISK_FULL = 130, 3
-"""Exit codes of a process that was asked to stop, and of one that could not write any more."""
+INTERRUPTED, DISK_FULL, REFUSED = 130, 3, 2
+"""Exit codes of a process that was asked to stop, of one that could not write any more, and of one that found
+bad input, on which no other would fare better; the last line of its log says what."""
 TRIES = 3
 """How often work is begun whose process dies; work that fails with an error is not tried again."""
 LOOK = 0.5
@@ -76,6 +79,8 @@ class Crew:
                         raise InputError(full_disk(self.folder))
                     if code == INTERRUPTED:
                         raise KeyboardInterrupt
+                    if code == REFUSED:
+                        raise InputError(worker.log.read_text().splitlines()[-1].removeprefix("mtl: "))
                     if code != 0:
                         deaths += 1
                         if deaths > TRIES * begun:
@@ -141,7 +146,13 @@ def devices() -> list[str]:
 
 def threads_for(count: int) -> int:
     """The share of the cores that each of so many processes has."""
-    return max(1, (os.cpu_count() or 1) // count)
+    return max(1, cores() // count)
+
+
+def cores() -> int:
+    """The cores that this process may use: those of its affinity, of its control group's quota (a container's
+    or SLURM's share), or of the machine."""
+    return int(joblib.cpu_count())
 
 
 def share_of(parent: str, threads: str, work: Callable[[], None]) -> int:
@@ -157,6 +168,10 @@ def share_of(parent: str, threads: str, work: Callable[[], None]) -> int:
         return INTERRUPTED
     except FullDisk:
         return DISK_FULL
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return DISK_FULL
+        raise
     return 0
 
 

@@ -97,6 +97,20 @@ def probe_run(
     return Measured(heads, path, tuple(left_out))
 
 
+def forget_probes(path: Path) -> None:
+    """Take all that probing wrote out of a heads.parquet; without rows from training, the file goes."""
+    try:
+        heads, provenance = table.read(path)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    rest = heads.filter(~pl.col("measure").is_in(MEASURES))
+    if rest.is_empty():
+        path.unlink()
+        return
+    with whole_file(path) as temporary:
+        table.write(temporary, rest, provenance)
+
+
 def _opened(
     target: str, source: CorpusConfig | None, out: Path | None, material: Material
 ) -> tuple[JointModel | None, Encoder, CorpusConfig, Path]:

@@ -60,8 +60,7 @@ def train(
     material = material or Material()
     run = Run(Path(config.runs) / config.run_name())
     tasks = config.chosen()
-    if not tasks:
-        raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
+    check(config)
     check_processes(config.trainer)
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
@@ -90,6 +89,24 @@ def train(
         _status(run, {"state": "failed", "error": f"{type(error).__name__}: {error}"})
         raise
     return run
+
+
+def check(config: TrainConfig) -> None:
+    """Raise `InputError` for settings that do not go together; neither corpus nor encoder is read for it."""
+    tasks = tuple(config.chosen())
+    if not tasks:
+        raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
+    balancer_for(config.balancer, tasks, config.batch.mode)
+    if config.pruning in ("static", "gates_only") and config.init_from is None:
+        raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
+    every = config.gradient_conflict_every
+    if every < 0:
+        raise InputError(f"gradient_conflict_every={every}: give a number of batches, or 0 for never")
+    if every and (len(tasks) < 2 or config.batch.mode == "separate" or config.gates.scope == "per_task"):
+        raise InputError(
+            "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
+            "batch.mode=aligned and gates.scope=shared"
+        )
 
 
 def _train(
@@ -181,26 +198,15 @@ def _train(
 
 
 def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
-    """What measures the tasks' gradients on heads, if that is asked for and there is something to compare."""
+    """What measures the tasks' gradients on heads, if that is asked for."""
     every = config.gradient_conflict_every
-    if not every:
-        return None
-    if every < 0:
-        raise InputError(f"gradient_conflict_every={every}: give a number of batches, or 0 for never")
-    if len(model.tasks) < 2 or config.batch.mode == "separate" or config.gates.scope == "per_task":
-        raise InputError(
-            "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
-            "batch.mode=aligned and gates.scope=shared"
-        )
-    return GradientConflict(model.encoder.tap, tuple(model.tasks), every)
+    return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
     """Gates as the regime wants them, with what they cost; `None` without masks."""
     if config.pruning == "none":
         return None
-    if config.pruning in ("static", "gates_only") and config.init_from is None:
-        raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
     gates = add_gates(model, config.gates)
     freeze_for(config.pruning, model)
     warning = reach_warning(gates, gate_rate(config.gates, updates), updates)

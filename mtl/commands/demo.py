@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from mtl.errors import InputError
@@ -19,9 +18,10 @@ def demo(*, jobs: int = 0) -> int:
     """
     from mtl.commands.study import study
     from mtl.corpora.toy import write_toy
+    from mtl.crew import cores
 
     if not STUDY.is_file():
         raise InputError(f"{STUDY} is missing: the demo needs a checkout of mtl, not only the package")
     if not (CORPUS / "test.jsonl").exists():
         write_toy(CORPUS, 240, 60, 150, seed=1)
-    return study([str(STUDY), f"--jobs={jobs or min(2, os.cpu_count() or 1)}"])
+    return study([str(STUDY), f"--jobs={jobs or min(2, cores())}"])

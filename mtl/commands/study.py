@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 from rich.live import Live
 
-from mtl.arguments import split_options
+from mtl.arguments import joined, split_options
 from mtl.errors import InputError
 from mtl.study.folder import StudyFolder
 from mtl.study.status import overview, states_of, totals
@@ -45,7 +45,7 @@ def study(words: Sequence[str]) -> int:
     options, rest = split_options("mtl study", Options, words)
     console = Console()
     if options.status:
-        return _status(_folder_of(rest), console)
+        return _status(folder_of(rest), console)
     return _carry_out(rest, options, console)
 
 
@@ -55,37 +55,31 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.study.collect import collect
     from mtl.study.config import StudyConfig
     from mtl.study.local import run_locally
-    from mtl.study.plan import carry_out, make_plan
+    from mtl.study.plan import carrying_out, make_plan
 
+    if options.jobs < 0:
+        raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     config = configured("mtl study", StudyConfig, words, options=Options)
     folder = StudyFolder(_place(config.studies, config.name, words))
     plan = make_plan(config, folder, Material(keep=True), options.keep_code)
-    for change in plan.changes:
-        console.print(str(change), highlight=False, markup=False, soft_wrap=True)
-    if options.jobs < 0:
-        raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     if options.dry_run:
+        _say(plan.changes, console)
         console.print(overview(folder, plan.jobs, options.jobs or None))
         return 0
-    carry_out(plan)
-    console.print(
-        totals(
-            plan.jobs,
-            states_of(folder, plan.jobs),
-            {job.name: folder.progress(job.name) for job in plan.jobs},
-        ),
-        highlight=False,
-    )
-    if options.engine == "ray":
-        from mtl.study.on_ray import Room, run_on_ray
+    with carrying_out(plan) as plan:
+        _say(plan.changes, console)
+        progress = {job.name: folder.progress(job.name) for job in plan.jobs}
+        console.print(totals(plan.jobs, states_of(folder, plan.jobs), progress), highlight=False)
+        if options.engine == "ray":
+            from mtl.study.on_ray import Room, run_on_ray
 
-        room = Room(options.cpus, options.gpus)
-        run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, room)
-    else:
-        run_locally(folder, plan.jobs, options.jobs, console)
-    states = states_of(folder, plan.jobs)
-    console.print(overview(folder, plan.jobs))
-    page = collect(folder, config, console)
+            room = Room(options.cpus, options.gpus)
+            run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, room)
+        else:
+            run_locally(folder, plan.jobs, options.jobs, console)
+        states = states_of(folder, plan.jobs)
+        console.print(overview(folder, plan.jobs))
+        page = collect(folder, config, console)
     failed = [name for name, state in states.items() if state == "failed"]
     if failed:
         console.print(f"{len(failed)} jobs have failed; the same command tries them again", highlight=False)
@@ -94,16 +88,22 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     return 1 if failed else 0
 
 
+def _say(changes: Sequence[object], console: Console) -> None:
+    """A line for each change of the plan; its type is not imported for this, since torch would come along."""
+    for change in changes:
+        console.print(str(change), highlight=False, markup=False, soft_wrap=True)
+
+
 def _status(folder: StudyFolder, console: Console) -> int:
     jobs = folder.jobs()
     if not jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
-    if not console.is_terminal or not folder.owners(jobs):
+    if not console.is_terminal or not folder.commands():
         console.print(overview(folder, jobs))
         return 0
     try:
         with Live(console=console, refresh_per_second=2) as live:
-            while folder.owners(jobs):
+            while folder.commands():
                 live.update(overview(folder, jobs, rows=max(5, console.size.height - 6)))
                 time.sleep(1)
                 jobs = folder.jobs()
@@ -113,10 +113,10 @@ def _status(folder: StudyFolder, console: Console) -> int:
     return 0
 
 
-def _folder_of(words: Sequence[str]) -> StudyFolder:
+def folder_of(words: Sequence[str]) -> StudyFolder:
     """The folder of a study given by its file or by the folder itself."""
-    places = [word for word in words if not word.startswith("-")]
-    named = dict(word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word)
+    places = _files(words)
+    named = dict(word[2:].split("=", 1) for word in joined(words) if word.startswith("--") and "=" in word)
     if not places:
         raise InputError("mtl study --status needs the study's file or folder: mtl study STUDY.yaml --status")
     place = Path(places[0])
@@ -131,7 +131,16 @@ def _folder_of(words: Sequence[str]) -> StudyFolder:
 
 def _place(studies: str, name: str | None, words: Sequence[str]) -> Path:
     """The study's folder, named after its file if it has no name."""
-    files = [word for word in words if not word.startswith("-")]
+    files = _files(words)
     if name is None and not files:
         raise InputError("mtl study needs a file, or --name=NAME: mtl study configs/study/demo.yaml")
     return Path(studies) / (name or Path(files[-1]).stem)
+
+
+def _files(words: Sequence[str]) -> list[str]:
+    """The files that are given, with `--config` or without; not what follows another option."""
+    return [word.removeprefix("--config=") for word in joined(words) if _is_file(word)]
+
+
+def _is_file(word: str) -> bool:
+    return word.startswith("--config=") or not word.startswith("-")

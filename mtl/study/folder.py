@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from mtl.files import write_json
-from mtl.study.claim import Owner, owner_of
+from mtl.study.claim import Owner, claimed, owner_of
+
+PAUSE = 0.1
+"""Seconds between looks at a claim that another process holds for a moment."""
 
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
+
+
+PROBED = ("probes", "probing")
+"""What of a job can change without its training being repeated."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,8 @@ class Job:
     config: dict[str, Any]
     """Of the run; empty for the encoder before training."""
     made_of: dict[str, str]
-    """Fingerprints of configuration, corpus, code and needed run."""
+    """Fingerprints: of `configuration`, `corpus`, `code` and the run that it `needs`; if it is probed, of the
+    `probes`' settings and of the code for `probing`."""
     needs: str | None = None
     probe: dict[str, Any] | None = None
     """What is probed afterwards and how; `None`: nothing."""
@@ -81,6 +90,25 @@ class StudyFolder:
         """The claim of the process that works on a job."""
         return self.path / "jobs" / f"{name}.claim"
 
+    def command(self, owner: Owner) -> Path:
+        """The claim of a call of `mtl study` as long as it works on the folder."""
+        return self.path / "commands" / f"{owner.host}-{owner.pid}.claim"
+
+    def commands(self) -> list[Owner]:
+        """The living calls of `mtl study` that work on the folder, between two runs as well."""
+        owners = (owner_of(claim) for claim in sorted((self.path / "commands").glob("[!.]*.claim")))
+        return [owner for owner in owners if owner is not None]
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """One process at a time changes what is to do: waits for the others."""
+        while True:
+            with claimed(self.path / "plan.claim") as mine:
+                if mine:
+                    yield
+                    return
+            time.sleep(PAUSE)
+
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they are begun."""
         files = (self.path / "jobs").glob("*.job.json")
@@ -131,6 +159,16 @@ class StudyFolder:
 
     def _progress(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.progress.json"
+
+
+def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two runs are made of the same things, but for how they are probed."""
+    return without_probes(one) == without_probes(other)
+
+
+def without_probes(made_of: Mapping[str, str]) -> dict[str, str]:
+    """What the training of a run is made of."""
+    return {part: print_ for part, print_ in made_of.items() if part not in PROBED}
 
 
 def done(job: Job, progress: Progress) -> bool:

@@ -15,6 +15,7 @@ from mtl.config import TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError
 from mtl.run import different_keys, plain
 from mtl.study.config import Block, Masks, StudyConfig
+from mtl.study.used import only_used
 
 STATIC = "static"
 _OF_THE_GRID = {
@@ -154,13 +155,27 @@ def settings(train: TrainConfig, block: Block) -> TrainConfig:
 
 
 def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[TaskName, ...]) -> tuple[str, Block]:
-    """The setup and block of the run without masks that static masks start from: the grid's own, else one
-    made as this block says."""
-    for other in study.grid:
-        for each in other.setups if "none" in other.masks else ():
-            if tasks in task_sets(each, study):
-                return each, other
-    return setup, dataclasses.replace(block, label=None)
+    """The setup and block of the run without masks that static masks start from.
+
+    It is the grid's own with this block's label, else the one without a label, else the only one there is; if
+    there is none, one made as this block says.
+    """
+    found = {
+        other.label: (each, other)
+        for other in study.grid
+        if "none" in other.masks
+        for each in other.setups
+        if tasks in task_sets(each, study)
+    }
+    for label in (block.label, None):
+        if label in found:
+            return found[label]
+    if len(found) > 1:
+        raise InputError(
+            f"static masks of {'+'.join(tasks)} could start from the runs labelled "
+            f"{' or '.join(map(str, found))}: give their block one of these labels"
+        )
+    return next(iter(found.values()), (setup, dataclasses.replace(block, label=None)))
 
 
 @dataclass(frozen=True)
@@ -190,13 +205,6 @@ class _Cell:
             tasks=self.tasks,
             pruning=regime,
             init_from=None if needs is None else str(self.folder / "runs" / needs),
-            # A task's weight holds in the runs that train it.
-            balancer=dataclasses.replace(
-                train.balancer,
-                weights={
-                    task: weight for task, weight in train.balancer.weights.items() if task in self.tasks
-                },
-            ),
             gates=dataclasses.replace(
                 train.gates, scope="per_task" if masks.endswith("_per_task") else "shared"
             ),
@@ -207,7 +215,9 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        return Planned(name, " ".join(kind), masks, config, needs, masks in self.study.probes.masks)
+        return Planned(
+            name, " ".join(kind), masks, only_used(config), needs, masks in self.study.probes.masks
+        )
 
 
 def _at(settings: Mapping[str, Any], key: str) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -21,11 +24,15 @@ from mtl.data import SPLITS, require_layers, sources
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.material import Material
+from mtl.probing_run import forget_probes
 from mtl.run import different_keys, plain, without_volatile
+from mtl.study.claim import Owner, claimed
 from mtl.study.code import PROBING, TRAINING, code_fingerprint
 from mtl.study.config import StudyConfig
-from mtl.study.folder import Job, Progress, StudyFolder, done
+from mtl.study.folder import Job, Progress, StudyFolder, trained_alike, without_probes
 from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
+from mtl.study.used import only_used
+from mtl.train import check
 
 
 @dataclass(frozen=True)
@@ -35,11 +42,11 @@ class Change:
     name: str
     why: str
     """What is different, or that the study has no such run any more."""
-    wanted: bool
-    """Whether the study still has such a run, which is then made again."""
+    what: Literal["made again", "probed again", "not probed any more", "put away"]
+    """What becomes of it."""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.why}; {'made again' if self.wanted else 'put away'}"
+        return f"{self.name}: {self.why}; {self.what}"
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,11 @@ class Plan:
     """What a study's folder is to hold."""
 
     folder: StudyFolder
+    wanted: tuple[Job, ...]
+    """As study file, corpora and code say."""
+    keep_code: bool
     jobs: tuple[Job, ...]
+    """As wanted, but with what is kept though other code has made it."""
     changes: tuple[Change, ...]
     text: str
     """The whole study file."""
@@ -62,49 +73,86 @@ def make_plan(study: StudyConfig, folder: StudyFolder, material: Material, keep_
     if not runs and not probes_the_encoder(study):
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
     _check(study, runs, material)
-    jobs = _jobs(study, runs, folder)
-    before = {job.name: job for job in folder.jobs()}
-    changes = []
-    for place, job in enumerate(jobs):
-        progress = folder.last_progress(job.name)
-        if not progress.made_of or progress.made_of == job.made_of:
-            continue
-        if keep_code and progress.state == "finished":
-            kept = {**job.made_of, "code": progress.made_of.get("code", "")}
-            if kept == progress.made_of:
-                jobs[place] = dataclasses.replace(job, made_of=kept)
-                continue
-        changes.append(Change(job.name, _why(before.get(job.name), job, progress), True))
-    wanted = {job.name for job in jobs}
-    changes += [
-        Change(name, "not in the study any more", False)
-        for name in before
-        if name not in wanted and (folder.run(name).exists() or folder.last_progress(name).made_of)
-    ]
+    wanted = tuple(_jobs(study, runs, folder))
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
-    return Plan(folder, tuple(jobs), tuple(changes), text)
+    return Plan(folder, wanted, keep_code, *_beside(wanted, folder, keep_code), text)
 
 
-def carry_out(plan: Plan) -> None:
-    """Put what has changed away and write the jobs; raises `InputError` while others work on other jobs."""
+def _beside(
+    wanted: Sequence[Job], folder: StudyFolder, keep_code: bool
+) -> tuple[tuple[Job, ...], tuple[Change, ...]]:
+    """The jobs and what has to change for them, with the folder as it is now."""
+    before = {job.name: job for job in folder.jobs()}
+    jobs: dict[str, Job] = {}
+    changes = []
+    for job in wanted:
+        made_of = dict(job.made_of)
+        if job.needs is not None:  # made of what that run is made of, which may be kept
+            made_of["needs"] = _digest(without_probes(jobs[job.needs].made_of))
+        progress = folder.last_progress(job.name)
+        if keep_code and progress.state == "finished":
+            made_of = _kept(made_of, progress.made_of)
+        jobs[job.name] = dataclasses.replace(job, made_of=made_of)
+        if progress.made_of and progress.made_of != made_of:
+            changes.append(_change(before.get(job.name), jobs[job.name], progress))
+    changes += [
+        Change(name, "not in the study any more", "put away")
+        for name in before
+        if name not in jobs and (folder.run(name).exists() or folder.last_progress(name).made_of)
+    ]
+    return tuple(jobs.values()), tuple(changes)
+
+
+def _kept(made_of: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """What a job is made of with the code that has made it, so far as nothing else was changed."""
+    trained = {**made_of, "code": before.get("code", "")}
+    if not trained_alike(trained, before):
+        return dict(made_of)
+    if trained.get("probes") != before.get("probes") or "probing" not in trained:
+        return trained
+    return {**trained, "probing": before["probing"]}
+
+
+@contextmanager
+def carrying_out(plan: Plan) -> Iterator[Plan]:
+    """Put what has changed away, write the jobs, and count as at work on them until the block ends.
+
+    Gives the plan beside the folder as it was at that moment, since another call may have changed it after
+    the plan was made. Raises `InputError` while others work on other jobs.
+    """
+    folder, me = plan.folder, Owner.me()
+    with contextlib.ExitStack() as held:
+        with folder.planning():
+            jobs, changes = _beside(plan.wanted, folder, plan.keep_code)
+            plan = dataclasses.replace(plan, jobs=jobs, changes=changes)
+            _carry_out(plan)
+            held.enter_context(claimed(folder.command(me)))
+        yield plan
+
+
+def _carry_out(plan: Plan) -> None:
     folder = plan.folder
     known = {job.name: job for job in folder.jobs()}
+    owners = folder.owners(list(known.values()))
     same = {job.name: job.made_of for job in plan.jobs} == {name: job.made_of for name, job in known.items()}
-    if not same:
-        owners = folder.owners(list(known.values()))
-        if owners:
-            name, owner = next(iter(owners.items()))
-            raise InputError(
-                f"{folder.path} is at work for another study file or code ({name}, {owner}): "
-                "stop that first, or give this study another name"
-            )
+    if not same and (owners or folder.commands()):
+        who = next((f"{name}, {owner}" for name, owner in owners.items()), None)
+        raise InputError(
+            f"{folder.path} is at work for another study file or code ({who or folder.commands()[0]}): "
+            "stop that first, or give this study another name"
+        )
     for change in plan.changes:
-        _put_away(folder, change.name)
+        if change.name in owners:
+            continue  # by another call with the same plan, which is at it
+        if change.what in ("made again", "put away"):
+            _put_away(folder, change.name)
+        else:
+            _put_probes_away(folder, change.name)
     wanted = {job.name for job in plan.jobs}
     for name in known.keys() - wanted:
         folder.remove_job(name)
     for job in plan.jobs:
-        if known.get(job.name) != job:
+        if known.get(job.name) != job or job.name in {change.name for change in plan.changes}:
             folder.write_job(job)
         progress = folder.progress(job.name)
         if progress.state in ("failed", "interrupted") and not folder.owners([job]):
@@ -116,10 +164,27 @@ def _put_away(folder: StudyFolder, name: str) -> None:
     """Move a run out of the way, where it can still be looked at."""
     run = folder.run(name)
     if run.exists():
-        place = folder.path / ".replaced" / f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        place = _place_for(folder, name)
         place.parent.mkdir(exist_ok=True)
         run.rename(place)
     folder.remove_job(name)
+
+
+def _put_probes_away(folder: StudyFolder, name: str) -> None:
+    """Keep a copy of a run's probes, and take them out of what training wrote into the same table."""
+    table = folder.run(name) / "heads.parquet"
+    if table.exists():
+        place = _place_for(folder, name)
+        place.mkdir(parents=True)
+        shutil.copy2(table, place)
+        forget_probes(table)
+
+
+def _place_for(folder: StudyFolder, name: str) -> Path:
+    """A name that is free among what was replaced."""
+    stem = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    places = (folder.path / ".replaced" / f"{stem}{end}" for end in ("", *(f"-{n}" for n in range(2, 1000))))
+    return next(place for place in places if not place.exists())
 
 
 def _check(study: StudyConfig, runs: Sequence[Planned], material: Material) -> None:
@@ -128,31 +193,39 @@ def _check(study: StudyConfig, runs: Sequence[Planned], material: Material) -> N
         pretrained.check(name)
     seen = set()
     for run in runs:
+        try:
+            check(run.config)
+        except InputError as error:
+            raise InputError(f"run {run.name}: {error}") from error
         corpus = run.config.corpus
         for task, settings in run.config.chosen().items():
             key = json.dumps([task, plain(dataclasses.asdict(corpus))])
             if key in seen:
                 continue
             seen.add(key)
-            for split in ("train", "dev"):
-                require_layers(material.split(corpus, (task,), split), {task: settings}, split)
+            for split in SPLITS:
+                sentences = material.split(corpus, (task,), split)
+                if split != "test":  # which may be blind
+                    require_layers(sentences, {task: settings}, split)
 
 
 def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> list[Job]:
-    corpora: dict[tuple[str, ...], str] = {}
-    training, probing = code_fingerprint(TRAINING), code_fingerprint(PROBING)
+    contents: dict[tuple[Path, ...], str] = {}
+
+    def content_of(paths: tuple[Path, ...]) -> str:
+        if paths not in contents:
+            contents[paths] = fingerprint(paths)
+        return contents[paths]
 
     def corpus_of(config: TrainConfig, tasks: Sequence[str]) -> str:
-        paths = tuple(
-            str(file)
-            for source in sources(config.corpus, tasks)
-            for split in SPLITS
-            if (path := getattr(source.files, split)) is not None
-            for file in files(Path(path), source.files.format)
+        return _digest(
+            [
+                [list(source.tasks), split, content_of(tuple(files(Path(path), source.files.format)))]
+                for source in sources(config.corpus, tasks)
+                for split in SPLITS
+                if (path := getattr(source.files, split)) is not None
+            ]
         )
-        if paths not in corpora:
-            corpora[paths] = fingerprint(Path(path) for path in paths)
-        return corpora[paths]
 
     probes: dict[str, Any] = {
         "split": study.probes.split,
@@ -161,55 +234,69 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
     }
     jobs: list[Job] = []
     if probes_the_encoder(study):
-        arguments = {**probes, "target": study.train.encoder.name, "out": str(folder.run(STATIC))}
-        arguments["tasks"] = list(study.train.chosen())
-        arguments["source"] = plain(dataclasses.asdict(study.train.corpus))
+        tasks = tuple(study.train.chosen())
+        source = plain(dataclasses.asdict(only_used(study.train).corpus))
+        arguments = {**probes, "target": study.train.encoder.name, "tasks": list(tasks), "source": source}
         made_of = {
-            "configuration": _digest(arguments),
-            "corpus": corpus_of(study.train, tuple(study.train.chosen())),
-            "code": probing,
+            "configuration": _digest({**arguments, "source": _without_places(source)}),
+            "corpus": corpus_of(study.train, tasks),
+            "code": code_fingerprint(PROBING),
         }
+        arguments["out"] = str(folder.run(STATIC))
         jobs.append(Job(STATIC, 0, STATIC, {}, made_of, None, arguments))
-    made: dict[str, dict[str, str]] = {}
     for run in runs:
         config = plain(dataclasses.asdict(run.config))
-        probe = {**probes, "target": str(folder.run(run.name))} if run.probe else None
-        made[run.name] = {
-            "configuration": _digest(
-                [{**without_volatile(config), "init_from": run.needs}, probe and {**probe, "target": ""}]
-            ),
-            "corpus": corpus_of(run.config, run.config.tasks),
-            "code": training + (probing if probe else ""),
+        own = {
+            **without_volatile(config),
+            "corpus": _without_places(config["corpus"]),
+            "init_from": run.needs,
         }
-        if run.needs is not None:
-            made[run.name]["needs"] = _digest(made[run.needs])
-        jobs.append(Job(run.name, len(jobs), run.setup, config, made[run.name], run.needs, probe))
+        made_of = {
+            "configuration": _digest(own),
+            "corpus": corpus_of(run.config, run.config.tasks),
+            "code": code_fingerprint(TRAINING),
+        }
+        probe = {**probes, "target": str(folder.run(run.name))} if run.probe else None
+        if probe is not None:
+            made_of |= {"probes": _digest(probes), "probing": code_fingerprint(PROBING)}
+        jobs.append(Job(run.name, len(jobs), run.setup, config, made_of, run.needs, probe))
     return jobs
+
+
+def _without_places(corpus: Mapping[str, Any]) -> dict[str, Any]:
+    """A corpus's settings without where its files lie; what is in them is looked at itself."""
+    return {
+        key: {part: part == "format" and own for part, own in value.items()}
+        if isinstance(value, Mapping)
+        else value is not None
+        for key, value in corpus.items()
+    }
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _why(before: Job | None, job: Job, progress: Progress) -> str:
-    """What of a run is not as it was."""
+def _change(before: Job | None, job: Job, progress: Progress) -> Change:
+    """What of a run is not as it was, and what becomes of it."""
+    old, new = progress.made_of, job.made_of
+    if trained_alike(old, new):
+        if "probes" not in new:
+            return Change(job.name, "the study does not probe it any more", "not probed any more")
+        if "probes" not in old:
+            return Change(job.name, "the study now probes it", "probed again")
+        what = "probes' settings" if old["probes"] != new["probes"] else "code of the probes"
+        return Change(job.name, f"the {what} changed", "probed again")
     reasons = []
-    old = progress.made_of
-    if old.get("configuration") != job.made_of["configuration"]:
+    if old.get("configuration") != new["configuration"]:
         keys = [] if before is None else different_keys(before.config, job.config)
-        if before is not None and before.probe != job.probe:
+        if before is not None and not job.config and before.probe != job.probe:
             keys.append("probes")
         reasons.append("the configuration changed" + (f" ({', '.join(keys[:4])})" if keys else ""))
-    if old.get("corpus") != job.made_of["corpus"]:
+    if old.get("corpus") != new["corpus"]:
         reasons.append("the corpus changed")
-    if old.get("code") != job.made_of["code"]:
+    if old.get("code") != new["code"]:
         reasons.append("the code changed")
-    if old.get("needs") != job.made_of.get("needs") and not reasons:
+    if old.get("needs") != new.get("needs") and not reasons:
         reasons.append(f"it starts from {job.needs}, which changed")
-    return ", ".join(reasons)
-
-
-def summary(jobs: Sequence[Job], progress: Mapping[str, Progress]) -> str:
-    """How many runs are to do and done."""
-    finished = sum(done(job, progress[job.name]) for job in jobs)
-    return f"{len(jobs)} jobs, {finished} finished"
+    return Change(job.name, ", ".join(reasons), "made again")

@@ -13,15 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import yaml
 
 from mtl.arguments import configuration_from
 from mtl.config import CorpusConfig, TrainConfig
 from mtl.crew import TRIES, FullDisk, disk_is_full
 from mtl.errors import InputError
+from mtl.files import write_text
 from mtl.material import Material
 from mtl.probing_run import probe_run
+from mtl.run import Run
 from mtl.study.claim import Owner, claimed
-from mtl.study.folder import Job, Progress, StudyFolder, done, given_up, now, ready
+from mtl.study.code import PROBING, TRAINING, code_fingerprint
+from mtl.study.folder import Job, Progress, StudyFolder, done, given_up, now, ready, trained_alike
 from mtl.study.tracking import log_probes
 
 WAIT = 1.0
@@ -62,6 +66,9 @@ def attempt(study: StudyFolder, job: Job, material: Material) -> bool:
         before = study.last_progress(job.name)
         if done(job, before) or given_up(job, before):
             return False
+        if trained_alike(before.made_of, job.made_of):
+            _at_their_places(study, job)
+        _check_code(job, before)
         fresh = before.made_of != job.made_of
         tries = 0 if fresh else before.tries
         if before.state == "interrupted" and not fresh:
@@ -82,6 +89,29 @@ def attempt(study: StudyFolder, job: Job, material: Material) -> bool:
         if ended.state == "interrupted":
             raise KeyboardInterrupt
         return True
+
+
+def _check_code(job: Job, before: Progress) -> None:
+    """Raise `InputError` if this process does not run the code that the job is to be made by."""
+    if not job.config:
+        parts = {"code": PROBING}
+    elif before.state == "finished" and trained_alike(before.made_of, job.made_of):
+        parts = {"probing": PROBING}
+    else:
+        parts = {"code": TRAINING, "probing": PROBING}
+    if any(
+        code_fingerprint(entry) != job.made_of.get(part, code_fingerprint(entry))
+        for part, entry in parts.items()
+    ):
+        raise InputError("the code was changed after the study was planned: give the same command again")
+
+
+def _at_their_places(study: StudyFolder, job: Job) -> None:
+    """Write where things are now into the configuration of a run that goes on: the study, or its corpus, may
+    have been moved since it was begun."""
+    path = study.run(job.name) / "config.yaml"
+    if path.exists() and Run.open(path.parent).config() != job.config:
+        write_text(path, yaml.safe_dump(job.config, sort_keys=False, allow_unicode=True))
 
 
 def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progress) -> Progress:

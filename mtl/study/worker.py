@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mtl.crew import share_of
+from mtl.crew import REFUSED, share_of
+from mtl.errors import InputError
 
 
 def main(folder: str, parent: str, threads: str) -> int:
@@ -14,7 +15,11 @@ def main(folder: str, parent: str, threads: str) -> int:
     from mtl.study.folder import StudyFolder
     from mtl.study.work import work
 
-    return share_of(parent, threads, lambda: work(StudyFolder(Path(folder)), Material(keep=True)))
+    try:
+        return share_of(parent, threads, lambda: work(StudyFolder(Path(folder)), Material(keep=True)))
+    except InputError as error:
+        print(f"mtl: {error}", file=sys.stderr)
+        return REFUSED
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -28,3 +29,13 @@ def test_checkpoints_stand_between_updates_and_not_after_an_epochs_last_batch(tm
         trainer.save_checkpoint = save
         resumption.on_train_batch_end(trainer, Mock(spec=pl.LightningModule), None, Mock(spec=Batch), index)
     assert saved == expected
+
+
+def test_a_run_that_failed_gives_the_signals_back(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    resumption = Resumption(tmp_path / "last.ckpt", minutes=5.0)
+    trainer, module = Mock(spec=pl.Trainer), Mock(spec=pl.LightningModule)
+    resumption.setup(trainer, module, "fit")
+    assert signal.getsignal(signal.SIGINT) != before
+    resumption.on_exception(trainer, module, RuntimeError("no luck"))
+    assert signal.getsignal(signal.SIGINT) == before

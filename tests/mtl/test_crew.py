@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
 import sys
 import textwrap
 
@@ -82,8 +84,23 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(crew, monkeypatch):
     assert {path.name for path in made.folder.glob("?-1")} == {"4-1", "7-1"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert devices() == ["3", "5"]
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("mtl.crew.cores", lambda: 8)
     assert [threads_for(count) for count in (1, 3, 8, 20)] == [8, 2, 1, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_cores_are_those_that_the_process_may_use():
+    own = os.sched_getaffinity(0)
+    lines = f"import os; os.sched_setaffinity(0, {{{min(own)}}}); from mtl import crew; print(crew.cores())"
+    told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    assert told.stdout == "1\n"
+
+
+def test_what_a_process_refuses_is_said_once(crew):
+    made = crew("print('mtl: no such thing', file=sys.stderr); sys.exit(2)")
+    with pytest.raises(InputError, match=r"^no such thing$"):
+        made.work(lambda: 1, lambda: 0)
+    assert begun(made) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from mtl.config import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
+from mtl.train import check
+from tasks.dep import Dep
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 HERE = Path("studies/s")
@@ -76,6 +78,40 @@ def test_static_masks_start_from_the_grids_own_run_where_there_is_one():
         ("all-long-seed1", 9, None),
         ("all-static-seed1", 2, "all-long-seed1"),
     ]
+
+
+def needs(*blocks: Block) -> dict[str, str]:
+    runs = planned(StudyConfig(grid=blocks, seeds=(1,)), HERE)
+    return {run.name: run.needs for run in runs if run.needs is not None}
+
+
+def test_static_masks_do_not_start_from_a_run_that_a_label_sets_apart():
+    slow = Block(("all",), ("none",), {"max_epochs": 9}, "slow")
+    plain, static = Block(("all",)), Block(("all",), ("static",))
+    assert needs(slow, plain, static) == {"all-static-seed1": "all-seed1"}
+    both = Block(("all",), ("none", "static"), {"max_epochs": 9}, "slow")
+    assert needs(plain, both, static) == {
+        "all-static-slow-seed1": "all-slow-seed1",
+        "all-static-seed1": "all-seed1",
+    }
+    other = Block(("all",), ("none",), {"max_epochs": 8}, "slower")
+    with pytest.raises(InputError, match=r"could start from the runs labelled slow or slower"):
+        needs(slow, other, static)
+
+
+def test_settings_hold_in_the_runs_that_they_concern():
+    train = TrainConfig(gradient_conflict_every=5, gates=GatesConfig(overlap_penalty=0.5), dep=Dep(arc_dim=7))
+    grid = (Block(("pos", "dep", "all"), ("none", "dynamic", "dynamic_per_task")),)
+    runs = {run.name: run.config for run in planned(StudyConfig(train=train, grid=grid, seeds=(1,)), HERE)}
+    assert {name for name, each in runs.items() if each.gradient_conflict_every} == {
+        "all-seed1", "all-dynamic-seed1"
+    }  # fmt: skip
+    assert {name for name, each in runs.items() if each.gates.overlap_penalty} == {
+        "all-dynamic_per_task-seed1"
+    }
+    assert {name.split("-")[0] for name, each in runs.items() if each.dep.arc_dim == 7} == {"dep", "all"}
+    for config in runs.values():
+        check(config)
 
 
 def test_a_blocks_settings_hold_for_its_runs_alone():

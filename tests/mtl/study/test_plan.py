@@ -7,6 +7,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 from mtl.arguments import configured
@@ -17,8 +19,15 @@ from mtl.study import plan as module
 from mtl.study.claim import claimed
 from mtl.study.config import StudyConfig
 from mtl.study.folder import Progress, StudyFolder
-from mtl.study.plan import carry_out, make_plan
+from mtl.study.plan import Plan, carrying_out, make_plan
+from probes import table as heads_table
 from tests.mtl.study import small
+
+
+def carry_out(plan: Plan) -> Plan:
+    """What a command does before its first run and after its last."""
+    with carrying_out(plan) as now:
+        return now
 
 
 class World:
@@ -151,6 +160,10 @@ def test_a_corpus_without_a_layer_is_refused_before_the_first_run(world):
         (["--train.corpus.path=nowhere"], "nowhere: no such folder"),
         (["--seeds=[]"], "seeds is empty"),
         (["--grid=[]"], "the grid has no runs"),
+        (
+            ["--train.balancer.name=pcgrad", "--train.batch.mode=separate"],
+            "run pos-seed1: balancer pcgrad compares",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused(world, words, message):
@@ -160,7 +173,130 @@ def test_what_cannot_be_run_is_refused(world, words, message):
 
 
 def test_jobs_are_the_same_for_a_corpus_that_was_copied(world):
-    first = world.plan().jobs
+    first = world.plan(grid=[{"setups": ["static", "single"]}]).jobs
     shutil.copytree(world.corpus, world.root / "copy")
-    second = world.plan(f"--train.corpus.path={world.root / 'copy'}").jobs
-    assert [job.made_of["corpus"] for job in first] == [job.made_of["corpus"] for job in second]
+    second = world.plan(
+        f"--train.corpus.path={world.root / 'copy'}", grid=[{"setups": ["static", "single"]}]
+    ).jobs
+    assert [job.made_of for job in first] == [job.made_of for job in second]
+
+
+def test_two_commands_begun_together_after_a_change_do_not_take_each_others_runs_away(world):
+    world.finish(world.plan())
+    first, second = world.plan("--train.max_epochs=2"), world.plan("--train.max_epochs=2")
+    with carrying_out(first):
+        made = world.folder.run("pos-seed1")
+        made.mkdir()
+        world.folder.write_progress("pos-seed1", Progress("finished", first.jobs[0].made_of, 1))
+        now = carry_out(second)
+        assert said(now) == []
+        assert made.exists()
+        assert world.folder.last_progress("pos-seed1").state == "finished"
+
+
+def test_a_command_between_two_runs_still_counts_as_at_work(world):
+    with (
+        carrying_out(world.plan()),
+        pytest.raises(InputError, match=r"at work for another study file or code \(process \d+ on"),
+    ):
+        carry_out(world.plan("--train.max_epochs=2"))
+    carry_out(world.plan("--train.max_epochs=2"))
+
+
+def test_changed_probes_repeat_no_training(world):
+    world.finish(world.plan())
+    for name in ("pos-seed1", "ner-seed1"):
+        heads = heads_table.rows("attention", "pos", ["NN"], np.full((1, 2, 3), 0.5), np.array([4]))
+        conflict = heads_table.rows("gradient_cosine", "pos", ["ner"], np.ones((1, 2, 3)), np.array([4]))
+        heads_table.write(world.folder.run(name) / "heads.parquet", pl.concat([heads, conflict]), {})
+    plan = world.plan("--probes.split=dev")
+    assert said(plan) == [
+        f"{task}-seed1: the probes' settings changed; probed again" for task in ("pos", "ner")
+    ]
+    carry_out(plan)
+    left, _ = heads_table.read(world.folder.run("pos-seed1") / "heads.parquet")
+    assert left["measure"].unique().to_list() == ["gradient_cosine"]
+    [kept] = (world.folder.path / ".replaced").glob("pos-seed1-*/heads.parquet")
+    assert len(heads_table.read(kept)[0]) == 12
+    assert said(world.plan("--probes.masks=[]")) == [
+        f"{task}-seed1: the study does not probe it any more; not probed any more" for task in ("pos", "ner")
+    ]
+
+
+def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
+    grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
+    world.finish(world.plan(grid=grid))
+    real = module.code_fingerprint
+    monkeypatch.setattr(module, "code_fingerprint", lambda entry: "new" if "prob" in entry else real(entry))
+    assert said(world.plan(grid=grid)) == ["pos-seed1: the code of the probes changed; probed again"]
+    assert said(world.plan(grid=grid, keep_code=True)) == []
+
+
+def test_code_is_kept_for_runs_that_start_from_others_too(world, monkeypatch):
+    grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
+    world.finish(world.plan(grid=grid))
+    monkeypatch.setattr(module, "code_fingerprint", lambda entry: f"other {entry}")
+    assert len(said(world.plan(grid=grid))) == 2
+    plan = world.plan(grid=grid, keep_code=True)
+    assert said(plan) == []
+    assert [job.made_of for job in plan.jobs] == [
+        world.folder.last_progress(job.name).made_of for job in plan.jobs
+    ]
+    plan = world.plan("--probes.split=dev", grid=grid, keep_code=True)
+    assert said(plan) == ["pos-seed1: the probes' settings changed; probed again"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--train.gates.penalty=0.5", "--train.gates.target_open=3"],
+        ["--train.dep.arc_dim=7"],
+        ["--train.balancer.window=9", "--train.batch.temperature=5"],
+        ["--train.gradient_conflict_every=2"],
+        ["--train.corpus.dep.train=nowhere.conllu"],
+        ["--split=dev"],
+    ],
+)
+def test_settings_that_a_run_does_not_use_do_not_repeat_it(world, words):
+    world.finish(world.plan())
+    assert said(world.plan(*words)) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--train.pos.dropout=0.1"],
+        ["--train.balancer.name=uncertainty"],
+        ["--train.batch.tokens=100"],
+        ["--train.encoder.word_dropout=0.0"],
+    ],
+)
+def test_settings_that_a_run_uses_do(world, words):
+    world.finish(world.plan())
+    assert any(change.startswith("pos-seed1") for change in said(world.plan(*words)))
+
+
+def test_a_study_and_its_corpus_that_were_moved_are_what_they_were(world):
+    grid = [{"setups": ["static", "pos"], "masks": ["none", "static"]}]
+    world.finish(world.plan(grid=grid))
+    shutil.move(world.root, world.root.with_name("elsewhere"))
+    moved = World.__new__(World)
+    moved.root, moved.encoder = world.root.with_name("elsewhere"), world.encoder
+    moved.corpus, moved.folder = moved.root / "corpus", StudyFolder(moved.root / "studies" / "s")
+    plan = moved.plan(grid=grid)
+    assert len(plan.jobs) == 3
+    assert said(plan) == []
+
+
+def test_splits_that_change_places_are_another_corpus(world):
+    world.finish(world.plan())
+    (world.corpus / "dev.jsonl").rename(world.corpus / "x.jsonl")
+    (world.corpus / "test.jsonl").rename(world.corpus / "dev.jsonl")
+    (world.corpus / "x.jsonl").rename(world.corpus / "test.jsonl")
+    assert said(world.plan()) == [f"{task}-seed1: the corpus changed; made again" for task in ("pos", "ner")]
+
+
+def test_a_corpus_without_a_test_split_is_refused_before_the_first_run(world):
+    (world.corpus / "test.jsonl").unlink()
+    with pytest.raises(InputError, match=r"test\.jsonl"):
+        world.plan()
