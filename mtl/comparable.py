@@ -55,10 +55,15 @@ def masks_of(found: Sequence[Found], notes: list[str]) -> pl.DataFrame | None:
             gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
             gates = gates.select("run", "seed", "task", "step", "layer", "head", "gate", "open")
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
+            unknown = gates.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null())
+            if unknown.height:
+                raise ValueError(f"{unknown.height} gates are not numbers")
         except InputError as error:
-            notes.append(str(error).split("; nothing to draw")[0])
+            empty = str(error).startswith("nothing to draw")
+            reason = f"{each.run.folder}/gates.parquet is empty: left out" if empty else str(error)
+            notes.append(reason.split("; nothing to draw")[0])
             continue
-        except (KeyError, pl.exceptions.PolarsError) as error:
+        except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
             notes.append(
                 f"{each.run.folder}/gates.parquet: cannot be used ({line(error)}); train the run again"
             )
@@ -88,9 +93,18 @@ def probes_of(
             unprobed.append(folder.name)
             continue
         try:
-            known[folder] = heads_table.read(folder / "heads.parquet")[1]
+            table, provenance = heads_table.read(folder / "heads.parquet")
         except ValueError as error:
             notes.append(str(error))
+            continue
+        shares = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
+        unknown = shares.filter(~pl.col("value").is_finite().fill_null(False)).height
+        if unknown:
+            notes.append(
+                f"{folder}/heads.parquet: {unknown} values are not numbers; probe it again: left out"
+            )
+            continue
+        known[folder] = provenance
     for folder in bare:
         target = known.get(folder, {}).get("target", "")
         if runs and folder in known and target != encoder:

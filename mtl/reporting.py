@@ -112,14 +112,14 @@ def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[Found]:
     configs: dict[Path, dict[str, Any]] = {}
     for place in _folders_with(folder, "config.yaml"):
         try:
-            config = Run.open(place).config()
-            if not config["tasks"] or not config["encoder"]["name"]:
-                raise ValueError("no tasks or no encoder")
-            int(config["seed"])
-            encoder_of(Run(place))
-            state = Run(place).status().get("state")
+            config = _configuration(Run.open(place))
         except Exception as error:  # of whatever kind a damaged YAML file makes
             notes.append(f"{place}/config.yaml cannot be used ({line(error)}): left out")
+            continue
+        try:
+            state = Run(place).status().get("state")
+        except Exception as error:  # likewise
+            notes.append(f"{place}/status.json cannot be used ({line(error)}): left out")
             continue
         if state in UNFINISHED:
             notes.append(f"{place} is not finished ({state}): left out")
@@ -138,6 +138,18 @@ def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[Found]:
         return of_setup, each.setup.name, own, each.config["seed"], each.run.folder
 
     return sorted(found, key=key)
+
+
+def _configuration(run: Run) -> dict[str, Any]:
+    """A run's configuration, if it has what a report needs; raises an error of any kind if not."""
+    config = run.config()
+    if not isinstance(config, Mapping):
+        raise ValueError("it holds no keys")
+    if not isinstance(config["tasks"], list) or not config["tasks"] or not config["encoder"]["name"]:
+        raise ValueError("no list of tasks or no encoder")
+    int(config["seed"])
+    encoder_of(run)
+    return config
 
 
 def _without_repeats(found: Sequence[Found], notes: list[str]) -> list[Found]:
@@ -188,7 +200,8 @@ def _provenance(folder: Path, found: Sequence[Found]) -> pl.DataFrame:
             status = each.run.status()
         except (ValueError, OSError) as error:
             status = {"state": f"status.json cannot be read ({line(error)})"}
-        versions = status.get("versions", {})
+        versions = status.get("versions")
+        versions = versions if isinstance(versions, Mapping) else {}
         rows.append(
             {
                 "run": str(each.run.folder.relative_to(folder)),

@@ -190,7 +190,9 @@ def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: floa
         "probed single-task runs": least["stl"],
         "probed joint runs": least["joint"],
     }
-    few = [f"{name} of {count} seeds" for name, count in seeds.items() if count < FEWEST_SEEDS]
+    few = [
+        f"{name} of {count} seed{'s' * (count != 1)}" for name, count in seeds.items() if count < FEWEST_SEEDS
+    ]
     if few:
         return f"{', '.join(few)}; at least {FEWEST_SEEDS} of each task are needed"
     if not table["contested"].any():

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 from rich.console import Console
 
 from mtl.config import TASK_NAMES
@@ -110,7 +111,7 @@ def _figures(study: StudyFolder, finished: list[Job], config: StudyConfig, conso
     for stem, name, folders, tasks in _wanted(study, finished):
         try:
             drawn = draw(name, folders, tasks, config.split)
-        except (InputError, ValueError) as error:
+        except (InputError, ValueError, KeyError, pl.exceptions.PolarsError) as error:  # of a damaged file
             console.print(f"no figure {stem}: {error}", highlight=False, markup=False, soft_wrap=True)
             continue
         for form in FORMS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 from mtl.arguments import configuration_from
 from mtl.errors import InputError
 from mtl.study.config import Block, Masks, StudyConfig
-from mtl.study.grid import Planned, nearest, planned, task_sets
+from mtl.study.grid import Planned, planned, task_sets
 from probes.report.claims import Deciding
 from probes.report.evidence import Evidence
 
@@ -57,7 +58,10 @@ def chosen_claims(
             raise InputError(
                 f"--claims={name} has no masks of several tasks; give one of {'; '.join(several)}"
             )
-        raise InputError(f"unknown setup in --claims: '{name}'{nearest(name, several)}")
+        begun = [each for each in several if each.startswith(name)]
+        (close,) = begun[:1] or difflib.get_close_matches(name, list(several), n=1, cutoff=0.0)
+        known = "; ".join(several)
+        raise InputError(f"unknown setup in --claims: '{name}': did you mean '{close}'? There are {known}")
     if fixed is not None and fixed.setup == name:
         return fixed
     why = "chosen with --claims when this page was made, so that the corrected p is the one to be read"

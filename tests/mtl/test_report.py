@@ -15,6 +15,7 @@ from mtl.commands.report import report
 from mtl.errors import InputError
 from mtl.reporting import gather
 from mtl.setups import setups_of
+from probes import table as heads_table
 from probes.claim_sets import by_claims
 from probes.report.claims import claim_sets
 from probes.report.overlaps import masks_by_setup
@@ -232,6 +233,55 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
     assert page.maps == 30 + 2 + 2
 
 
+def damaged_gates(folder, change):
+    path = folder / "gates.parquet"
+    change(pl.read_parquet(path)).write_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda run: (run / "status.json").write_text("[1]"), "seed1/status.json cannot be used"),
+        (lambda run: (run / "status.json").write_text("{"), "seed1/status.json cannot be used (not JSON)"),
+        (lambda run: (run / "config.yaml").write_text(""), "seed1/config.yaml cannot be used"),
+        (
+            lambda run: (run / "config.yaml").write_text("{tasks: dep, seed: 1, encoder: {name: minilm}}"),
+            "config.yaml cannot be used (no list of tasks or no encoder)",
+        ),
+        (
+            lambda run: damaged_gates(run, lambda table: table.with_columns(gate=pl.lit(float("nan")))),
+            "gates.parquet: cannot be used (12 gates are not numbers)",
+        ),
+        (lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "12 gates are not"),
+        (lambda run: damaged_gates(run, lambda table: table.clear()), "seed1/gates.parquet is empty: left"),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_rest_shown(study, damage, said):
+    study.small()
+    damage(study.root / "runs/dep-dynamic-shared-seed1")
+    page = page_of(study.root)
+    assert page.says(said)
+    assert page.says("STL, dynamic: no mask of dep with seed 1: that seed is left out of comparisons")
+    assert page.says("Too few runs to say")
+
+
+def test_versions_that_are_no_list_of_names_are_not_shown(study):
+    folder = study.run(["dep"], 1)
+    (folder / "status.json").write_text('{"state": "finished", "versions": [1]}')
+    assert page_of(study.root).says("runs/dep-dynamic-shared-seed1")
+
+
+def test_probes_that_are_not_numbers_are_left_out(study):
+    study.small()
+    path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"
+    table, provenance = heads_table.read(path)
+    broken = pl.when((pl.col("layer") == 0) & (pl.col("head") == 0)).then(float("nan")).otherwise("value")
+    heads_table.write(path, table.with_columns(value=broken), provenance)
+    page = page_of(study.root)
+    assert page.says("dep-dynamic-shared-seed1/heads.parquet: 3 values are not numbers")
+    assert page.says("probed single-task runs of 2 seeds; at least 3")
+
+
 def test_a_mask_that_lacks_heads_is_left_out(study):
     study.small()
     folder = study.run(["pos", "dep"], 1, scope="per_task")
@@ -297,7 +347,9 @@ def test_the_claims_that_decide_can_be_chosen(study, capsys):
     assert rows_of(folder)[1] == ["STL, static"]
     assert page.says("The verdict goes by the claims of STL, static : chosen with --claims")
     assert "; by the claims of STL, static\n" in capsys.readouterr().out
-    with pytest.raises(InputError, match=r"setup in --claims: 'STL statc': did you mean 'STL, static'\?"):
+    with pytest.raises(
+        InputError, match=r"setup in --claims: 'STL statc': did you mean 'STL, static'\? .* STL, dynamic;"
+    ):
         report(folder, claims="STL statc")
     study.run(["pos", "dep"], 1, scope="shared")
     with pytest.raises(

@@ -140,12 +140,16 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_put_away(tm
     assert (figures / "poster.pdf").exists()
 
 
-def test_a_figure_that_cannot_be_drawn_any_more_is_put_away_too(tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    [lambda path: path.write_bytes(b"no"), lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)],
+)
+def test_a_figure_that_cannot_be_drawn_any_more_is_put_away_too(tmp_path, damage):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)
     collected(folder, study)
     for run in folder.runs.glob("dep-dynamic-*"):
-        (run / "gates.parquet").write_bytes(b"no")
+        damage(run / "gates.parquet")
     printed = collected(folder, study)
     assert "no figure grey-single-dynamic: " in printed
     assert not (folder.path / "figures" / "grey-single-dynamic.pdf").exists()
