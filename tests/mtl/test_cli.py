@@ -75,6 +75,10 @@ def test_every_configuration_file_is_whole(file, capsys):
         (["predict", "nowhere"], "not a run folder"),
         (["train", "nowhere.yaml"], "nowhere.yaml"),
         (["data", "toy", "--out=x", "--sede=1"], "did you mean 'seed'?"),
+        (
+            ["study", "configs/study/demo.yaml", "--seeds", "1"],
+            "seeds: expected a list, for instance --seeds=[1]",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, said, capsys):
