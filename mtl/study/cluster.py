@@ -15,6 +15,14 @@ KNOCK = 10.0
 """Seconds in which the head of a cluster has to answer."""
 
 
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+    "RAY_BACKEND_LOG_LEVEL": "error",
+}
+"""What Ray is told, before it is imported, where the user has not said otherwise."""
+
+
 @dataclass(frozen=True)
 class Room:
     """What a run takes of a node."""
@@ -40,9 +48,9 @@ ONE_CORE = Room()
 
 def imported() -> Any:
     """The module `ray`; raises `InputError` where it is not installed."""
-    # Ray would report its use to its makers otherwise, and tell of lost nodes in many lines.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    # Ray would report its use to its makers otherwise, and tell of lost nodes and wrong tokens in many lines.
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
