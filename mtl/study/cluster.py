@@ -15,11 +15,7 @@ KNOCK = 10.0
 """Seconds in which the head of a cluster has to answer."""
 
 
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-    "RAY_BACKEND_LOG_LEVEL": "error",
-}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 """What Ray is told, before it is imported, where the user has not said otherwise."""
 
 
@@ -48,7 +44,7 @@ ONE_CORE = Room()
 
 def imported() -> Any:
     """The module `ray`; raises `InputError` where it is not installed."""
-    # Ray would report its use to its makers otherwise, and tell of lost nodes and wrong tokens in many lines.
+    # Ray would report its use to its makers otherwise, and tell of lost nodes in many lines.
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -76,7 +72,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"no Ray cluster answers at {where}: {reason} (one that was begun with a token wants "
-            "RAY_AUTH_MODE=token)"
+            "RAY_AUTH_MODE=token and the same token)"
         ) from error
     try:
         yield
