@@ -94,14 +94,19 @@ def _heights(axis: Axis, kept: Sequence[int], rank: np.ndarray) -> Float[np.ndar
     return (numbers - low) / (high - low) if high > low else np.where(np.isnan(numbers), np.nan, 0.5)
 
 
+def _is_log(axis: Axis) -> bool:
+    """Whether the axis is logarithmic: not if a value has no logarithm, such as a small one rounded to 0."""
+    return axis.scale == "log" and all(value is None or float(value) > 0 for value in axis.values)
+
+
 def _scaled(axis: Axis, numbers: Sequence[float]) -> Float[np.ndarray, " number"]:
     array = np.array(numbers, dtype=float)
-    return np.log10(array) if axis.scale == "log" else array
+    return np.log10(array) if _is_log(axis) else array
 
 
 def _ends(axis: Axis, kept: Sequence[int]) -> tuple[float, float]:
     known = [float(value) for place in kept if (value := axis.values[place]) is not None]
-    scaled = _scaled(axis, known or [0.0])
+    scaled = _scaled(axis, known or [1.0])
     return float(scaled.min()), float(scaled.max())
 
 
@@ -121,12 +126,12 @@ def _marks(axis: Axis, kept: Sequence[int]) -> list[tuple[float, str]]:
         steps = len(axis.order) - 1
         return [(place / steps if steps else 0.5, text) for place, text in enumerate(axis.order)]
     low, high = _ends(axis, kept)
-    spelt = (lambda place: f"{10**place:.3g}") if axis.scale == "log" else (lambda place: f"{place:.4g}")
+    spelt = (lambda place: f"{10**place:.3g}") if _is_log(axis) else (lambda place: f"{place:.4g}")
     if high <= low:
         return [(0.5, spelt(low))]
     between = (
         range(math.ceil(low), math.floor(high) + 1)
-        if axis.scale == "log"
+        if _is_log(axis)
         else MaxNLocator(4).tick_values(low, high)
     )
     marks = [(0.0, spelt(low)), (1.0, spelt(high))]

@@ -6,6 +6,7 @@ import base64
 import re
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -15,6 +16,7 @@ from mtl.reporting import gather
 from mtl.sweep.engine import Outcome
 from mtl.sweep.evidence import sweep_evidence
 from probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
+from probes.figures.style import render
 from probes.report.sweep import sweep_section
 from tests.mtl.studies import SCORES, TASKS, Study
 
@@ -125,6 +127,17 @@ def test_heights_are_shares_of_the_axis():
     assert (
         str(_heights(Axis("a", "linear", (1.0, None, 2.0)), everything, rank).tolist()) == "[0.0, nan, 1.0]"
     )
+
+
+def test_an_axis_with_a_value_that_has_no_logarithm_is_linear():
+    """As `q_log_uniform` draws it, which rounds small values to 0."""
+    axis = Axis("a", "log", (0.0, 1.0, None, 4.0))
+    assert str(_heights(axis, [0, 1, 2, 3], np.arange(4)).tolist()) == "[0.0, 0.25, nan, 1.0]"
+    assert [text for _, text in _marks(axis, [0, 1, 3])[:2]] == ["0", "4"]
+    figure = parallel_coordinates([axis], (1.0, 2.0, 3.0, 4.0), "dev/mean", 3)
+    assert render(figure, "svg")
+    # One without any known value is drawn, too.
+    assert render(parallel_coordinates([Axis("a", "log", (None,))], (1.0,), "dev/mean", 0), "svg")
 
 
 def test_marks_are_both_ends_and_round_numbers_between():
