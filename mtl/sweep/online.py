@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
 from mtl.errors import InputError
 from mtl.sweep.file import Sweep
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Have what W&B's server, or the way to it, refuses said in one line."""
+    import requests
+    import wandb
+
+    try:
+        yield
+    except (wandb.errors.Error, requests.RequestException) as error:
+        said = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"W&B: {said}; add --local to carry a sweep out without a server") from error
 
 
 def require_key(environment: Mapping[str, str]) -> None:
@@ -26,7 +40,9 @@ def require_key(environment: Mapping[str, str]) -> None:
         )
     import wandb
 
-    if not wandb.login(prompt=False):
+    with _reached():
+        known = wandb.login(prompt=False)
+    if not known:
         raise InputError(
             "no W&B key: 'wandb login' stores one; or add --local to carry the sweep out without a server"
         )
@@ -36,12 +52,13 @@ def create(sweep: Sweep, console: Console) -> str:
     """Make the sweep on the server; returns ENTITY/PROJECT/ID and says how others may join."""
     import wandb
 
-    identity = wandb.sweep(sweep.given, entity=sweep.entity, project=sweep.project)
     entity, project = sweep.entity, sweep.project
-    if entity is None or project is None:
-        api = wandb.Api()
-        entity = entity or api.default_entity
-        project = project or api.settings.get("project") or "uncategorized"
+    with _reached():
+        identity = wandb.sweep(sweep.given, entity=entity, project=project)
+        if entity is None or project is None:
+            api = wandb.Api()
+            entity = entity or api.default_entity
+            project = project or api.settings.get("project") or "uncategorized"
     path = f"{entity}/{project}/{identity}"
     console.print(f"sweep {path}", highlight=False, markup=False, soft_wrap=True)
     console.print("more agents, on any machine with the same files:", highlight=False)
@@ -60,4 +77,5 @@ def join(path: str, count: int | None) -> None:
     # The agent calls `mtl`, which must be this one.
     here = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PATH")])])
-    wandb.agent(parts[2], entity=parts[0], project=parts[1], count=count, forward_signals=True)
+    with _reached():
+        wandb.agent(parts[2], entity=parts[0], project=parts[1], count=count, forward_signals=True)

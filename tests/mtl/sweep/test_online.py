@@ -158,3 +158,15 @@ def test_runs_under_an_agent_have_folders_of_their_own_and_are_logged():
     offline = under_agent(TrainConfig(wandb=WandbConfig(mode="offline")), environment)
     assert offline.wandb.mode == "offline"
     assert under_agent(TrainConfig(), {}) == TrainConfig()
+
+
+@pytest.mark.parametrize("failing", ["login", "sweep", "agent"])
+def test_what_the_server_refuses_is_said_in_one_line(server, file, monkeypatch, capsys, failing):
+    def refuse(*words, **named):
+        raise wandb.errors.CommError("no way\nto the server.")
+
+    monkeypatch.setattr(wandb, failing, refuse)
+    assert main(["sweep", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        "mtl: W&B: no way to the server; add --local to carry a sweep out without a server\n"
+    )
