@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -31,6 +31,8 @@ class Options:
     """Trials at most, over all processes; `null`: as `run_cap` says. Online: of this agent."""
     status: bool = False
     """With `local`: show the trials, and end."""
+    dry_run: bool = False
+    """Say what would be tried, and end."""
     join: str | None = None
     """Join a sweep on W&B's server: ENTITY/PROJECT/ID."""
     wandb: Literal["offline", "disabled"] = "offline"
@@ -48,34 +50,91 @@ def sweep(words: Sequence[str]) -> int:
         print("SWEEP.yaml comes first; every other --dotted.key=value is for 'mtl train' (see its --help).")
         raise SystemExit(0)
     console = Console()
+    _check_options(options)
     if options.join is not None:
+        if rest:
+            raise InputError(
+                f"{rest[0]} has no effect with --join, whose sweep is the server's: leave it out"
+            )
         return _join(options.join, options.trials)
     places = [word for word in rest if not word.startswith("-")]
     if not places:
         raise InputError("mtl sweep needs a file: mtl sweep configs/sweep/penalty.yaml --local")
+    words = [word for word in rest if word != places[0]]
     if options.status:
+        if words:
+            raise InputError(f"{words[0]} has no effect with --status: leave it out")
         return _status(_folder_of(places[0], options), console)
-    if options.trials is not None and options.trials < 1:
-        raise InputError(f"--trials={options.trials}: give a number above 0")
     from mtl.sweep.file import read_sweep
 
-    found = read_sweep(Path(places[0]), options.name, [word for word in rest if word != places[0]])
-    return _local(found, options, console) if options.local else _online(found, options, console)
+    found = read_sweep(Path(places[0]), options.name, words)
+    if options.dry_run:
+        return _dry_run(found, options, console)
+    if not options.local:
+        return _online(found, options, console)
+    from mtl.sweep.folder import SweepFolder, usable
+
+    folder = SweepFolder(Path(options.sweeps) / found.name)
+    with usable(folder.storage):
+        return _local(found, folder, options, console)
 
 
-def _local(found: Sweep, options: Options, console: Console) -> int:
+def _check_options(options: Options) -> None:
+    """Raise `InputError` for numbers out of range, and for options that would have no effect."""
+    if options.trials is not None and options.trials < 1:
+        raise InputError(f"--trials={options.trials}: give a number above 0")
+    if options.jobs < 0:
+        raise InputError(
+            f"--jobs={options.jobs}: give a number of trials side by side, or 0 to leave it open"
+        )
+    given = {each.name for each in fields(Options) if getattr(options, each.name) != each.default}
+    for mode, fitting in _FITTING.items():
+        if mode in given or mode == "":
+            odd = sorted(given - {mode, *fitting})
+            if odd:
+                said = f"with --{mode}" if mode else "without --local"
+                raise InputError(f"--{odd[0]} has no effect {said}: leave it out".replace("_", "-"))
+            return
+
+
+_FITTING: dict[str, tuple[str, ...]] = {
+    "join": ("trials",),
+    "status": ("local", "name", "sweeps"),
+    "dry_run": ("local", "name", "sweeps", "trials"),
+    "local": ("jobs", "trials", "wandb", "name", "sweeps"),
+    "": ("trials", "name"),
+}
+"""Ways of using the command, the first that is given counts, and the options that have an effect there."""
+
+
+def _dry_run(found: Sweep, options: Options, console: Console) -> int:
+    from mtl.sweep.folder import SweepFolder
+    from mtl.sweep.preview import preview
+    from mtl.sweep.trial_config import base_of, check
+
+    base = base_of(found, Options)
+    check(found, base, None)
+    folder = SweepFolder(Path(options.sweeps) / found.name)
+    for line in preview(found, folder, options.trials or found.run_cap):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if folder.plan.exists():
+        folder.check_same(found, base)
+    return 0
+
+
+def _local(found: Sweep, folder: SweepFolder, options: Options, console: Console) -> int:
     from mtl.arguments import configuration_from
     from mtl.config import TrainConfig
     from mtl.data import corpus_fingerprint
     from mtl.material import Material
     from mtl.study.code import TRAINING, code_fingerprint
     from mtl.sweep.collect import collect
-    from mtl.sweep.folder import SweepFolder, trials_of
+    from mtl.sweep.folder import trials_of
     from mtl.sweep.local import run_locally
     from mtl.sweep.status import best_of, heads_text, overview, score_text, totals, values_text
     from mtl.sweep.trial_config import base_of, check, trial_name
 
-    base = base_of(found)
+    base = base_of(found, Options)
     check(found, base, Material(keep=True))
     limit = _limit(found, options.trials)
     config = configuration_from(TrainConfig, base, "base")
@@ -83,9 +142,12 @@ def _local(found: Sweep, options: Options, console: Console) -> int:
         "corpus": corpus_fingerprint(config.corpus, tuple(config.chosen())),
         "code": code_fingerprint(TRAINING),
     }
-    folder = SweepFolder(Path(options.sweeps) / found.name)
-    note = folder.start(found, base, made_of)
-    if note:
+    notes = [folder.start(found, base, made_of)]
+    if found.only_on_the_server():
+        notes.append(
+            f"without effect on trials without W&B's server: {', '.join(found.only_on_the_server())}"
+        )
+    for note in filter(None, notes):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     study = folder.study(found)
     again = folder.try_again(study)
@@ -118,7 +180,7 @@ def _online(found: Sweep, options: Options, console: Console) -> int:
     from mtl.sweep.online import create, join, require_key
     from mtl.sweep.trial_config import base_of, check
 
-    check(found, base_of(found), None)
+    check(found, base_of(found, Options), None)
     require_key(os.environ)
     join(create(found, console), options.trials)
     return 0
@@ -133,14 +195,16 @@ def _join(path: str, count: int | None) -> int:
 
 
 def _status(folder: SweepFolder, console: Console) -> int:
+    from mtl.sweep.folder import usable
     from mtl.sweep.status import overview, totals
 
     found, _, _ = folder.kept()
-    study = folder.study(found)
     if not console.is_terminal:
         console.width = 200
-    console.print(overview(folder, found, study))
-    console.print(totals(folder, study, found.points() or found.run_cap or 0), highlight=False)
+    with usable(folder.storage):
+        study = folder.study(found)
+        console.print(overview(folder, found, study))
+        console.print(totals(folder, study, found.points() or found.run_cap or 0), highlight=False)
     return 0
 
 

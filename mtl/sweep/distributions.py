@@ -37,22 +37,37 @@ FIELDS: dict[str, tuple[str, ...]] = {
 """W&B's distributions and what each is described by."""
 
 _DEFAULTS: dict[str, int | float] = {"q": 1, "mu": 0.0, "sigma": 1.0, "a": 1.0, "b": 1.0}
+MOST_EXPONENT = 700
+"""Of e, so that the power is a number above 0."""
 _EVERY_FIELD = tuple(dict.fromkeys(["distribution", *(name for names in FIELDS.values() for name in names)]))
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 
 
-def parameters_from(tree: Any, place: str = "parameters", prefix: str = "") -> Iterator[Parameter]:
+def parameters_from(tree: Any) -> Iterator[Parameter]:
     """All parameters, nested or with dotted names; raises `InputError` for what W&B does not know either."""
-    if not isinstance(tree, Mapping) or not tree:
-        raise InputError(f"{place} is empty: give at least one dotted key with value, values, or min and max")
+    return (each.parameter() for each in _descriptions(tree))
+
+
+def described(tree: Any) -> dict[str, str]:
+    """What the parameters are drawn from, in W&B's words and with its defaults, by dotted key."""
+    return {each.key: each.text() for each in _descriptions(tree)}
+
+
+def _descriptions(tree: Any, place: str = "parameters", prefix: str = "") -> Iterator[_Description]:
+    if not tree or not isinstance(tree, Mapping):
+        said = "is empty" if not tree else f"is '{tree}', not a mapping"
+        raise InputError(f"{place} {said}: give at least one dotted key with value, values, or min and max")
     for name, given in tree.items():
         key, where = f"{prefix}{name}", f"{place}.{name}"
         if not isinstance(given, Mapping):
             raise InputError(f"{where}: give value, values, or min and max, for instance {{values: [1, 2]}}")
-        if set(given) == {"parameters"}:
-            yield from parameters_from(given["parameters"], f"{where}.parameters", f"{key}.")
+        if "parameters" in given:
+            beside = next((str(each) for each in given if each != "parameters"), None)
+            if beside is not None:
+                raise InputError(f"{where}: parameters nests others; {beside} cannot stand beside it")
+            yield from _descriptions(given["parameters"], f"{where}.parameters", f"{key}.")
         else:
-            yield _Description(key, where, given).parameter()
+            yield _Description(key, where, given)
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,11 @@ class _Description:
     key: str
     where: str
     given: Mapping[str, Any]
+
+    def text(self) -> str:
+        kind = self._kind()
+        said = (f"{name} {self.given.get(name, _DEFAULTS.get(name))}" for name in FIELDS[kind])
+        return f"{kind}: {', '.join(said)}"
 
     def parameter(self) -> Parameter:
         kind = self._kind()
@@ -88,9 +108,9 @@ class _Description:
             raise InputError(f"{self.where}: unknown '{unknown[0]}'{nearest(str(unknown[0]), _EVERY_FIELD)}")
         kind = self.given.get("distribution")
         if kind is not None:
-            if kind not in FIELDS:
+            if not isinstance(kind, str) or kind not in FIELDS:
                 raise InputError(f"{self.where}: unknown distribution '{kind}'{nearest(str(kind), FIELDS)}")
-            return str(kind)
+            return kind
         if "value" in self.given:
             return "constant"
         if "values" in self.given:
@@ -122,14 +142,21 @@ class _Description:
         low, high = (self._number(end, kind) for end in ("min", "max"))
         if plain == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
             raise InputError(f"{self.where}: int_uniform needs whole numbers for min and max")
-        if low > high:
-            raise InputError(f"{self.where}: min={low:g} is above max={high:g}")
+        if low >= high:  # W&B refuses both
+            said = "is above" if low > high else "is not below"
+            raise InputError(f"{self.where}: min={low:g} {said} max={high:g}")
         if plain.endswith("_values") and low <= 0:
             raise InputError(f"{self.where}: min={low:g} has no logarithm: give a number above 0")
-        if plain == "log_uniform":  # W&B means the exponents of e
+        if plain in ("log_uniform", "inv_log_uniform"):
+            if max(abs(low), abs(high)) > MOST_EXPONENT:
+                raise InputError(
+                    f"{self.where}: min and max of {kind} are exponents of e, and "
+                    f"e**{max(low, high, key=abs):g} is no usable number: for the values themselves write "
+                    f"distribution: {kind}_values"
+                )
+            # W&B means the exponents of e, or of 1 / e.
+            low, high = (low, high) if plain == "log_uniform" else (-high, -low)
             low, high = math.exp(low), math.exp(high)
-        if plain == "inv_log_uniform":  # the exponents of 1 / e
-            low, high = math.exp(-high), math.exp(-low)
         return Range(self.key, low, high, "log" in plain, plain == "int_uniform", q)
 
     def _quantiles(self, plain: str, kind: str, q: int | float | None) -> Quantiles:
@@ -137,6 +164,11 @@ class _Description:
         if second <= 0 or (plain == "beta" and first <= 0):
             raise InputError(
                 f"{self.where}: {kind} needs {' and '.join(FIELDS[plain][plain != 'beta' :])} above 0"
+            )
+        if plain == "log_normal" and abs(first) + 10 * second > MOST_EXPONENT:
+            raise InputError(
+                f"{self.where}: mu and sigma of {kind} are those of the logarithm: mu={first:g} and "
+                f"sigma={second:g} reach beyond what numbers can hold"
             )
         if plain == "normal":
             return Quantiles(self.key, stats.norm(first, second).ppf, False, q)

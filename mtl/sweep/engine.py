@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 import traceback
@@ -58,12 +57,21 @@ class Engine:
         """
         study = self.folder.study(self.sweep)
         study.pruner = pruner_for(self.sweep)
-        while True:
-            with ExitStack() as held:
-                trial = self._take(study, held)
-                if trial is None:
-                    return
+        try:
+            while self._next(study):
+                pass
+        except Exception as error:
+            if disk_is_full(error, self.folder.path):  # which the storage, too, may be the first to notice
+                raise FullDisk from error
+            raise
+
+    def _next(self, study: optuna.Study) -> bool:
+        """Do one trial, unless none is left."""
+        with ExitStack() as held:
+            trial = self._take(study, held)
+            if trial is not None:
                 self._carry_out(study, trial)
+            return trial is not None
 
     def _take(self, study: optuna.Study, held: ExitStack) -> Trial | None:
         """A trial whose claim is now held."""
@@ -101,7 +109,7 @@ class Engine:
         values = {each.key: each.value(_draw(trial, each)) for each in self.sweep.parameters}
         trial.set_user_attr("values", values)
         write_progress(study, known, begun)
-        watcher = _Watcher(study, trial, known, begun)
+        watcher = _Watcher(study, self.sweep, trial, known, begun)
         try:
             outcome = self.perform(trial.number, values, watcher)
             if math.isnan(outcome.value):
@@ -147,8 +155,11 @@ class Engine:
 class _Watcher:
     """Tells Optuna of a trial's evaluations and asks whether to go on."""
 
-    def __init__(self, study: optuna.Study, trial: Trial, known: FrozenTrial, progress: Progress) -> None:
+    def __init__(
+        self, study: optuna.Study, sweep: Sweep, trial: Trial, known: FrozenTrial, progress: Progress
+    ) -> None:
         self.study, self.trial, self.known, self.progress = study, trial, known, progress
+        self.stopping = sweep.stopping
         self._reported = set(known.intermediate_values)
 
     def __call__(self, evaluation: int, value: float) -> bool:
@@ -156,7 +167,8 @@ class _Watcher:
         if evaluation not in self._reported:
             self._reported.add(evaluation)
             self.trial.report(value, evaluation)
-        if not self.progress.stopped and self.trial.should_prune():
+        compared = self.stopping is not None and self.stopping.compares_after(evaluation)
+        if compared and not self.progress.stopped and self.trial.should_prune():
             self.progress = replace(self.progress, stopped=evaluation)
             write_progress(self.study, self.known, self.progress)
         return bool(self.progress.stopped)
@@ -164,9 +176,12 @@ class _Watcher:
 
 def point(sweep: Sweep, number: int) -> dict[str, Any]:
     """What the grid's trial of this number draws; the last parameter changes fastest."""
-    grid = itertools.product(*(each.points() or () for each in sweep.parameters))
-    values = next(itertools.islice(grid, number, None))
-    return {each.key: value for each, value in zip(sweep.parameters, values, strict=True)}
+    drawn: dict[str, Any] = {}
+    for each in reversed(sweep.parameters):
+        points = each.points() or ()
+        number, place = divmod(number, len(points))
+        drawn[each.key] = points[place]
+    return {each.key: drawn[each.key] for each in sweep.parameters}
 
 
 def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:

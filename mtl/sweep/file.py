@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-
 from mtl.errors import InputError
-from mtl.study.grid import nearest
+from mtl.sweep.command import ARGUMENTS, base_words, check_unset
 from mtl.sweep.distributions import parameters_from
-from mtl.sweep.parameter import Parameter
+from mtl.sweep.parameter import Listed, Parameter
+from mtl.sweep.reading import read_mapping
+from mtl.sweep.stopping import Stopping, stopping_from
+from mtl.sweep.words import count, known, text
 
 Method = Literal["grid", "random", "bayes"]
 Goal = Literal["minimize", "maximize"]
@@ -21,7 +23,11 @@ KEYS = (
     "method", "metric", "parameters", "early_terminate", "run_cap", "command", "program", "project", "entity",
     "name", "description", "apiVersion", "kind",
 )  # fmt: skip
-ARGUMENTS = "${args}"
+_ON_THE_SERVER = (
+    "description", "apiVersion", "kind", "metric.impute", "metric.impute_while_running",
+    "early_terminate.strict",
+)  # fmt: skip
+_IMPUTE = ("latest", "best", "worst")
 DEFAULT_METRIC = "dev/mean"
 
 
@@ -41,17 +47,6 @@ class Metric:
     def reached(self, value: float) -> bool:
         """Whether a value is good enough."""
         return self.target is not None and not self.better(self.target, value)
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """Trials are compared after `first` evaluations, `first * eta`, and so on; one in `eta` goes on.
-
-    So W&B's hyperband works too: a single bracket of it, which is asynchronous successive halving.
-    """
-
-    first: int
-    eta: int
 
 
 @dataclass(frozen=True)
@@ -75,142 +70,101 @@ class Sweep:
         """How many trials a grid has; `None` if trials are drawn."""
         if self.method != "grid":
             return None
-        count = 1
-        for parameter in self.parameters:
-            count *= len(parameter.points() or ())
-        return count
+        return math.prod(len(parameter.points() or ()) for parameter in self.parameters)
+
+    def only_on_the_server(self) -> list[str]:
+        """What the file says that has no effect without W&B's server."""
+        found = []
+        for dotted in _ON_THE_SERVER:
+            value: Any = self.given
+            for key in dotted.split("."):
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if value is not None:
+                found.append(dotted)
+        return found
 
 
 def read_sweep(path: Path, name: str | None = None, words: Sequence[str] = ()) -> Sweep:
     """The sweep of a file; `words` are added to what all trials have in common."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; give a sweep file such as configs/sweep/penalty.yaml")
+    given = read_mapping(path)
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(given, Mapping):
-        raise InputError(f"{path}: a sweep file needs method, metric and parameters")
-    try:
-        return sweep_from({**given, "name": name or given.get("name") or path.stem}, words)
+        own = text(given, "name")
+        return sweep_from({**given, "name": name or own or path.stem}, words)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
 def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
     """The sweep that such words describe; raises `InputError` with the nearest name for unknown ones."""
-    for key in given:
-        if key not in KEYS:
-            raise InputError(f"unknown '{key}'{nearest(str(key), KEYS)}")
+    known(given, KEYS)
     method: Any = given.get("method")
     if method not in get_args(Method):
         raise InputError(f"method '{method}' is none: choose from {', '.join(get_args(Method))}")
     parameters = tuple(parameters_from(given.get("parameters")))
-    keys = [parameter.key for parameter in parameters]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise InputError(f"parameter {key} is given twice, nested and dotted")
+    _check_keys([parameter.key for parameter in parameters])
     if method == "grid":
-        endless = [parameter.key for parameter in parameters if parameter.points() is None]
-        if endless:
-            raise InputError(f"a grid needs values, but {endless[0]} is drawn from a range: list its values")
+        parameters = tuple(_on_grid(parameter) for parameter in parameters)
     metric = _metric(given.get("metric"), method)
     name = re.sub(r"[^\w.+-]+", "-", str(given["name"])).strip("-.")
     if not name:
         raise InputError(f"name '{given['name']}' has no letter: give another")
-    base = (*_base(given), *words)
+    base = (*base_words(given), *words)
+    check_unset(base, [parameter.key for parameter in parameters])
+    stopping = stopping_from(given.get("early_terminate"))
+    if stopping is not None and given.get("metric") is None:
+        raise InputError(
+            f"early_terminate compares by the metric: give metric: {{name: {DEFAULT_METRIC}, goal: maximize}}"
+        )
+    for key in ("description", "apiVersion", "kind"):
+        text(given, key)
+    kept = {key: value for key, value in given.items() if key != "program"}
     return Sweep(
         name=name,
         method=method,
         metric=metric,
         parameters=parameters,
-        stopping=_stopping(given.get("early_terminate")),
-        run_cap=_count(given, "run_cap"),
+        stopping=stopping,
+        run_cap=count(given, "run_cap"),
         base=base,
-        project=given.get("project"),
-        entity=given.get("entity"),
-        given={**given, "command": ["mtl", "train", *base, ARGUMENTS]},
+        project=text(given, "project"),
+        entity=text(given, "entity"),
+        given={**kept, "command": ["mtl", "train", *base, ARGUMENTS]},
     )
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    for place, key in enumerate(keys):
+        if key in keys[:place]:
+            raise InputError(f"parameter {key} is given twice, nested and dotted")
+        inside = next((other for other in keys if other.startswith(f"{key}.")), None)
+        if inside is not None:
+            raise InputError(f"parameters: {inside} is a part of {key}, which is given, too: leave one out")
+
+
+def _on_grid(parameter: Parameter) -> Parameter:
+    on_grid = parameter.on_grid()
+    if on_grid is None:
+        raise InputError(
+            f"a grid needs values, but {parameter.key} is drawn "
+            f"{'with probabilities' if isinstance(parameter, Listed) else 'from a range'}: list its values"
+        )
+    return on_grid
 
 
 def _metric(given: Any, method: Method) -> Metric:
     if given is None and method != "bayes":
         return Metric(DEFAULT_METRIC, "maximize")
-    if not isinstance(given, Mapping) or "name" not in given:
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
         raise InputError(f"metric is missing: give metric: {{name: {DEFAULT_METRIC}, goal: maximize}}")
-    _known(given, ("name", "goal", "target", "impute", "impute_while_running"), "metric")
+    known(given, ("name", "goal", "target", "impute", "impute_while_running"), "metric")
+    if given.get("impute") not in (None, *_IMPUTE):
+        raise InputError(f"metric.impute '{given['impute']}' is none: choose from {', '.join(_IMPUTE)}")
     goal: Any = given.get("goal")
     if goal not in get_args(Goal):
         said = "is missing (W&B would minimize)" if goal is None else f"'{goal}' is none"
         raise InputError(f"metric.goal {said}: choose from {', '.join(get_args(Goal))}")
     target = given.get("target")
-    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+    number = isinstance(target, int | float) and not isinstance(target, bool)
+    if target is not None and not (number and math.isfinite(target)):
         raise InputError(f"metric.target: '{target}' is no number")
-    return Metric(str(given["name"]), goal, None if target is None else float(target))
-
-
-def _stopping(given: Any) -> Stopping | None:
-    if given is None:
-        return None
-    if not isinstance(given, Mapping) or given.get("type") != "hyperband":
-        raise InputError(
-            "early_terminate: type must be hyperband, for instance {type: hyperband, min_iter: 3}"
-        )
-    _known(given, ("type", "min_iter", "max_iter", "s", "eta", "strict"), "early_terminate")
-    eta = _count(given, "eta", "early_terminate.") or 3
-    if eta < 2:
-        raise InputError(f"early_terminate.eta={eta}: one trial in eta goes on; give 2 or more")
-    first, last, times = (_count(given, key, "early_terminate.") for key in ("min_iter", "max_iter", "s"))
-    if last is not None and times is not None:  # which W&B, too, takes if min_iter is given besides
-        # W&B leaves out comparisons that would come before the first evaluation.
-        while last < eta**times:
-            times -= 1
-        if times == 0:
-            raise InputError(f"early_terminate: max_iter={last} leaves no comparison; raise it, or lower eta")
-        first = last // eta**times
-    if first is None:
-        raise InputError(
-            "early_terminate: give min_iter, or max_iter and s, the number of comparisons before it"
-        )
-    return Stopping(first, eta)
-
-
-def _base(given: Mapping[str, Any]) -> list[str]:
-    """The words between `mtl train` and the sweep's own arguments."""
-    command, program = given.get("command"), given.get("program")
-    if command is None:
-        if program is not None and Path(str(program)).suffix not in (".yaml", ".yml"):
-            raise InputError(
-                f"program: {program} is no configuration file; give "
-                f"command: [mtl, train, FILE.yaml, '{ARGUMENTS}']"
-            )
-        return [] if program is None else [str(program)]
-    words = [str(word) for word in command] if isinstance(command, list) else []
-    words = [str(program) if word == "${program}" and program is not None else word for word in words]
-    if words[:1] == ["${env}"]:
-        words = words[1:]
-    started = words[:2] == ["mtl", "train"] or words[1:4] == ["-m", "mtl", "train"]
-    if not started or words[-1] != ARGUMENTS:
-        raise InputError(
-            f"command must be [mtl, train, FILE.yaml, --key=value, '{ARGUMENTS}'], all but the ends optional"
-        )
-    base = words[2 if words[0] == "mtl" else 4 : -1]
-    for word in base:
-        if "${" in word:
-            raise InputError(f"command: {word} is not known here, only {ARGUMENTS} at the end")
-    return base
-
-
-def _count(given: Mapping[str, Any], key: str, place: str = "") -> int | None:
-    value = given.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{place}{key}: '{value}' is no whole number above 0")
-    return value
-
-
-def _known(given: Mapping[str, Any], names: Sequence[str], place: str) -> None:
-    for name in given:
-        if name not in names:
-            raise InputError(f"{place}: unknown '{name}'{nearest(str(name), names)}")
+    return Metric(given["name"], goal, None if target is None else float(target))

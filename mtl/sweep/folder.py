@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
+from mtl.crew import disk_is_full, full_disk
 from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.run import different_keys
@@ -25,6 +28,7 @@ BUSY_SECONDS = 60
 """How long SQLite waits for another process."""
 PAUSE = 0.02
 """Seconds between attempts at the lock."""
+_WAY_OUT = "put it back from a copy, or begin anew by another --name"
 _COMPARED = ("method", "metric", "parameters", "early_terminate")
 """What of a sweep file must stay as it is while its trials are made."""
 
@@ -58,6 +62,11 @@ class SweepFolder:
         return self.path / "runs"
 
     @property
+    def storage(self) -> Path:
+        """Optuna's storage of the trials (SQLite)."""
+        return self.path / "sweep.db"
+
+    @property
     def plan(self) -> Path:
         """The sweep as it was begun."""
         return self.path / "sweep.json"
@@ -88,48 +97,70 @@ class SweepFolder:
         """The sweep, what its trials have in common, and what they are made of."""
         try:
             kept = json.loads(self.plan.read_bytes())
+            return sweep_from(kept["sweep"]), dict(kept["base"]), dict(kept["made_of"])
         except FileNotFoundError as error:
             raise InputError(
                 f"{self.path} holds no sweep; begin one with 'mtl sweep SWEEP.yaml --local'"
             ) from error
-        return sweep_from(kept["sweep"]), kept["base"], kept["made_of"]
+        except InputError as error:
+            raise InputError(f"{self.plan}: {error}") from error
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise InputError(
+                f"{self.plan} is damaged ({' '.join(str(error).split())}): {_WAY_OUT}"
+            ) from error
 
     def study(self, sweep: Sweep) -> optuna.Study:
-        """Optuna's study, made where there is none."""
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage = optuna.storages.RDBStorage(
-            f"sqlite:///{self.path / 'sweep.db'}", engine_kwargs={"connect_args": {"timeout": BUSY_SECONDS}}
-        )
-        return optuna.create_study(
-            storage=storage, study_name=sweep.name, direction=sweep.metric.goal, load_if_exists=True
-        )
+        """Optuna's study; raises `InputError` where its storage is missing or damaged."""
+        if not self.storage.is_file():
+            raise InputError(f"{self.storage} is missing, with the sweep's trials: {_WAY_OUT}")
+        return open_study(self.storage, sweep)
 
     def start(self, sweep: Sweep, base: Mapping[str, Any], made_of: Mapping[str, str]) -> str:
         """Begin the sweep or go on with the same; returns a note, or an empty text.
 
         Raises `InputError` where the folder holds another one.
         """
-        note = ""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be made: {error.strerror}") from error
         with self.locked():
-            if self.plan.exists():
-                old, old_base, old_made_of = self.kept()
-                changed = [
-                    key for key in different_keys(old.given, sweep.given) if key.split(".")[0] in _COMPARED
-                ]
-                changed += different_keys(old_base, base)
-                if old_made_of["corpus"] != made_of["corpus"]:
-                    changed.append("the corpus")
-                if changed:
-                    raise InputError(
-                        f"{self.path} holds a sweep with other {', '.join(changed[:5])}"
-                        f"{', …' if len(changed) > 5 else ''}: put that back, or give this one another --name"
-                    )
-                if old_made_of["code"] != made_of["code"]:
-                    note = "the code has changed since this sweep was begun: trials may not compare"
-            else:
-                self.study(sweep)
+            if not self.plan.exists():
+                self._begin(sweep)
                 write_json(self.plan, {"sweep": sweep.given, "base": dict(base), "made_of": dict(made_of)})
-        return note
+                return ""
+            old, old_base, old_made_of = self.kept()
+            self.check_same(sweep, base, made_of["corpus"])
+            # The rest may change, such as the project; parameters keep the order that numbers trials.
+            given = {**sweep.given, **{key: old.given[key] for key in _COMPARED if key in old.given}}
+            if (given, dict(base)) != (old.given, old_base):
+                write_json(self.plan, {"sweep": given, "base": dict(base), "made_of": old_made_of})
+            if old_made_of["code"] != made_of["code"]:
+                return "the code has changed since this sweep was begun: trials may not compare"
+        return ""
+
+    def check_same(self, sweep: Sweep, base: Mapping[str, Any], corpus: str | None = None) -> None:
+        """Raise `InputError` if the folder holds another sweep, or one over another corpus."""
+        old, old_base, old_made_of = self.kept()
+        changed = [key for key in different_keys(old.given, sweep.given) if key.split(".")[0] in _COMPARED]
+        changed += different_keys(old_base, base)
+        if corpus not in (None, old_made_of["corpus"]):
+            changed.append("the corpus")
+        if changed:
+            raise InputError(
+                f"{self.path} holds a sweep with other {', '.join(changed[:5])}"
+                f"{', …' if len(changed) > 5 else ''}: put that back, or give this one another --name"
+            )
+
+    def _begin(self, sweep: Sweep) -> None:
+        """Make the storage; one without trials is what a process has left that was killed here."""
+        if self.storage.exists():
+            with usable(self.storage):
+                summaries = optuna.get_all_study_summaries(f"sqlite:///{self.storage}")
+            if any(each.n_trials for each in summaries):
+                raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
+            self.storage.unlink()
+        open_study(self.storage, sweep)
 
     def try_again(self, study: optuna.Study) -> int:
         """Have failed trials wait to be taken up again; returns their number.
@@ -151,6 +182,33 @@ class SweepFolder:
                 return "failed"
             return "interrupted" if owner_of(self.claim(trial.number)) is None else "running"
         return _ENDED[trial.state]
+
+
+@contextmanager
+def usable(storage: Path) -> Iterator[None]:
+    """Have trouble with a storage said in one line."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        said = " ".join(str(getattr(error.__cause__ or error, "orig", error)).split())
+        if disk_is_full(error, storage.parent):
+            raise InputError(full_disk(storage.parent)) from error
+        raise InputError(f"{storage} cannot be used ({said}): {_WAY_OUT}") from error
+
+
+def open_study(storage: Path, sweep: Sweep) -> optuna.Study:
+    """Optuna's study in a storage, made where there is none."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with usable(storage):
+        try:
+            opened = optuna.storages.RDBStorage(
+                f"sqlite:///{storage}", engine_kwargs={"connect_args": {"timeout": BUSY_SECONDS}}
+            )
+        except RuntimeError as error:  # written by another version of Optuna
+            raise InputError(f"{storage}: {' '.join(str(error).split())}") from error
+        return optuna.create_study(
+            storage=opened, study_name=sweep.name, direction=sweep.metric.goal, load_if_exists=True
+        )
 
 
 _ENDED: dict[TrialState, State] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.console import Console
 
 from mtl.crew import Crew, devices, threads_for
-from mtl.errors import InputError
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.status import ended_line
@@ -19,8 +18,6 @@ def run_locally(
 
     Raises `KeyboardInterrupt` when asked to stop.
     """
-    if count < 0:
-        raise InputError(f"--jobs={count}: give a number of trials side by side, or 0 to leave it open")
     gpus = devices()
     count = count or max(1, len(gpus))
     study = folder.study(sweep)

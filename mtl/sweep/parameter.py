@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,9 +17,13 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from mtl.errors import InputError
+
 Scale = Literal["linear", "log", "categories"]
 EDGE = 1e-9
 """Probabilities nearer to 0 or 1 are not drawn: a normal distribution is infinite there."""
+MOST_STEPS = 1_000_000
+"""Of one parameter in a grid."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,12 @@ class Parameter(ABC):
         """The configuration's value for what was drawn."""
 
     @abstractmethod
-    def points(self) -> tuple[Any, ...] | None:
-        """Everything that could be drawn; `None` if that is without end."""
+    def points(self) -> Sequence[Any] | None:
+        """Everything that a grid draws, in order; `None` if a grid cannot take it."""
+
+    def on_grid(self) -> Parameter | None:
+        """What a grid takes in its place; `None` if W&B's grid does not take it."""
+        return None if self.points() is None else self
 
     @abstractmethod
     def examples(self) -> tuple[Any, ...]:
@@ -72,11 +81,9 @@ class Listed(Parameter):
         place = bisect.bisect_right(list(itertools.accumulate(self.probabilities)), drawn)
         return self.choices[min(place, self._last())]
 
-    def points(self) -> tuple[Any, ...]:
-        if self.probabilities is None:
-            return tuple(range(len(self.choices)))
-        sums = list(itertools.accumulate(self.probabilities, initial=0.0))
-        return tuple((low + high) / 2 for low, high in itertools.pairwise(sums) if high > low)
+    def points(self) -> Sequence[Any] | None:
+        # A grid takes every value once, so that probabilities would have no effect.
+        return range(len(self.choices)) if self.probabilities is None else None
 
     def examples(self) -> tuple[Any, ...]:
         return self.choices
@@ -104,27 +111,29 @@ class Range(Parameter):
     def drawn_from(self) -> BaseDistribution:
         if self.integer:
             return IntDistribution(int(self.low), int(self.high))
-        return FloatDistribution(self.low, self.high, log=self.log)
+        return FloatDistribution(float(self.low), float(self.high), log=self.log)
 
     def value(self, drawn: Any) -> Any:
         return drawn if self.q is None else rounded(drawn, self.q)
 
-    def points(self) -> tuple[Any, ...] | None:
-        if self.integer:
-            return tuple(range(int(self.low), int(self.high) + 1))
+    def points(self) -> Sequence[Any] | None:
+        return range(int(self.low), int(self.high) + 1) if self.integer else None
+
+    def on_grid(self) -> Parameter | None:
         if self.q is None or self.log:
-            return None
-        first, last = (round(end / self.q) for end in (self.low, self.high))
-        places = (min(max(place * self.q, self.low), self.high) for place in range(first, last + 1))
-        return tuple(float(f"{place:.12g}") for place in places)
+            return self if self.integer else None
+        # A grid goes in steps of `q` from the lower end (W&B's does), which need not be a multiple of `q`.
+        steps = math.floor((self.high - self.low) / self.q + EDGE)
+        if steps > MOST_STEPS:
+            raise InputError(f"parameters: {self.key} has {steps + 1} values in a grid: raise q={self.q:g}")
+        places = (self.low + step * self.q for step in range(steps + 1))
+        whole = isinstance(self.low, int) and isinstance(self.q, int)
+        return Listed(self.key, tuple(place if whole else float(f"{place:.12g}") for place in places))
 
     def examples(self) -> tuple[Any, ...]:
-        return self.value(self.drawn_from_end(0)), self.value(self.drawn_from_end(1))
-
-    def drawn_from_end(self, end: Literal[0, 1]) -> int | float:
-        """What Optuna draws at the lower or the upper end."""
-        number = (self.low, self.high)[end]
-        return int(number) if self.integer else number
+        # As they are drawn: a range that is not of whole numbers draws none, whatever its ends.
+        ends = (int(end) if self.integer else float(end) for end in (self.low, self.high))
+        return tuple(self.value(end) for end in ends)
 
 
 @dataclass(frozen=True)

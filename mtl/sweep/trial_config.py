@@ -6,9 +6,10 @@ import copy
 import dataclasses
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from mtl import pretrained
 from mtl.arguments import configuration_from, configured, known_keys_of
@@ -24,15 +25,16 @@ from mtl.sweep.metrics import check_metric
 Mode = Literal["offline", "disabled"]
 _OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
 """Keys that no parameter may set."""
+_WEIGHTS = "balancer.weights"
 _SHAPING = ("tasks", "pruning", "gates.scope")
 """Keys on which it depends what a run logs."""
 _READ = ("encoder", "corpus", "tasks", *TASK_NAMES)
 """Keys on which it depends what a run reads."""
 
 
-def base_of(sweep: Sweep) -> dict[str, Any]:
-    """What all trials have in common, as plain values."""
-    config = configured("mtl sweep", TrainConfig, sweep.base)
+def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
+    """What all trials have in common, as plain values; the command's `options` are no part of it."""
+    config = configured("mtl sweep", TrainConfig, sweep.base, options=options)
     if config.name is not None:
         raise InputError(f"name={config.name} cannot be set for a sweep, which names its runs itself")
     if config.trainer.devices * config.trainer.num_nodes > 1:
@@ -90,12 +92,26 @@ def check(sweep: Sweep, base: Mapping[str, Any], material: Material | None) -> N
             raise InputError(f"parameters: {parameter.key} is the sweep's own to set; leave it out")
     for values in _side_by_side(sweep):
         _typed(base, values)
+    _check_stopping(sweep, base)
     seen: set[str] = set()
     for values in _shapes(sweep):
         check_metric(sweep.metric.name, _typed(base, values))
     for values in _one_by_one(sweep) if material is not None else ():
         assert material is not None
         _check_material(_typed(base, values), material, seen)
+
+
+def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
+    """Raise `InputError` if no trial lasts long enough to be compared; the last evaluation saves nothing."""
+    ends = {"max_epochs": base["max_epochs"], "evaluate_every": base["evaluate_every"]}
+    if sweep.stopping is None or any(each.key in ends for each in sweep.parameters):
+        return
+    evaluations = math.ceil(ends["max_epochs"] / ends["evaluate_every"])
+    if sweep.stopping.first >= evaluations:
+        raise InputError(
+            f"early_terminate has no effect: its first comparison comes after {sweep.stopping.first} "
+            f"evaluations, and a trial has {evaluations}; lower min_iter, or raise max_epochs"
+        )
 
 
 def _check_material(config: TrainConfig, material: Material, seen: set[str]) -> None:
@@ -147,11 +163,24 @@ def _keys() -> list[str]:
     return [key for key in known_keys_of(TrainConfig) if not key.endswith(".help")]
 
 
+def _may_be_null(key: str) -> bool:
+    """Whether a key's type has `None`; the parser takes it for "not given", and lets it pass."""
+    kind: Any = TrainConfig
+    for part in key.split("."):
+        kind = get_type_hints(kind)[part]
+    return type(None) in get_args(kind)
+
+
 def _put(place: dict[str, Any], key: str, value: Any) -> None:
     keys = _keys()
-    inside = key.startswith("balancer.weights.")  # the one mapping whose keys are not fields
-    if key not in keys and not inside:
-        raise InputError(f"parameters: unknown key '{key}'{nearest(key, keys)}")
+    # The one mapping whose keys are not fields.
+    weights = [f"{_WEIGHTS}.{task}" for task in TASK_NAMES]
+    named = [f"{_WEIGHTS}.{task}" for task in value] if key == _WEIGHTS and isinstance(value, Mapping) else []
+    for each in (key, *named):
+        if each not in keys and each not in weights:
+            raise InputError(f"parameters: unknown key '{each}'{nearest(each, [*keys, *weights])}")
+    if value is None and key in keys and not _may_be_null(key):
+        raise InputError(f"parameters: {key} cannot be null: give a value")
     path = key.split(".")
     inner = place
     for part in path[:-1]:
@@ -159,6 +188,8 @@ def _put(place: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(inner, dict):
             raise InputError(f"parameters: {key} cannot be set, since {'.'.join(path[:-1])} is {inner}")
     has_keys = any(known.startswith(f"{key}.") for known in keys)
+    if has_keys and not isinstance(value, Mapping | str):
+        raise InputError(f"parameters: {key} holds other keys, and cannot be '{value}'; set {key}.KEY")
     if has_keys and isinstance(value, Mapping) and isinstance(inner.get(path[-1]), dict):
         for name, each in value.items():
             _put(place, f"{key}.{name}", each)

@@ -96,17 +96,32 @@ def test_listed_values_may_be_anything():
     assert [parameter.value(point) for point in parameter.points()] == [["pos"], None, {"a": 1}, True]
 
 
+@pytest.mark.parametrize(
+    ("ends", "kind"), [((0, 1.5), float), ((1.0, 10.0), float), ((1.0, 9), float), ((1, 9), int)]
+)
+def test_ends_decide_between_whole_numbers_and_others(ends, kind):
+    """W&B: integers if both ends are, floats else."""
+    description = dict(zip(("min", "max"), ends, strict=True))
+    assert {type(each) for each in drawn(description, 20).tolist()} == {kind}
+    # What is tried on the configuration has the type of what is drawn.
+    assert {type(each) for each in only(description).examples()} == {kind}
+    named = only({"distribution": "uniform", **description})
+    assert {type(each) for each in named.examples()} == {float}
+
+
 def test_points_of_a_grid():
     def values(description):
-        parameter = only(description)
-        return (
-            None if parameter.points() is None else [parameter.value(point) for point in parameter.points()]
-        )
+        parameter = only(description).on_grid()
+        return parameter and [parameter.value(point) for point in parameter.points()]
 
     assert values({"value": 7}) == [7]
     assert values({"min": 1, "max": 3}) == [1, 2, 3]
     assert values({"distribution": "q_uniform", "min": 0.0, "max": 0.5, "q": 0.25}) == [0.0, 0.25, 0.5]
-    assert values({"values": [1, 2], "probabilities": [0.0, 1.0]}) == [2]
+    # In steps of q from the lower end, also where that is no multiple of q; never beyond the ends.
+    assert values({"distribution": "q_uniform", "min": 1, "max": 9, "q": 2}) == [1, 3, 5, 7, 9]
+    assert values({"distribution": "q_uniform", "min": 0.1, "max": 0.45, "q": 0.1}) == [0.1, 0.2, 0.3, 0.4]
+    # W&B's grid takes no probabilities: every value comes once.
+    assert values({"values": [1, 2], "probabilities": [0.5, 0.5]}) is None
     assert values({"min": 0.1, "max": 0.2}) is None
     assert values({"distribution": "normal"}) is None
 
@@ -137,6 +152,16 @@ def test_nested_and_dotted_names_are_one():
         ({"values": [1, 2], "probabilities": [1.0]}, "as many numbers as values (2)"),
         ({"distribution": "normal", "sigma": 0}, "sigma above 0"),
         ({"distribution": "q_normal", "q": 0}, "above 0"),
+        ({"min": 1, "max": 1}, "min=1 is not below max=1"),  # as W&B says
+        ({"values": [1], "distribution": ["categorical"]}, "unknown distribution"),
+        ({"distribution": "log_uniform", "min": 1, "max": 1000}, "write distribution: log_uniform_values"),
+        ({"distribution": "q_log_uniform", "min": -1000, "max": 1}, "q_log_uniform_values"),
+        ({"distribution": "inv_log_uniform", "min": -1000, "max": 1}, "inv_log_uniform_values"),
+        ({"distribution": "log_normal", "mu": 1000}, "beyond what numbers can hold"),
+        ({"distribution": "beta", "a": 0}, "a and b above 0"),
+        ({"min": 0, "max": math.inf}, "'inf' is no number"),
+        ({"values": {"a": 1}}, "at least one value"),
+        ({"values": [1, 2], "probabilities": "half"}, "sum to 1"),
         ({}, "give value, values"),
         (3, "give value, values"),
     ],

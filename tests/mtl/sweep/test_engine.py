@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from mtl.errors import InputError
-from mtl.sweep.engine import Outcome, pruner_for
+from mtl.sweep.engine import Outcome
 from mtl.sweep.folder import SweepFolder, progress_of, trials_of
-from mtl.sweep.status import best_of, ended_line, overview, totals
+from mtl.sweep.status import ended_line, overview, totals
 from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
 
 fork = multiprocessing.get_context("fork")
@@ -158,54 +158,6 @@ def test_a_target_ends_the_sweep(bench):
     down = sweep_of(metric={"name": "loss/pos", "goal": "minimize", "target": 2.0}).metric
     assert down.reached(1.5)
     assert not down.reached(2.5)
-
-
-def curve(number, values, look):
-    """Learning curves that do not cross: the larger the penalty, the worse at every evaluation."""
-    for evaluation in range(1, 5):
-        value = (10 - values["gates.penalty"]) * (1 - 0.5**evaluation)
-        if look(evaluation, value):
-            break
-    return Outcome(value, evaluation)
-
-
-QUALITIES = [5, 2, 9, 1, 7, 3, 8, 4, 6]
-
-
-def test_hyperband_stops_the_worse_trials_and_never_the_best(bench):
-    parameters = {"gates.penalty": {"values": QUALITIES}}
-    sweep = bench(parameters=parameters, early_terminate={"type": "hyperband", "min_iter": 1, "eta": 3})
-    sweep.work(curve)
-    trials = trials_of(sweep.study)
-    states = dict(zip(QUALITIES, sweep.states(), strict=True))
-    evaluations = {QUALITIES[each.number]: len(each.intermediate_values) for each in trials}
-    assert states[1] == "finished"
-    # By hand: 5 is the first, 2 and 1 are the best so far; of five the best one goes on, of six or more two.
-    assert {quality for quality, state in states.items() if state == "stopped"} == {9, 7, 3, 8, 4, 6}
-    assert {evaluations[each] for each in (9, 7, 8, 4, 6)} == {1}
-    assert sum(evaluations.values()) == 3 * 4 + 6  # of 36
-    assert QUALITIES[best_of(sweep.sweep, trials).number] == 1
-    stopped = trials[2]
-    assert stopped.values == [pytest.approx(0.5)]
-    assert progress_of(stopped).stopped == 1
-
-
-def test_without_early_termination_none_is_stopped(bench):
-    sweep = bench(parameters={"gates.penalty": {"values": QUALITIES[:4]}})
-    sweep.work(curve)
-    assert set(sweep.states()) == {"finished"}
-
-
-def test_bands_are_those_of_wandb():
-    def bands(**words):
-        stopping = sweep_of(early_terminate={"type": "hyperband", **words}).stopping
-        return stopping.first, stopping.eta
-
-    assert bands(min_iter=3) == (3, 3)
-    assert bands(max_iter=27, s=2) == (3, 3)  # 3, 9
-    assert bands(max_iter=16, s=3, eta=2) == (2, 2)  # 2, 4, 8
-    assert bands(max_iter=5, s=4, eta=2) == (1, 2)  # those before the first evaluation are left out
-    assert type(pruner_for(sweep_of())).__name__ == "NopPruner"
 
 
 def test_status_shows_scores_heads_and_parameters(bench):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,57 @@ def test_figures_of_runs_are_known():
         ({"command": ["mtl", "train", "--trainer.devices=2", "${args}"]}, "raise --jobs"),
         ({"command": ["mtl", "train", "--max_epoch=2", "${args}"]}, "did you mean 'max_epochs'?"),
         ({"program": "train.py"}, "no configuration file"),
+        # Types are those of what is drawn: a range of floats draws none that is whole, whatever its ends.
+        (
+            {
+                "method": "random",
+                "parameters": {"max_epochs": {"distribution": "uniform", "min": 1, "max": 9}},
+            },
+            "max_epochs=1.0",
+        ),
+        (
+            {
+                "method": "random",
+                "parameters": {"max_epochs": {"distribution": "log_uniform_values", "min": 1, "max": 64}},
+            },
+            "max_epochs=1.0",
+        ),
+        (parameters(seed=[1, None]), "seed cannot be null"),
+        (parameters(optimizer=[{"encoder_lr": None}]), "optimizer.encoder_lr cannot be null"),
+        (parameters(dep=[3]), "dep holds other keys"),
+        (parameters(balancer__weights__posx=[1.0]), "did you mean 'balancer.weights.pos'?"),
+        (parameters(balancer__weights=[{"pso": 1.0}]), "unknown key 'balancer.weights.pso'"),
+        (
+            parameters(optimizer=[{"clip": 1.0}], optimizer__clip=[2.0]),
+            "optimizer.clip is a part of",
+        ),
+        # What would have no effect.
+        ({"command": ["mtl", "train", "--seed=3", "${args}"]}, "--seed=3 in the command has no effect"),
+        ({"command": ["mtl", "train", "${args}"], "program": "a.yaml"}, "program: a.yaml has no effect"),
+        ({"parameters": {"seed": {"values": [1, 2], "probabilities": [0.5, 0.5]}}}, "with probabilities"),
+        ({"metric": None, "early_terminate": {"type": "hyperband", "min_iter": 1}}, "compares by the metric"),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 1, "max_iter": 9}}, "one has no effect"),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 1, "s": 2}}, "one has no effect"),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 1, "strict": 3}}, "neither true nor false"),
+        (
+            {"early_terminate": {"type": "hyperband", "min_iter": 30}},
+            "and a trial has 30",
+        ),
+        ({"metric": {"name": "dev/mean", "goal": "maximize", "impute": "mean"}}, "latest, best, worst"),
+        ({"metric": {"name": "dev/mean", "goal": "maximize", "target": math.nan}}, "'nan' is no number"),
+        ({"metric": {"name": ["dev/mean"], "goal": "maximize"}}, "metric is missing"),
+        ({"parameters": [1]}, "not a mapping"),
+        (
+            {"parameters": {"gates": {"parameters": {"lr": {"value": 1.0}}, "value": 1}}},
+            "value cannot stand beside it",
+        ),
+        ({"command": "mtl train"}, "a list, not 'mtl train'"),
+        ({"command": ["mtl", "train", {"--seed": 3}, "${args}"]}, "is no word"),
+        ({"command": ["mtl", "train", "${program}", "${args}"]}, "${program} is not known here"),
+        ({"program": ["a.yaml"]}, "is no text"),
+        ({"project": 3}, "project: '3' is no text"),
+        ({"entity": ["a"]}, "entity: '['a']' is no text"),
+        ({"description": {}}, "description: '{}' is no text"),
     ],
 )
 def test_bad_files_are_said_in_one_line(changes, said):
@@ -130,15 +182,27 @@ def test_encoders_and_corpora_are_looked_at_before_the_first_trial(toy, tiny_enc
     command = ["mtl", "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "${args}"]
     fine = sweep_of(command=command)
     check(fine, base_of(fine), Material(keep=True))
-    assert "nowhere" in said_of(Material(), command=command, **parameters(encoder__name=["nowhere/bert"]))
-    assert "missing" in said_of(Material(), command=command, **parameters(corpus__path=["missing"]))
+    alone = [[*command[:2], command[place], "${args}"] for place in (2, 3)]
+    assert "nowhere" in said_of(Material(), command=alone[0], **parameters(encoder__name=["nowhere/bert"]))
+    assert "missing" in said_of(Material(), command=alone[1], **parameters(corpus__path=["missing"]))
 
 
 def test_files_that_are_none(tmp_path):
     for text, said in (
         ("[1, 2]", "needs method"),
+        ("", "is empty"),
         ("a: [", "no YAML"),
         ("method: grid", "parameters is empty"),
+        # What YAML would pass over, or trip on.
+        ("method: grid\nmethod: random", "line 2: method stands there twice"),
+        ("method: grid\nparameters: {seed: {value: 1}, seed: {value: 2}}", "line 2: seed stands there twice"),
+        ("parameters: {1: {value: 2}}", "the key 1 as int"),
+        ("name: 2020-01-31", "reads 2020-01-31 as timestamp"),
+        ("name: 2020-13-45", "reads 2020-13-45 as timestamp"),
+        ("parameters: &all {seed: *all}", "holds itself"),
+        ("? [a]\n: b", "a key as seq"),
+        ("name: {a: 1}\nmethod: grid", "is no text"),
+        ("\x01: 3", "no YAML"),
     ):
         (tmp_path / "a.yaml").write_text(text)
         with pytest.raises(InputError, match=said) as raised:

@@ -1,0 +1,122 @@
+"""A sweep's folder that was damaged, robbed of a file, or stands on a full disk; and one that goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from mtl.cli import main
+from mtl.crew import FullDisk
+from mtl.errors import InputError
+from mtl.sweep import engine
+from mtl.sweep.engine import Outcome
+from mtl.sweep.folder import SweepFolder, trials_of
+from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
+
+
+def said(call, *words):
+    with pytest.raises(InputError) as raised:
+        call(*words)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_damaged_storage(bench, capsys):
+    sweep = bench()
+    sweep.work()
+    folder = sweep.folder
+    # Its middle is gone, as after a crash of the disk.
+    whole = folder.storage.read_bytes()
+    for damaged in (b"this is no database" * 100, whole[:4096] + b"\xff" * (len(whole) - 4096)):
+        folder.storage.write_bytes(damaged)
+        assert main(["sweep", str(folder.path), "--status"]) == 2
+        errors = capsys.readouterr().err
+        assert str(folder.storage) in errors
+        assert "begin anew by another --name" in errors
+        assert errors.count("\n") == 1
+    folder.storage.unlink()
+    assert "is missing" in said(folder.study, sweep.sweep)
+    assert not folder.storage.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"sweep": 3, "base": {}, "made_of": {}}', '{"sweep": {}}'])
+def test_a_damaged_plan(bench, text):
+    sweep = bench()
+    sweep.folder.plan.write_text(text)
+    assert "sweep.json" in said(sweep.folder.kept)
+
+
+def test_trials_without_their_plan_are_not_taken_for_those_of_another_sweep(bench):
+    sweep = bench()
+    sweep.work()
+    sweep.folder.plan.unlink()
+    assert "holds trials" in said(sweep.folder.start, sweep_of(), {}, MADE_OF)
+    assert len(trials_of(sweep.study)) == 6
+
+
+def test_a_start_that_was_killed_begins_again(bench):
+    sweep = bench()
+    sweep.folder.plan.unlink()
+    # The direction in the storage that was left is the first one's.
+    other = sweep_of(metric={"name": "loss/pos", "goal": "minimize"})
+    assert sweep.folder.start(other, {}, MADE_OF) == ""
+    assert sweep.folder.study(other).direction.name == "MINIMIZE"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in said(SweepFolder(tmp_path / "file" / "s").start, sweep_of(), {}, MADE_OF)
+
+
+def test_a_full_disk_ends_the_work_and_it_goes_on(bench, monkeypatch):
+    sweep = bench()
+    write = engine.write_progress
+
+    def full(study, trial, progress):
+        if trial.number == 2:
+            raise OperationalError("UPDATE", {}, Exception("database or disk is full"))
+        write(study, trial, progress)
+
+    monkeypatch.setattr(engine, "write_progress", full)
+    with pytest.raises(FullDisk):
+        sweep.work()
+    monkeypatch.setattr(engine, "write_progress", write)
+    sweep.work()
+    assert sweep.states() == ["finished"] * 6
+    assert [point_of(values) for _, values in sweep.performed] == PRODUCT
+
+
+def test_what_may_change_does_and_the_order_of_points_does_not(bench):
+    sweep = bench(limit=2)
+    sweep.folder.plan.unlink()
+    sweep.folder.start(sweep.sweep, {"trainer": {"threads": 1}}, MADE_OF)
+    sweep.work()
+    parameters = dict(reversed(sweep.sweep.given["parameters"].items()))
+    again = sweep_of(parameters=parameters, project="other", run_cap=6)
+    assert sweep.folder.start(again, {"trainer": {"threads": 3}}, {**MADE_OF, "code": "new"}) != ""
+    kept, base, made_of = sweep.folder.kept()
+    assert (kept.project, kept.run_cap, base) == ("other", 6, {"trainer": {"threads": 3}})
+    assert made_of == MADE_OF
+    sweep.sweep, sweep.limit = kept, 6
+    sweep.work(lambda number, values, look: Outcome(1.0))
+    points = [trial.user_attrs["values"] for trial in trials_of(sweep.study)]
+    assert sorted(map(point_of, points)) == PRODUCT
+
+
+def test_a_large_grid_is_not_laid_out():
+    sweep = sweep_of(parameters={"seed": {"min": 1, "max": 10**12}, "gates.penalty": {"values": [0.1, 0.2]}})
+    assert sweep.points() == 2 * 10**12
+    assert engine.point(sweep, 2 * 10**12 - 1) == {"seed": 10**12, "gates.penalty": 1}
+
+
+def test_what_has_an_effect_on_the_server_only_is_listed():
+    sweep = sweep_of(
+        description="d",
+        metric={"name": "dev/mean", "goal": "maximize", "impute": "worst"},
+        early_terminate={"type": "hyperband", "min_iter": 1, "strict": True},
+    )
+    assert sweep.only_on_the_server() == ["description", "metric.impute", "early_terminate.strict"]
+    assert sweep_of().only_on_the_server() == []
+    assert json.dumps(sweep.given)
