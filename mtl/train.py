@@ -217,6 +217,8 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
 
 def _trainer(config: TrainConfig, logger: RunLogger | None, callbacks: list[pl.Callback]) -> pl.Trainer:
     precision = config.trainer.precision
+    if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
+        raise InputError("trainer.accelerator=gpu, but torch sees no GPU here: give auto or cpu")
     on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
     if precision == "auto":
         precision = "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported() else "32-true"
