@@ -50,6 +50,8 @@ def sweep(words: Sequence[str]) -> int:
         print("SWEEP.yaml comes first; every other --dotted.key=value is for 'mtl train' (see its --help).")
         raise SystemExit(0)
     console = Console()
+    if not console.is_terminal:
+        console.width = 200
     _check_options(options)
     if options.join is not None:
         if rest:
@@ -199,8 +201,6 @@ def _status(folder: SweepFolder, console: Console) -> int:
     from mtl.sweep.status import overview, totals
 
     found, _, _ = folder.kept()
-    if not console.is_terminal:
-        console.width = 200
     with usable(folder.storage):
         study = folder.study(found)
         console.print(overview(folder, found, study))
