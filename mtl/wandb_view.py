@@ -15,7 +15,7 @@ import polars.selectors as cs
 from mtl.config import WandbConfig
 
 INIT_SECONDS, FINISH_SECONDS = 60.0, 300.0
-"""How long W&B's server is waited for at a view's start and end."""
+"""How long W&B's server is waited for at a view's start and end, and a key that it asks a terminal for."""
 
 
 def new_identity(name: str) -> str:
@@ -106,6 +106,8 @@ class View:
     def _begun(self) -> Any:
         import wandb
 
+        # On a terminal W&B asks for a key that it lacks, and would wait for it without end.
+        wandb.setup(wandb.Settings(login_timeout=INIT_SECONDS))
         run = wandb.init(
             dir=str(self.folder),
             id=self.identity,
@@ -120,7 +122,9 @@ class View:
             name=self.name,
             config=dict(self.config),
             settings=wandb.Settings(
-                init_timeout=INIT_SECONDS, finish_timeout=FINISH_SECONDS, finish_timeout_raises=True
+                init_timeout=INIT_SECONDS,
+                finish_timeout=FINISH_SECONDS,
+                finish_timeout_raises=True,
             ),
         )
         if self.axis is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import socket
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from mtl.cli import main
 from mtl.config import WandbConfig
 from mtl.run import Run
 from mtl.wandb_view import View, new_identity
-from tests.mtl.wandb_log import Log, logs
+from tests.mtl.wandb_log import Log, logs, read
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -153,7 +155,7 @@ def broken(monkeypatch, place: str) -> Broken:
         return run
 
     fake = types.ModuleType("wandb")
-    for name, value in {"init": init, "Settings": dict, "Image": str, "Video": str}.items():
+    for name, value in {"init": init, "setup": dict, "Settings": dict, "Image": str, "Video": str}.items():
         monkeypatch.setattr(fake, name, value, raising=False)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     return run
@@ -174,6 +176,15 @@ def test_a_run_is_whole_though_wandb_fails(toy, tiny_encoder, tmp_path, monkeypa
     assert str(run.folder) in said[0]
     # What has begun is closed, so that nothing of it is in the way of the process's next run.
     assert len(fake.finished) == {"init": 0, "log": 1, "finish": 2}[place]
+
+
+def test_a_terminal_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    """Without a key W&B asks a terminal for one."""
+    broken(monkeypatch, "init")
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(sys.modules["wandb"], "setup", given.append)
+    View(tmp_path, WandbConfig(mode="online"), "id", "name", {}).begin()
+    assert given == [{"login_timeout": 60.0}]
 
 
 def test_a_run_that_fails_ends_its_log_and_leaves_the_next_alone(
@@ -239,3 +250,33 @@ def test_identities_differ_and_have_no_sign_that_wandb_refuses():
     assert first != second
     assert len(first) < 128
     assert not set(first) & set(":;,#?/' ")
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_the_same_wandb_run(toy, tiny_encoder, tmp_path):
+    """SIGKILL leaves a log without an end; the next try begins another of the same id."""
+    options = ["--tasks=pos", "--max_epochs=80", "--wandb.mode=offline"]
+    command = [sys.executable, "-m", "mtl", *words(toy, tiny_encoder, tmp_path, *options)]
+    folder = tmp_path / "run"
+    environment = {**os.environ, "WANDB_DATA_DIR": str(tmp_path / "staged"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    end = time.monotonic() + 120
+    # W&B's process writes its log in its own time.
+    while not any((log := read(path)) and log.rows for path in folder.glob("wandb/offline-run-*/*.wandb")):
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    identity = Run(folder).status()["wandb_id"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, timeout=240)
+    first, second = (read(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")))
+    assert (first.run.run_id, second.run.run_id) == (identity, identity)
+    assert (first.exit_code, second.exit_code) == (None, 0)
+    updates = pl.read_csv(folder / "history.csv")["update"].to_list()
+    steps = [row["_step"] for row in second.rows]
+    # The second log has every evaluation from where training went on.
+    assert steps == updates[-len(steps) :]
+    assert len(steps) < len(updates)
+    assert [row["_step"] for row in first.rows] == updates[: len(first.rows)]
+    assert len(first.rows) > 0

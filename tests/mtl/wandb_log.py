@@ -37,14 +37,15 @@ def logs(folder: Path) -> list[Log]:
 
 def _whole(path: Path) -> Log:
     for _ in range(100):
-        log = _read(path)
+        log = read(path)
         if log is not None and log.exit_code is not None:
             return log
         time.sleep(0.1)
     raise AssertionError(f"{path} has no end")
 
 
-def _read(path: Path) -> Log | None:
+def read(path: Path) -> Log | None:
+    """One local log as far as it was written; `None` if not even its run is there."""
     log: Log | None = None
     for data in _records(path.read_bytes()):
         record = Record.FromString(data)
