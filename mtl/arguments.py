@@ -12,7 +12,7 @@ from functools import lru_cache
 from inspect import Parameter, signature
 from json import dumps
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mtl.errors import InputError
 from mtl.spelling import as_yaml
@@ -108,8 +108,8 @@ def configured(
     parser.add_argument("--config", action="config", help="a YAML file; '--config' may be left out")
     parser.add_class_arguments(kind, None)
     also = [] if options is None else [each.name for each in fields(options)]
-    values = parser.instantiate(_parse(parser, [_as_option(word) for word in joined(words)], also))
-    return kind(**{key: value for key, value in dict(values).items() if key != "config"})
+    parsed = _parse(parser, [_as_option(word) for word in joined(words)], also)
+    return _made(parser, kind, parsed)
 
 
 def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T, list[str]]:
@@ -146,8 +146,7 @@ def read_configuration(kind: type[T], path: Path) -> T:
     parser = _parser(str(path), kind)
     parser.add_argument("--config", action="config")
     parser.add_class_arguments(kind, None)
-    values = dict(parser.instantiate(_parse(parser, [f"--config={path}"])))
-    return kind(**{key: value for key, value in values.items() if key != "config"})
+    return _made(parser, kind, _parse(parser, [f"--config={path}"]))
 
 
 def configuration_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -158,7 +157,34 @@ def configuration_from(kind: type[T], values: Mapping[str, Any], where: str) -> 
         parsed = parser.parse_object(dict(values))
     except (ArgumentError, ArgumentTypeError) as error:
         raise InputError(f"{where}: {one_line(str(error), known_keys(parser))}") from error
-    return kind(**dict(parser.instantiate(parsed)))
+    return _made(parser, kind, parsed, f"{where}: ")
+
+
+def _made(parser: Any, kind: type[T], parsed: Any, where: str = "") -> T:
+    """The configuration object of parsed values; raises `InputError` for what the parser lets pass."""
+    values = parsed.as_dict() if hasattr(parsed, "as_dict") else dict(parsed)
+    values = {key: value for key, value in values.items() if key != "config"}
+    for said in _misfits(kind, values):
+        raise InputError(where + said)
+    made = {key: value for key, value in dict(parser.instantiate(parsed)).items() if key != "config"}
+    return kind(**made)
+
+
+def _misfits(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """What of nested values does not fit: the parser takes `null` for "not given", anywhere."""
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        if name not in hints:
+            continue
+        optional = type(None) in get_args(hints[name])
+        own = [each for each in (get_args(hints[name]) if optional else [hints[name]]) if is_dataclass(each)]
+        if value is None:
+            if not optional:
+                yield f"{prefix}{name} cannot be null: give a value, or leave it out"
+        elif own and isinstance(value, Mapping):
+            yield from _misfits(own[0], value, f"{prefix}{name}.")
+        elif own and not is_dataclass(value):
+            yield f"{prefix}{name} holds other keys, and cannot be '{value}'; set {prefix}{name}.KEY"
 
 
 @lru_cache

@@ -19,14 +19,14 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
     """
     tasks = [tuple(config["tasks"]) for config in configs]
     sets = {len(each): {other for other in tasks if len(other) == len(each)} for each in tasks}
-    flat = [_flat(config) for config in configs]
+    flat = [_flat(_used(config)) for config in configs]
     varying = {size: _varying(flat, configs, tasks, size) for size in sets}
     bases, variants = [], []
     for config, own, values in zip(configs, tasks, flat, strict=True):
         names = f" {'+'.join(own)}" if len(sets[len(own)]) > 1 else ""
         bases.append("STL" if len(own) == 1 else f"MTL-{len(own)}{names}")
         pruning = str(config.get("pruning", "none"))
-        keys = [f"{key}={values.get(key, 'none')}" for key in varying[len(own)]]
+        keys = [f"{key}={values[key]}" for key in varying[len(own)] if key in values]
         variants.append(tuple([pruning] * (pruning != "none") + keys))
     single = {variant for base, variant in zip(bases, variants, strict=True) if base == "STL"}
     return [
@@ -61,6 +61,13 @@ def _varying(
     return [
         key for key in keys if any(len({each.get(key) for each in group}) > 1 for group in groups.values())
     ]
+
+
+def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration without what gates would be like, for a run that has none."""
+    if config.get("pruning", "none") != "none":
+        return config
+    return {key: value for key, value in config.items() if key != "gates"}
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -96,6 +96,18 @@ def check(config: TrainConfig) -> None:
     tasks = tuple(config.chosen())
     if not tasks:
         raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
+    if not 0 <= config.seed < 2**32:
+        raise InputError(f"seed={config.seed}: give a number from 0 to {2**32 - 1}")
+    counts = {
+        "max_epochs": config.max_epochs,
+        "evaluate_every": config.evaluate_every,
+        "optimizer.accumulate": config.optimizer.accumulate,
+        "batch.tokens": config.batch.tokens,
+        "batch.sentences": 1 if config.batch.sentences is None else config.batch.sentences,
+    }
+    for key, value in counts.items():
+        if value < 1:
+            raise InputError(f"{key}={value}: give a number from 1 on")
     balancer_for(config.balancer, tasks, config.batch.mode)
     if config.pruning in ("static", "gates_only") and config.init_from is None:
         raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")

@@ -33,7 +33,7 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
         raise ValueError(f"no chance level for {row['task']} {row['label']} in {row['run']}: probe it again")
     return (
         joined.with_columns(skill=(pl.col("value") - pl.col("chance")).clip(0))
-        .group_by("setup", *of, "layer", "head")
+        .group_by("setup", *of, "layer", "head", maintain_order=True)
         .agg(
             pl.col("value", "chance", "skill").mean(), pl.col("count").max(), seeds=pl.col("seed").n_unique()
         )
@@ -49,9 +49,9 @@ def label_values(heads: pl.DataFrame) -> pl.DataFrame:
     """
     best = (
         heads.filter(pl.col("measure").is_in(list(CHANCE)))
-        .group_by("setup", "run", "seed", "task", "label")
+        .group_by("setup", "run", "seed", "task", "label", maintain_order=True)
         .agg(pl.col("value").max(), pl.col("count").first())
-        .group_by("setup", "task", "label")
+        .group_by("setup", "task", "label", maintain_order=True)
         .agg(pl.col("value").mean(), pl.col("count").max())
     )
     counts = best.group_by("task", "label").agg(pl.col("count").max())

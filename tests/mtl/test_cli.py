@@ -146,3 +146,20 @@ def test_unannotated_corpus_is_refused(run, tmp_path, toy, capsys):
     write_jsonl(tmp_path / "bare" / "test.jsonl", bare)
     assert main(["evaluate", str(run), f"--corpus={tmp_path / 'bare'}"]) == 2
     assert "annotated for srl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("seed: null", "seed cannot be null"),
+        ("encoder: {name: null}", "encoder.name cannot be null"),
+        ("dep: 3", "dep holds other keys, and cannot be '3'"),
+        ("corpus: null", "corpus cannot be null"),
+    ],
+)
+def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, said, tmp_path, capsys):
+    (tmp_path / "bad.yaml").write_text(content + "\n")
+    assert main(["train", str(tmp_path / "bad.yaml")]) == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1
