@@ -143,13 +143,13 @@ def _side_by_side(sweep: Sweep) -> Iterator[dict[str, Any]]:
 
 
 def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """No value, then by itself every one that changes what is read."""
-    yield {}
-    for parameter in sweep.parameters:
-        if parameter.key.split(".")[0] not in _READ:
-            continue
-        for value in parameter.examples():
-            yield {parameter.key: value}
+    """Trials in which every value that changes what is read stands once, beside the others' first."""
+    reading = [each for each in sweep.parameters if each.key.split(".")[0] in _READ]
+    first = {each.key: each.examples()[0] for each in reading}
+    yield first
+    for parameter in reading:
+        for value in parameter.examples()[1:]:
+            yield {**first, parameter.key: value}
 
 
 def _typed(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
