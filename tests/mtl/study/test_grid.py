@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mtl.arguments import configured
+from mtl.check import check
 from mtl.config import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
-from mtl.train import check
 from tasks.dep import Dep
 
 TASKS = ("pos", "ner", "dep", "con", "srl")

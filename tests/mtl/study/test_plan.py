@@ -15,7 +15,7 @@ from mtl.arguments import configured
 from mtl.corpora.toy import write_toy
 from mtl.errors import InputError
 from mtl.material import Material
-from mtl.study import plan as module
+from mtl.study import wanted as module
 from mtl.study.claim import claimed
 from mtl.study.config import StudyConfig
 from mtl.study.folder import Progress, StudyFolder
