@@ -270,7 +270,9 @@ def one_line(message: str, keys: Sequence[str]) -> str:
         close = difflib.get_close_matches(given, choices, n=1, cutoff=0.4)
         nearest = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(choices)}"
         return f"{key}: unknown '{given}': {nearest}"
-    found = re.search(r"[Kk]ey \"([\w.]+)\":.*?Expected a <class '(?:tuple|list)'>\. Got value: (.*)$", line)
+    found = re.search(
+        r"[Kk]ey \"([\w.]+)\":.*?Expected a <class '(?:tuple|list)'>\. Got value: ([^\[].*)$", line
+    )
     if found:
         key, given = found.groups()
         return f"{key}: expected a list, for instance --{key}=[{given}], not {given}"
