@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
 
-from mtl.encoder import Encoder
-from mtl.families import family_of
-from mtl.gates import HeadGates
-from mtl.head_tap import HeadTap
-from mtl.pruning import prune_heads
+from mtl.heads.families import family_of
+from mtl.heads.gates import HeadGates
+from mtl.heads.prune import prune_heads
+from mtl.heads.tap import HeadTap
+from mtl.models.encoder import Encoder
 
 K = TypeVar("K")
 

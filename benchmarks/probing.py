@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from mtl.corpora.jsonl import read_jsonl
-from mtl.encoder import Encoder
-from mtl.observe import Observer
-from mtl.probing import TASKS, Mask, Probed, probe
-from mtl.subwords import Subwords
+from mtl.analysis.observe import Observer
+from mtl.analysis.probe import TASKS, Mask, Probed, probe
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.models.encoder import Encoder
+from mtl.models.subwords import Subwords
 from probes.table import best_heads
 from tasks.sentence import Sentence
 

@@ -19,16 +19,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from mtl.balancers import Uniform
-from mtl.batching import Batch, BatchLoader, Example, Step, examples
-from mtl.config import BatchConfig, TrainConfig
-from mtl.corpora.jsonl import read_jsonl
-from mtl.corpora.toy import toy_corpus
-from mtl.encoder import Encoder
-from mtl.evaluation import evaluate
-from mtl.loading import batches, planner
-from mtl.model import JointModel
-from mtl.module import JointTraining
+from mtl.config.schema import BatchConfig, TrainConfig
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.toy.corpus import toy_corpus
+from mtl.models.batches import Batch, BatchLoader, Example, Step, examples
+from mtl.models.encoder import Encoder
+from mtl.models.evaluate import evaluate
+from mtl.models.joint import JointModel
+from mtl.training.balancers import Uniform
+from mtl.training.data_module import batches, planner
+from mtl.training.step import JointTraining
 from tasks.sentence import Sentence
 from tasks.task import Task
 

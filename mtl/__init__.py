@@ -10,10 +10,10 @@ import importlib
 from typing import Any
 
 _PUBLIC = {
-    "JointModel": "mtl.model",
-    "head_scale": "mtl.pruning",
-    "load_pruned": "mtl.pruned",
-    "prune_heads": "mtl.pruning",
+    "JointModel": "mtl.models.joint",
+    "head_scale": "mtl.heads.prune",
+    "load_pruned": "mtl.heads.pruned",
+    "prune_heads": "mtl.heads.prune",
 }
 __all__ = list(_PUBLIC)
 

@@ -1,5 +1,5 @@
 """`python -m mtl`."""
 
-from mtl.cli import main
+from mtl.commands.main import main
 
 raise SystemExit(main())

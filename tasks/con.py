@@ -17,7 +17,7 @@ from tasks.cky import best_brackets
 from tasks.evalb import BracketScores
 from tasks.layers import Biaffine, Mlp
 from tasks.sentence import Sentence, Span
-from tasks.structured import span_crf_loss
+from tasks.span_crf import span_crf_loss
 from tasks.task import UNKNOWN, Decoder, Labels, Task
 
 

@@ -19,7 +19,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small generated corpus."""
-    from mtl.corpora.toy import write_toy
+    from mtl.corpora.toy.corpus import write_toy
 
     folder = tmp_path_factory.mktemp("toy")
     write_toy(folder, 120, 30, 30, seed=1)

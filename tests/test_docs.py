@@ -20,9 +20,9 @@ import pytest
 import torch
 import yaml
 
-from mtl.arguments import configuration_from
+from mtl.config.parse import configuration_from
 from mtl.corpora.readers import FORMATS, read
-from mtl.families import FAMILIES
+from mtl.heads.families import FAMILIES
 from mtl.study.config import MASKS, Block, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from tasks.sentence import Sentence
@@ -81,7 +81,7 @@ def test_the_task_of_the_page_trains_beside_another(extended: Path, toy: Path, t
              "--optimizer.decoder_lr=0.03", "--batch.sentences=4"]  # fmt: skip
     code = f"""
 from mtl import JointModel
-from mtl.cli import main
+from mtl.commands.main import main
 
 assert main({words}) == 0
 (sentence,) = JointModel.from_pretrained("runs/case").annotate([["the", "DOG", "saw", "iPods", "."]])
@@ -235,5 +235,5 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
     missing = modules - known - {"mtl.__main__"}
     assert not missing, f"on no page of docs/reference: {', '.join(sorted(missing))}"
     # Shapes are readable: each as it stands in the code.
-    shown = html.unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/encoders.html")]))
+    shown = html.unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/models.html")]))
     assert 'Float[Tensor, "batch word hidden"]' in shown

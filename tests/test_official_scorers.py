@@ -12,10 +12,10 @@ import pytest
 from perturb import Perturbation
 from scorers import Scorers, Unavailable, fetch
 
-from mtl.corpora.ewt5 import build_ewt5
-from mtl.corpora.jsonl import read_jsonl
-from mtl.corpora.toy import toy_corpus
-from mtl.export import export
+from mtl.corpora.ewt5.build import build_ewt5
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.scorer_files import export
+from mtl.corpora.toy.corpus import toy_corpus
 from tasks.binarise import constituents
 from tasks.catalogue import TASKS
 from tasks.sentence import Frame, Sentence, Span

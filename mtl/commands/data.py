@@ -18,8 +18,8 @@ def ewt5(*, out: Path, source: Path | None = None, cache: Path = Path(".cache/ew
         source: Folder with the upstream files; without it they are downloaded at pinned commits.
         cache: Where downloads are kept; files that are there and whole are not fetched again.
     """
-    from mtl.corpora.download import download_ewt5
-    from mtl.corpora.ewt5 import build_ewt5
+    from mtl.corpora.ewt5.build import build_ewt5
+    from mtl.corpora.ewt5.download import download_ewt5
     from mtl.corpora.stats import corpus_stats, stats_table
 
     provenance = build_ewt5(source or download_ewt5(cache), out)
@@ -61,7 +61,7 @@ def toy(*, out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: 
         seed: The same seed gives the same corpus.
     """
     from mtl.corpora.stats import corpus_stats, stats_table
-    from mtl.corpora.toy import write_toy
+    from mtl.corpora.toy.corpus import write_toy
 
     write_toy(out, train, dev, test, seed)
     Console().print(stats_table(corpus_stats(out), str(out)))

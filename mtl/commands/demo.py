@@ -17,8 +17,8 @@ def demo(*, jobs: int = 0) -> int:
         jobs: Runs side by side; 0: one per core, at most two.
     """
     from mtl.commands.study import study
-    from mtl.corpora.toy import write_toy
-    from mtl.crew import cores
+    from mtl.corpora.toy.corpus import write_toy
+    from mtl.workers.pool import cores
 
     if not STUDY.is_file():
         raise InputError(f"{STUDY} is missing: the demo needs a checkout of mtl, not only the package")

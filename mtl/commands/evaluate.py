@@ -8,10 +8,10 @@ from typing import Literal
 
 from rich.console import Console
 
-from mtl.arguments import read_configuration
-from mtl.config import CorpusConfig, TrainConfig
-from mtl.run import Run
-from mtl.table import print_scores
+from mtl.commands.score_table import print_scores
+from mtl.config.parse import read_configuration
+from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.runs.run import Run
 
 
 def evaluate(
@@ -30,13 +30,13 @@ def evaluate(
         export: Folder for gold and prediction in the formats of the official scorers.
         json_out: File for the scores.
     """
-    import mtl.evaluation
-    from mtl.batching import examples
-    from mtl.data import load_split, require_layers
-    from mtl.export import export as write_export
+    import mtl.models.evaluate
+    from mtl.corpora.load import load_split, require_layers
+    from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
-    from mtl.loading import batches
-    from mtl.model import JointModel
+    from mtl.models.batches import examples
+    from mtl.models.joint import JointModel
+    from mtl.training.data_module import batches
 
     opened = Run.open(run)
     model = JointModel.from_pretrained(opened.model)
@@ -48,7 +48,7 @@ def evaluate(
     gold = load_split(source, tuple(model.tasks), split)
     require_layers(gold, model.tasks, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
-    scores = mtl.evaluation.evaluate(model, batches(corpus_examples, model))
+    scores = mtl.models.evaluate.evaluate(model, batches(corpus_examples, model))
     print_scores({split: scores}, str(run))
     if json_out is not None:
         write_json(json_out, {split: scores})

@@ -32,7 +32,7 @@ def figure(
         split: Scores on which split, in heads-kept.
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
     """
-    from mtl.drawing import animate, draw, save
+    from mtl.runs.figures import animate, draw, save
     from probes.figures.style import FORMATS
 
     console = Console()

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from mtl.run import Run
+from mtl.runs.run import Run
 
 _CHUNK = 512
 """Sentences read before the first is annotated: enough for well-filled batches, soon enough for a reader."""
@@ -26,10 +26,10 @@ def predict(
         input: Running text, or tokenised sentences (a line each, words separated by spaces).
         output: A readable picture of the layers, CoNLL-U, or JSON lines.
     """
-    from mtl.corpora.jsonl import to_line
-    from mtl.model import JointModel
-    from mtl.raw_text import sentences_of
-    from mtl.render import picture, to_conllu
+    from mtl.corpora.formats.jsonl import to_line
+    from mtl.corpora.picture import picture, to_conllu
+    from mtl.corpora.raw_text import sentences_of
+    from mtl.models.joint import JointModel
 
     model = JointModel.from_pretrained(Run.open(run).model)
     show = {"picture": picture, "conllu": to_conllu, "json": to_line}[output]

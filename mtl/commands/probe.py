@@ -36,9 +36,9 @@ def probe(
         final_special: Whether the final special token competes for the most attended word.
         markdown: File for the printed summary as Markdown.
     """
-    from mtl.config import CorpusConfig
+    from mtl.analysis.probe_run import probe_run
+    from mtl.config.schema import CorpusConfig
     from mtl.files import write_text
-    from mtl.probing_run import probe_run
     from probes import table
 
     @contextmanager

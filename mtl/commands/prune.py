@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mtl.arguments import read_configuration
-from mtl.config import TaskName, TrainConfig
-from mtl.run import Run
-from mtl.table import print_scores
+from mtl.commands.score_table import print_scores
+from mtl.config.parse import read_configuration
+from mtl.config.schema import TaskName, TrainConfig
+from mtl.runs.run import Run
 
 
 def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | None = None) -> None:
@@ -21,15 +21,15 @@ def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | No
         task: Whose mask to cut by, where tasks have their own; the new model has that task alone.
         mask: A gates.parquet to cut by, in place of the run's own masks.
     """
-    from mtl.batching import Example, examples
-    from mtl.cut import cut, gates_for, gates_from_file
-    from mtl.data import load_split
+    from mtl.corpora.load import load_split
     from mtl.errors import InputError
-    from mtl.evaluation import Scores, evaluate
     from mtl.files import whole_folder
-    from mtl.gates import OPEN
-    from mtl.loading import batches
-    from mtl.model import JointModel
+    from mtl.heads.gates import OPEN
+    from mtl.models.apply_masks import cut, gates_for, gates_from_file
+    from mtl.models.batches import Example, examples
+    from mtl.models.evaluate import Scores, evaluate
+    from mtl.models.joint import JointModel
+    from mtl.training.data_module import batches
 
     source = Run.open(run)
     if (out / "config.yaml").exists():

@@ -24,10 +24,10 @@ def report(
             in a study the first block with masks that its file names, else the setup of single-task runs with
             masks of most tasks and seeds.
     """
-    from mtl.config import TASK_NAMES, TrainConfig
+    from mtl.config.schema import TASK_NAMES, TrainConfig
     from mtl.files import write_text
-    from mtl.reporting import gather
-    from mtl.study.deciding import chosen_claims, fixed_claims, kept_study
+    from mtl.runs.gather import gather
+    from mtl.study.primary_setup import chosen_claims, fixed_claims, kept_study
     from probes.report.claims import claim_sets
     from probes.report.overlaps import masks_by_setup
     from probes.report.report import report as page

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 from rich.live import Live
 
-from mtl.arguments import joined, split_options
+from mtl.config.parse import joined, split_options
 from mtl.errors import InputError
 from mtl.study.folder import StudyFolder
 from mtl.study.status import overview, states_of, totals
@@ -50,12 +50,12 @@ def study(words: Sequence[str]) -> int:
 
 
 def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
-    from mtl.arguments import configured
-    from mtl.material import Material
-    from mtl.study.collect import collect
+    from mtl.config.parse import configured
+    from mtl.models.inputs import Material
     from mtl.study.config import StudyConfig
-    from mtl.study.local import run_locally
     from mtl.study.plan import carrying_out, make_plan
+    from mtl.study.report import collect
+    from mtl.study.run_local import run_locally
 
     if options.jobs < 0:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
@@ -71,7 +71,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         progress = {job.name: folder.progress(job.name) for job in plan.jobs}
         console.print(totals(plan.jobs, states_of(folder, plan.jobs), progress), highlight=False)
         if options.engine == "ray":
-            from mtl.study.on_ray import Room, run_on_ray
+            from mtl.study.run_ray import Room, run_on_ray
 
             room = Room(options.cpus, options.gpus)
             run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, room)

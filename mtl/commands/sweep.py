@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from mtl.arguments import split_options
+from mtl.config.parse import split_options
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ def _dry_run(found: Sweep, options: Options, console: Console) -> int:
 
 
 def _local(found: Sweep, folder: SweepFolder, options: Options, console: Console) -> int:
-    from mtl.arguments import configuration_from
-    from mtl.config import TrainConfig
-    from mtl.data import corpus_fingerprint
-    from mtl.material import Material
-    from mtl.study.code import TRAINING, code_fingerprint
+    from mtl.config.parse import configuration_from
+    from mtl.config.schema import TrainConfig
+    from mtl.corpora.load import corpus_fingerprint
+    from mtl.models.inputs import Material
+    from mtl.runs.code_fingerprint import TRAINING, code_fingerprint
     from mtl.sweep.collect import collect
     from mtl.sweep.folder import trials_of
     from mtl.sweep.local import run_locally
@@ -179,8 +179,8 @@ def _local(found: Sweep, folder: SweepFolder, options: Options, console: Console
 
 
 def _online(found: Sweep, options: Options, console: Console) -> int:
-    from mtl.sweep.online import create, join, require_key
     from mtl.sweep.trial_config import base_of, check
+    from mtl.sweep.wandb_server import create, join, require_key
 
     check(found, base_of(found, Options), None)
     require_key(os.environ)
@@ -189,7 +189,7 @@ def _online(found: Sweep, options: Options, console: Console) -> int:
 
 
 def _join(path: str, count: int | None) -> int:
-    from mtl.sweep.online import join, require_key
+    from mtl.sweep.wandb_server import join, require_key
 
     require_key(os.environ)
     join(path, count)

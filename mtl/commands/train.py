@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from mtl.agent import under_agent
-from mtl.config import TrainConfig
-from mtl.run import Run
-from mtl.table import print_scores
+from mtl.commands.score_table import print_scores
+from mtl.config.schema import TrainConfig
+from mtl.runs.run import Run
+from mtl.sweep.agent import under_agent
 
 
 def train(config: TrainConfig) -> int:
     """Train the chosen tasks on a shared encoder, or go on where the run stopped."""
-    from mtl.train import Interrupted, train
+    from mtl.training.train import Interrupted, train
 
     try:
         run = train(under_agent(config, os.environ))

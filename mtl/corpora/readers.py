@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.brackets import read_brackets
-from mtl.corpora.conll2003 import read_conll2003
-from mtl.corpora.conll2005 import read_conll2005
-from mtl.corpora.conll2012 import read_conll2012
-from mtl.corpora.conllu import read_conllu
-from mtl.corpora.jsonl import read_jsonl
+from mtl.corpora.formats.brackets import read_brackets
+from mtl.corpora.formats.conll2003 import read_conll2003
+from mtl.corpora.formats.conll2005 import read_conll2005
+from mtl.corpora.formats.conll2012 import read_conll2012
+from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtl.corpora.jsonl import read_jsonl, write_jsonl
-from mtl.corpora.text import malformed, read_lines
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.formats.lines import malformed, read_lines
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mtl.corpora.jsonl import read_jsonl
+from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 from tasks.tree import Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mtl.config import TrainConfig
+from mtl.config.schema import TrainConfig
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task"]
 MASKS: tuple[Masks, ...] = ("none", "dynamic", "static", "dynamic_per_task", "static_per_task")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtl.files import write_json
-from mtl.study.claim import Owner, claimed, owner_of
+from mtl.workers.lease import Owner, claimed, owner_of
 
 PAUSE = 0.1
 """Seconds between looks at a claim that another process holds for a moment."""

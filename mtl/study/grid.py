@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtl.arguments import configuration_from, known_keys_of
-from mtl.config import TASK_NAMES, PruningRegime, TaskName, TrainConfig
+from mtl.config.effective import only_used
+from mtl.config.parse import configuration_from, known_keys_of
+from mtl.config.schema import TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError
-from mtl.run import different_keys, plain
+from mtl.runs.run import different_keys, plain
 from mtl.study.config import Block, Masks, StudyConfig
-from mtl.study.used import only_used
 
 STATIC = "static"
 _OF_THE_GRID = {

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mtl.crew import share_of
 from mtl.errors import InputError
-from mtl.material import Material
+from mtl.models.inputs import Material
 from mtl.study.folder import StudyFolder
-from mtl.study.on_ray import UNLIKE
+from mtl.study.run_ray import UNLIKE
+from mtl.workers.pool import share_of
 
 
 def main(folder: str, parent: str, threads: str) -> int:
     """Do jobs until none is left, if this machine makes of them what the planning machine does."""
-    from mtl.study.work import work
+    from mtl.study.perform import work
 
     study, material = StudyFolder(Path(folder)), Material(keep=True)
 
@@ -35,7 +35,7 @@ def check(study: StudyFolder, material: Material) -> None:
     So a machine with another version of the code, another corpus at the same place or no way to the encoder
     is found out before it spoils a run. What is read for that serves the runs as well.
     """
-    from mtl.arguments import read_configuration
+    from mtl.config.parse import read_configuration
     from mtl.study.config import StudyConfig
     from mtl.study.plan import make_plan
 

@@ -14,15 +14,15 @@ from typing import Literal
 
 import yaml
 
+from mtl.analysis.probe_run import forget_probes
 from mtl.errors import InputError
 from mtl.files import write_text
-from mtl.material import Material
-from mtl.probing_run import forget_probes
-from mtl.run import different_keys, plain
-from mtl.study.claim import Owner, claimed
+from mtl.models.inputs import Material
+from mtl.runs.run import different_keys, plain
 from mtl.study.config import StudyConfig
 from mtl.study.folder import Job, Progress, StudyFolder, trained_alike, without_probes
-from mtl.study.wanted import digest, wanted_jobs
+from mtl.study.jobs import digest, wanted_jobs
+from mtl.workers.lease import Owner, claimed
 
 
 @dataclass(frozen=True)

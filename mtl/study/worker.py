@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mtl.crew import REFUSED, share_of
 from mtl.errors import InputError
+from mtl.workers.pool import REFUSED, share_of
 
 
 def main(folder: str, parent: str, threads: str) -> int:
     """Do jobs until none is left."""
-    from mtl.material import Material
+    from mtl.models.inputs import Material
     from mtl.study.folder import StudyFolder
-    from mtl.study.work import work
+    from mtl.study.perform import work
 
     try:
         return share_of(parent, threads, lambda: work(StudyFolder(Path(folder)), Material(keep=True)))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mtl.arguments import configuration_from
-from mtl.config import TASK_NAMES, TrainConfig
-from mtl.drawing import Drawn, draw, save
+from mtl.config.parse import configuration_from
+from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError
 from mtl.files import write_text
-from mtl.reporting import gather
-from mtl.run import Run
+from mtl.runs.figures import Drawn, draw, save
+from mtl.runs.gather import gather
+from mtl.runs.run import Run
 from mtl.sweep.folder import SweepFolder, trials_of
 from probes import tables
 from probes.report.report import report

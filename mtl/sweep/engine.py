@@ -15,12 +15,12 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from mtl.crew import TRIES, FullDisk, disk_is_full
 from mtl.errors import InputError
-from mtl.study.claim import Owner, claimed
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, progress_of, trials_of, write_progress
 from mtl.sweep.parameter import Parameter
+from mtl.workers.lease import Owner, claimed
+from mtl.workers.pool import TRIES, FullDisk, disk_is_full
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 from mtl.errors import InputError
 from mtl.sweep.command import ARGUMENTS, base_words, check_unset
 from mtl.sweep.distributions import parameters_from
+from mtl.sweep.early_stopping import Stopping, stopping_from
 from mtl.sweep.parameter import Listed, Parameter
 from mtl.sweep.reading import read_mapping
-from mtl.sweep.stopping import Stopping, stopping_from
 from mtl.sweep.words import count, known, text
 
 Method = Literal["grid", "random", "bayes"]

@@ -15,13 +15,13 @@ from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from mtl.crew import disk_is_full, full_disk
 from mtl.errors import InputError
 from mtl.files import write_json
-from mtl.run import different_keys
-from mtl.study.claim import claimed, owner_of
+from mtl.runs.run import different_keys
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
+from mtl.workers.lease import claimed, owner_of
+from mtl.workers.pool import disk_is_full, full_disk
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from mtl.crew import Crew, devices, threads_for
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.status import ended_line
 from mtl.sweep.trial_config import Mode
+from mtl.workers.pool import Crew, devices, threads_for
 
 
 def run_locally(

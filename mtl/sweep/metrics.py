@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtl.config import TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.study.grid import nearest
 

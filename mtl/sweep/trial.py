@@ -10,16 +10,16 @@ from typing import Any
 
 from rich.console import Console
 
-from mtl.arguments import configuration_from
-from mtl.config import TrainConfig
+from mtl.config.parse import configuration_from
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.material import Material
-from mtl.run import Run
+from mtl.models.inputs import Material
+from mtl.runs.run import Run
 from mtl.sweep.engine import Look, Outcome
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder
 from mtl.sweep.trial_config import Mode, trial_name, trial_settings
-from mtl.train import Interrupted, train
+from mtl.training.train import Interrupted, train
 
 
 @dataclass(frozen=True)

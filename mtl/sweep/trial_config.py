@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from mtl import pretrained
-from mtl.arguments import configuration_from, configured, known_keys_of
-from mtl.config import TASK_NAMES, TrainConfig
-from mtl.data import require_layers
+from mtl.config.parse import configuration_from, configured, known_keys_of
+from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.corpora.load import require_layers
 from mtl.errors import InputError
-from mtl.material import Material
-from mtl.run import plain
+from mtl.models import pretrained
+from mtl.models.inputs import Material
+from mtl.runs.run import plain
 from mtl.study.grid import nearest
 from mtl.sweep.file import Sweep
 from mtl.sweep.metrics import check_metric

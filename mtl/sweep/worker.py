@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mtl.crew import share_of
+from mtl.workers.pool import share_of
 
 
 def main(folder: str, parent: str, threads: str, limit: str, mode: str) -> int:
     """Do trials until none is left."""
-    from mtl.material import Material
+    from mtl.models.inputs import Material
     from mtl.sweep.engine import Engine
     from mtl.sweep.folder import SweepFolder
     from mtl.sweep.trial import Training

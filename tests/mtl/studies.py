@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from mtl.gating import gate_table
+from mtl.training.gate_loss import gate_table
 from probes import table as heads_table
 
 LABELS = {"pos": 45, "ner": 18, "dep": 45, "con": 26, "srl": 35}

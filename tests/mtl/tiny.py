@@ -12,9 +12,9 @@ from transformers import AutoModel, PretrainedConfig, PreTrainedModel, PreTraine
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
-from mtl.encoder import Encoder
-from mtl.families import FAMILIES
-from mtl.pretrained import without_pooler
+from mtl.heads.families import FAMILIES
+from mtl.models.encoder import Encoder
+from mtl.models.pretrained import without_pooler
 
 LAYERS, HEADS, HEAD_DIM = 3, 4, 8
 WORDS = ("the", "dog", "saw", "a", "cat")

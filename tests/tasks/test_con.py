@@ -10,7 +10,7 @@ import torch
 from tasks.binarise import constituents
 from tasks.con import Con, ConDecoder, SpanBatch
 from tasks.sentence import Sentence, Span
-from tasks.structured import log_partition
+from tasks.span_crf import log_partition
 from tasks.task import UNKNOWN, Labels
 from tasks.tree import Tree
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from mtl.corpora.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.corpora.select import select
 from mtl.corpora.stats import corpus_stats, stats_table
 from mtl.errors import InputError

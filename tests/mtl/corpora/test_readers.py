@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.corpora.jsonl import write_jsonl
+from mtl.corpora.formats.jsonl import write_jsonl
+from mtl.corpora.formats.lines import read_lines
 from mtl.corpora.readers import FORMATS, files, read
-from mtl.corpora.text import read_lines
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 

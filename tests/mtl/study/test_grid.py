@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mtl.arguments import configured
-from mtl.check import check
-from mtl.config import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
+from mtl.config.parse import configured
+from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
+from mtl.training.check import check
 from tasks.dep import Dep
 
 TASKS = ("pos", "ner", "dep", "con", "srl")

@@ -11,15 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.arguments import configured
-from mtl.corpora.toy import write_toy
+from mtl.config.parse import configured
+from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
-from mtl.material import Material
-from mtl.study import wanted as module
-from mtl.study.claim import claimed
+from mtl.models.inputs import Material
+from mtl.study import jobs as module
 from mtl.study.config import StudyConfig
 from mtl.study.folder import Progress, StudyFolder
 from mtl.study.plan import Plan, carrying_out, make_plan
+from mtl.workers.lease import claimed
 from probes import table as heads_table
 from tests.mtl.study import small
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mtl.config import TrainConfig, WandbConfig
-from mtl.run import Run
+from mtl.config.schema import TrainConfig, WandbConfig
+from mtl.runs.run import Run
 from mtl.study.config import StudyConfig
-from mtl.study.tracking import log_probes, log_study
+from mtl.study.wandb_study import log_probes, log_study
 from probes import table
 from tests.mtl.studies import Study
 from tests.mtl.study import small

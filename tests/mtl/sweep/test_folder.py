@@ -7,12 +7,12 @@ import json
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from mtl.cli import main
-from mtl.crew import FullDisk
+from mtl.commands.main import main
 from mtl.errors import InputError
 from mtl.sweep import engine
 from mtl.sweep.engine import Outcome
 from mtl.sweep.folder import SweepFolder, trials_of
+from mtl.workers.pool import FullDisk
 from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
 
 

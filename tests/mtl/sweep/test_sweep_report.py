@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl import reporting
 from mtl.commands.report import report
-from mtl.reporting import gather
+from mtl.runs import gather as reporting
+from mtl.runs.gather import gather
 from mtl.sweep.engine import Outcome
 from mtl.sweep.evidence import sweep_evidence
 from probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mtl.arguments import configuration_from
-from mtl.config import TrainConfig
+from mtl.config.parse import configuration_from
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.material import Material
+from mtl.models.inputs import Material
 from mtl.sweep.file import read_sweep
 from mtl.sweep.metrics import known_metrics
 from mtl.sweep.trial_config import base_of, check, trial_settings, with_values

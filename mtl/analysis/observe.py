@@ -1,0 +1,185 @@
+"""From an encoder and a corpus to records of what its heads do, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from mtl.errors import InputError
+from mtl.models.batches import Example, buckets, examples
+from mtl.models.encoder import Encoder, Observation
+from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
+from mtl.models.windows import rows_of
+from probes.record import NOTHING, HeadRecords
+from tasks.sentence import Sentence
+
+BATCH_TOKENS = 2048
+"""Padded positions in a batch: few, since all layers' attention is held at once."""
+
+
+class Observer:
+    """A corpus in batches of sentences of nearly equal length, observed under a mask over the heads if given.
+
+    Attention is probed where it arises: a head whose gate is 0 still has a most attended word, but its
+    output is zero.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        sentences: Sequence[Sentence],
+        head_scale: Float[Tensor, "layer head"] | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> None:
+        empty = [number for number, sentence in enumerate(sentences, 1) if not len(sentence)]
+        if empty:
+            raise InputError(f"sentence {empty[0]} has no words: leave it out")
+        self.encoder, self.head_scale = encoder, head_scale
+        self._corpus: list[Example] = examples(sentences, encoder.tokenizer, {}, {})
+        self.batches = buckets([example.length for example in self._corpus], batch_tokens, None, None)
+        """The numbers of the sentences in each batch."""
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    @torch.inference_mode()
+    def __getitem__(self, batch: int) -> HeadRecords:
+        """Observe one batch; `IndexError` past the last, so that iteration ends."""
+        numbers = self.batches[batch]
+        tokens = [self._corpus[number].tokens for number in numbers]
+        subwords = self.encoder.tokenizer.collate(tokens)
+        device = next(self.encoder.parameters()).device
+        training = self.encoder.training
+        self.encoder.eval()
+        try:
+            observation = self.encoder.observe(subwords.to(device), self.head_scale)
+        finally:
+            self.encoder.train(training)
+        return records(
+            observation,
+            places_of(subwords, tokens, self.encoder.tokenizer).to(device),
+            torch.tensor(numbers, device=device),
+            torch.tensor([len(each) for each in tokens], device=device),
+            self._cut_out().to(device),
+            self.encoder.tokenizer,
+        )
+
+    def _cut_out(self) -> Bool[Tensor, "layer head"]:
+        tap = self.encoder.tap
+        cut_out = torch.ones(tap.layers, tap.heads, dtype=torch.bool)
+        for layer, kept in enumerate(tap.kept):
+            cut_out[layer, list(kept)] = False
+        return cut_out
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the words of a batch stand in its rows."""
+
+    row: Int[Tensor, " word"]
+    """The row that owns the word."""
+    first: Int[Tensor, " word"]
+    """The position of its first piece in that row."""
+    pieces: Int[Tensor, " word"]
+    """How many pieces it has."""
+    more: Int[Tensor, "3 _"]
+    """The further pieces: their words, rows and positions."""
+    column: Int[Tensor, "row subword"]
+    """0 at the first special token, 1 + the word counted from the row's first one at each piece (owned by the
+    row or not), `width` + 1 at the final special token, `width` + 2 elsewhere."""
+    base: Int[Tensor, " row"]
+    """Each row's first word, counted in its sentence."""
+    width: int
+    """Words of the row that has most."""
+
+    def to(self, device: torch.device) -> Places:
+        """The same on another device."""
+        return Places(
+            self.row.to(device),
+            self.first.to(device),
+            self.pieces.to(device),
+            self.more.to(device),
+            self.column.to(device),
+            self.base.to(device),
+            self.width,
+        )
+
+    def mean(self, pieces: Float[Tensor, "row subword ..."]) -> Float[Tensor, "word ..."]:
+        """The mean over each word's pieces."""
+        # Most words are one piece: pick those, and touch only the others again.
+        words = pieces[self.row, self.first]
+        word, row, position = self.more
+        if len(word):
+            words.index_add_(0, word, pieces[row, position])
+            words /= self.pieces.to(words.dtype).view(-1, *[1] * (words.dim() - 1))
+        return words
+
+
+def places_of(subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTokenizer) -> Places:
+    """Find the words of a batch, on the CPU."""
+    slot, nowhere = subwords.slot, subwords.sentences * subwords.width
+    row, position = (slot != nowhere).nonzero(as_tuple=True)
+    # Rows and the words that they own both ascend, so that a word's pieces stand side by side.
+    _, word, pieces = slot[row, position].unique_consecutive(return_inverse=True, return_counts=True)
+    begin = pieces.cumsum(0) - pieces
+    further = torch.ones(len(word), dtype=torch.bool)
+    further[begin] = False
+
+    counts = [each.counts for each in tokens]
+    rows, _ = rows_of(counts, tokenizer.room, tokenizer.stride)
+    length = torch.from_numpy(rows.length)
+    word_of_piece = np.concatenate([np.repeat(np.arange(len(count)), count) for count in counts])
+    in_sentence = torch.from_numpy(word_of_piece[rows.pieces])
+    base = in_sentence[length.cumsum(0) - length]
+    in_row = in_sentence - base.repeat_interleave(length)
+    width = int(in_row.max()) + 1
+
+    before, after = len(tokenizer.prefix), len(tokenizer.suffix)
+    across = torch.arange(slot.shape[1])
+    column = torch.full_like(slot, width + 2)
+    column[(across >= before) & (across < before + length[:, None])] = 1 + in_row
+    if before:
+        column[:, 0] = 0
+    if after:
+        column[torch.arange(len(length)), before + length + after - 1] = width + 1
+    more = torch.stack([word[further], row[further], position[further]])
+    return Places(row[begin], position[begin], pieces, more, column, base, width)
+
+
+def records(
+    observation: Observation,
+    places: Places,
+    sentences: Int[Tensor, " batch"],
+    lengths: Int[Tensor, " batch"],
+    cut_out: Bool[Tensor, "layer head"],
+    tokenizer: SubwordTokenizer,
+) -> HeadRecords:
+    """Bring an observation to word level."""
+    like = observation.outputs[0]
+    words, width = len(places.row), places.width
+    shape = (words + len(places.base), *cut_out.shape)
+    word = torch.empty(shape, dtype=torch.long, device=like.device)
+    peak, root, final = (like.new_full(shape, -1) for _ in range(3))
+    outputs = like.new_empty(words, *cut_out.shape, like.shape[-1])
+    member = functional.one_hot(places.column, width + 3)[..., : width + 2].to(like.dtype)
+    for layer, attention in enumerate(observation.attentions):
+        row, head, subword, _ = attention.shape
+        to_words = (attention.reshape(row, head * subword, subword) @ member).view(row, head, subword, -1)
+        queries = torch.cat([places.mean(to_words.transpose(1, 2)), to_words[:, :, 0]])
+        peak[:, layer], word[:, layer] = queries[..., 1 : width + 1].max(-1)
+        if tokenizer.prefix:
+            root[:, layer] = queries[..., 0]
+        if tokenizer.suffix:
+            final[:, layer] = queries[..., width + 1]
+        outputs[:, layer] = places.mean(observation.outputs[layer])
+    word += torch.cat([places.base[places.row], places.base])[:, None, None]
+    word.masked_fill_(cut_out, NOTHING)
+    if not tokenizer.prefix:
+        word[words:] = NOTHING
+    return HeadRecords(sentences, lengths, places.row, word, peak, root, final, outputs)

@@ -1,0 +1,157 @@
+"""Probing a run or an encoder from its folder, and heads.parquet, where the figures stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+import torch
+
+from mtl.analysis.probe import MEASURES, TASKS, Mask, Probed, masks_of, probe
+from mtl.config.parse import read_configuration
+from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.corpora.fingerprint import fingerprint
+from mtl.corpora.load import sources
+from mtl.errors import InputError
+from mtl.files import whole_file
+from mtl.models.encoder import Encoder
+from mtl.models.inputs import Material
+from mtl.models.joint import JointModel
+from mtl.runs.run import Run, git_revision, versions
+from probes import table
+
+Split = Literal["train", "dev", "test"]
+Centroids = Literal["self", "train"]
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured, and where it was written."""
+
+    heads: pl.DataFrame
+    path: Path
+    left_out: tuple[str, ...]
+    """Tasks that were not probed, and why."""
+
+
+def probe_run(
+    target: str,
+    source: CorpusConfig | None = None,
+    out: Path | None = None,
+    *,
+    tasks: Sequence[str] | None = None,
+    split: Split = "test",
+    masks: bool = True,
+    centroids: Centroids = "self",
+    final_special: bool = False,
+    material: Material | None = None,
+    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
+) -> Measured:
+    """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
+
+    `source` and `out` are the run's own corpus and folder if not given, `tasks` all that the corpus may have
+    annotations for; `progress` is told the number of
+    sentences to go through, and gives a function that is told how many more are done.
+    """
+    material = material or Material()
+    model, encoder, source, folder = _opened(target, source, out, material)
+    tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
+    sentences = material.split(source, tasks, split)
+    fitted = material.split(source, tasks, "train") if centroids == "train" and split != "train" else None
+    probed = Probed.index(sentences, fitted, "self" if centroids == "self" else "train")
+    annotated = tuple(probed.items)
+    chosen = masks_of(model, annotated) if model is not None and masks else [Mask("", annotated, None)]
+    if not chosen:
+        raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
+    under = {name for mask in chosen for name in mask.tasks}
+    left_out = [
+        f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
+        for name in tasks
+        if name not in under
+    ]
+    encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
+        measured = [
+            probe(encoder, probed, mask, final_special=final_special, advance=advance) for mask in chosen
+        ]
+    heads = pl.concat(measured)
+    settings = {
+        "target": target,
+        "split": split,
+        "sentences": str(len(sentences)),
+        "corpus": fingerprint(_files_of(source, tasks, (split,) if fitted is None else (split, "train"))),
+        "masks": str(masks and model is not None and model.gates is not None).lower(),
+        "centroids": centroids,
+        "final_special": str(final_special).lower(),
+        "versions": json.dumps(versions()),
+        "git": git_revision() or "",
+    }
+    path = folder / "heads.parquet"
+    _write(path, heads, settings)
+    return Measured(heads, path, tuple(left_out))
+
+
+def forget_probes(path: Path) -> None:
+    """Take all that probing wrote out of a heads.parquet; without rows from training, the file goes."""
+    try:
+        heads, provenance = table.read(path)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    rest = heads.filter(~pl.col("measure").is_in(MEASURES))
+    if rest.is_empty():
+        path.unlink()
+        return
+    with whole_file(path) as temporary:
+        table.write(temporary, rest, provenance)
+
+
+def _opened(
+    target: str, source: CorpusConfig | None, out: Path | None, material: Material
+) -> tuple[JointModel | None, Encoder, CorpusConfig, Path]:
+    """A run's or an encoder's model, its corpus and the folder to write to."""
+    folder = Path(target)
+    if (folder / "config.yaml").is_file():
+        run = Run.open(folder)
+        model = JointModel.from_pretrained(run.model)
+        given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
+        return model, model.encoder, given, out or run.folder
+    if source is None or out is None:
+        missing = "--corpus=FOLDER" if source is None else "--out=FOLDER"
+        raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
+    if (folder / "model.json").is_file():
+        # A run's model without the run: its gates must not be lost.
+        model = JointModel.from_pretrained(folder)
+        return model, model.encoder, source, out
+    if (folder / "encoder.json").is_file():
+        return None, Encoder.load(folder).eval(), source, out
+    return None, Encoder.from_pretrained(target).eval(), source, out
+
+
+def _files_of(source: CorpusConfig, tasks: Sequence[str], splits: Sequence[str]) -> list[Path]:
+    """The files that the tasks' sentences of some splits come from."""
+    paths = [getattr(each.files, split) for each in sources(source, tasks) for split in splits]
+    return [Path(path) for path in paths if path is not None]
+
+
+def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
+    """The tasks that a corpus may have annotations for."""
+    return tuple(name for name in TASKS if source.path is not None or getattr(source, name) is not None)
+
+
+def _write(path: Path, heads: pl.DataFrame, provenance: dict[str, str]) -> None:
+    """Write the table; rows of measures that are not made here stay (gradient conflicts, from training)."""
+    if path.exists():
+        try:
+            before, known = table.read(path)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        heads = pl.concat([before.filter(~pl.col("measure").is_in(MEASURES)), heads])
+        provenance = {**known, **provenance}
+    with whole_file(path) as temporary:
+        table.write(temporary, heads, provenance)

@@ -1,0 +1,1 @@
+"""EWT in five layers: download, pairing and building from the upstream files."""

@@ -1,0 +1,162 @@
+"""EWT-5: five hand-made layers on the English Web Treebank, joined from three open repositories.
+
+Words, tags and dependencies come from UD_English-EWT, entities from UNER_English-EWT, trees and frames from
+the PropBank release (whose words are masked). The three pair by document name, sentence order and word order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtl.corpora.ewt5.pairing import Keys, corresponds, pair_sentences
+from mtl.corpora.ewt5.upstream import LICENCE, UPSTREAM, manifest
+from mtl.corpora.fingerprint import fingerprint, git_blob_id, sha256
+from mtl.corpora.formats.conll2003 import read_conll2003
+from mtl.corpora.formats.conll2012 import read_conll2012
+from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.jsonl import write_jsonl
+from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
+from mtl.corpora.stats import sentence_stats
+from mtl.errors import InputError
+from mtl.files import write_json
+from tasks.sentence import Sentence
+
+SPLITS = ("train", "dev", "test")
+ENTITY_LABELS = frozenset({"PER", "ORG", "LOC"})
+_SKELETONS, _SUFFIX = Path("propbank-release/data/google/ewt"), ".xml.gold_skel"
+
+
+class Joined(NamedTuple):
+    """One split: its sentences, and per layer what is missing or dropped."""
+
+    sentences: list[Sentence]
+    unpaired: dict[str, dict[str, list[str]]]
+    dropped_entities: dict[str, int]
+
+
+def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
+    """Write `train|dev|test.jsonl` and `provenance.json` into `out`; returns what stands in the latter.
+
+    `source` holds the folders UD_English-EWT, UNER_English-EWT and propbank-release. Splits are UD's.
+    """
+    universal = {split: source / "UD_English-EWT" / f"en_ewt-ud-{split}.conllu" for split in SPLITS}
+    names = {split: source / "UNER_English-EWT" / f"en_ewt-ud-{split}.iob2" for split in SPLITS}
+    skeletons = _skeletons(source)
+    for path in [*universal.values(), *names.values()]:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; lay the source out as the repositories are")
+
+    joined = {
+        split: join(read_conllu(universal[split]), _entities(names[split]), skeletons) for split in SPLITS
+    }
+    outputs = [out / f"{split}.jsonl" for split in SPLITS]
+    for path in outputs:
+        write_jsonl(path, joined[path.stem].sentences)
+    inputs = _identified([*universal.values(), *names.values(), *skeletons.values()], source)
+    pinned = {file.path: file.blob for file in manifest()}
+    provenance = {
+        "corpus": "EWT-5",
+        "licence": LICENCE,
+        "fingerprint": fingerprint(outputs),
+        "upstream": UPSTREAM,
+        "counts": {split: sentence_stats(joined[split].sentences) for split in SPLITS},
+        "unpaired_counts": {split: _counted(joined[split].unpaired) for split in SPLITS},
+        "unpaired": {split: joined[split].unpaired for split in SPLITS},
+        "dropped_entities": {split: joined[split].dropped_entities for split in SPLITS},
+        "outputs": {path.name: {"sha256": sha256(path)} for path in outputs},
+        "inputs_not_as_pinned": [name for name, ids in inputs.items() if pinned.get(name) != ids["git_blob"]],
+        "pinned_inputs_missing": [name for name in pinned if name not in inputs and "LICENSE" not in name],
+        "inputs": inputs,
+    }
+    write_json(out / "provenance.json", provenance)
+    return provenance
+
+
+def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: dict[str, Path]) -> Joined:
+    """UD's sentences with the other editions' layers put on, where their words pair."""
+    unpaired: dict[str, dict[str, list[str]]] = {"entities": {}, "tree and frames": {}}
+    dropped: Counter[str] = Counter()
+    named_documents = _documents(named)
+    sentences: list[Sentence] = []
+    for document, here in _documents(universal).items():
+        there = named_documents.get(document, [])
+        bones = read_conll2012(skeletons[document]) if document in skeletons else []
+        by_words = [sentence.words for sentence in here]
+        by_tags = [sentence.tags or () for sentence in here]
+        name_pairs = pair_sentences(by_words, [sentence.words for sentence in there])
+        bone_pairs = pair_sentences(by_tags, [sentence.tags or () for sentence in bones])
+        for place, sentence in enumerate(here):
+            named_as, bone = name_pairs[place], bone_pairs[place]
+            if named_as is not None:
+                sentence = _with_entities(sentence, there[named_as], dropped)
+            else:
+                reason = _reason(by_words, [other.words for other in there], place)
+                unpaired["entities"].setdefault(reason, []).append(sentence.id)
+            if bone is not None:
+                sentence = _with_skeleton(sentence, bones[bone])
+            else:
+                reason = _reason(by_tags, [other.tags or () for other in bones], place)
+                unpaired["tree and frames"].setdefault(reason, []).append(sentence.id)
+            sentences.append(sentence)
+    return Joined(sentences, unpaired, dict(sorted(dropped.items())))
+
+
+def _with_entities(sentence: Sentence, named: Sentence, dropped: Counter[str]) -> Sentence:
+    entities = named.entities or ()
+    dropped.update(entity.label for entity in entities if entity.label not in ENTITY_LABELS)
+    return replace(sentence, entities=tuple([entity for entity in entities if entity.label in ENTITY_LABELS]))
+
+
+def _with_skeleton(sentence: Sentence, bone: Sentence) -> Sentence:
+    bare = None if bone.tree is None else without_traces(without_functions(bone.tree))
+    tree = None if bare is None else rooted(with_words(bare, sentence.words))
+    return replace(sentence, tree=tree, frames=bone.frames)
+
+
+def _reason(left: Sequence[Keys], right: Sequence[Keys], place: int) -> str:
+    if not right:
+        return "document absent"
+    if len(left) != len(right):
+        return "sentences split or merged"
+    if len(left[place]) != len(right[place]):
+        return "different number of words"
+    return "words shifted" if not corresponds(left[place], right[place]) else "sentences split or merged"
+
+
+def _counted(unpaired: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, int]]:
+    return {
+        layer: {reason: len(ids) for reason, ids in reasons.items()} for layer, reasons in unpaired.items()
+    }
+
+
+def _identified(paths: list[Path], source: Path) -> dict[str, dict[str, str]]:
+    return {
+        path.relative_to(source).as_posix(): {"git_blob": git_blob_id(path), "sha256": sha256(path)}
+        for path in sorted(paths)
+    }
+
+
+def _documents(sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:
+    """Sentences by document: UD's sentence ids are the document's name, a dash and a number."""
+    documents: dict[str, list[Sentence]] = defaultdict(list)
+    for sentence in sentences:
+        documents[sentence.id.rpartition("-")[0]].append(sentence)
+    return documents
+
+
+def _entities(path: Path) -> list[Sentence]:
+    """UNER's columns: word number, word, IOB2 tag, and two on the annotator."""
+    return read_conll2003(path, scheme="IOB2", word_column=1, entity_column=2)
+
+
+def _skeletons(source: Path) -> dict[str, Path]:
+    """PropBank's files by UD's name of the document: `answers/00/X.xml.gold_skel` is `answers-X`."""
+    folder = source / _SKELETONS
+    files = sorted(folder.rglob(f"*{_SUFFIX}"))
+    if not files:
+        raise InputError(f"{folder}: no *{_SUFFIX} files; put the PropBank release there")
+    return {f"{path.relative_to(folder).parts[0]}-{path.name.removesuffix(_SUFFIX)}": path for path in files}

@@ -1,0 +1,104 @@
+"""Fetching EWT-5's upstream files: pinned commits, each file verified by its git blob id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+import pooch
+import requests
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mtl.corpora.ewt5.upstream import UpstreamFile, manifest
+from mtl.corpora.fingerprint import git_blob_id
+from mtl.errors import InputError
+
+GITHUB = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+
+
+def default_folder() -> Path:
+    """The user's cache folder for the upstream files."""
+    return Path(pooch.os_cache("mtl")) / "ewt5"
+
+
+def download_ewt5(
+    folder: Path,
+    url: str = GITHUB,
+    files: Sequence[UpstreamFile] | None = None,
+    retries: int = 3,
+    workers: int = 8,
+    console: Console | None = None,
+) -> Path:
+    """Bring `folder` to hold every file of the manifest, verified; returns it, to be built from.
+
+    Files that are there and verify stay, so an interrupted download goes on where it stopped; a file only
+    gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}.
+    Raises `InputError` when a file cannot be had or is not the pinned one.
+    """
+    wanted = manifest() if files is None else list(files)
+    missing = [file for file in wanted if not _verified(folder, file)]
+    columns = TextColumn("EWT-5 {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    logger = pooch.get_logger()
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # it would print two lines for each of a thousand files
+    try:
+        with Progress(*columns, console=console) as progress, ThreadPoolExecutor(workers) as pool:
+            bar = progress.add_task("download", total=len(wanted), completed=len(wanted) - len(missing))
+            fetches = {pool.submit(_fetch, folder, url, file, retries): file for file in missing}
+            try:
+                for fetch in as_completed(fetches):
+                    fetch.result()
+                    progress.advance(bar)
+            except (ValueError, OSError) as error:  # requests' errors are OSErrors
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise InputError(
+                    f"{fetches[fetch].path}: {error}; what is verified stays in {folder}: "
+                    "run again to go on, or give the files with --source"
+                ) from error
+    finally:
+        logger.setLevel(level)
+    return folder
+
+
+def _verified(folder: Path, file: UpstreamFile) -> bool:
+    """Whether the file is there as pinned; one that is there otherwise is taken away."""
+    path = folder / file.path
+    if path.is_file() and git_blob_id(path) != file.blob:
+        path.unlink()
+    return path.is_file()
+
+
+def _fetch(folder: Path, url: str, file: UpstreamFile, retries: int) -> None:
+    address = url.format(repository=file.repository, commit=file.commit, path=file.path.partition("/")[2])
+    store = pooch.create(
+        path=folder,
+        base_url="",
+        registry={
+            file.path: None
+        },  # verified by the downloader: git's ids are not hashes of the bare content
+        urls={file.path: address},
+        retry_if_failed=retries,
+    )
+    store.fetch(file.path, downloader=_VerifiedDownload(file.blob))
+
+
+class _VerifiedDownload:
+    """A pooch downloader that accepts only the content with one git blob id."""
+
+    def __init__(self, blob: str) -> None:
+        self.blob = blob
+
+    def __call__(self, url: str, output_file: str, pooch_: pooch.Pooch) -> None:
+        try:
+            # pooch's own HTTPDownloader leaves the connection open when the download fails
+            with requests.get(url, stream=True, timeout=30) as response, Path(output_file).open("wb") as file:
+                response.raise_for_status()
+                file.writelines(response.iter_content(1 << 16))
+        except requests.RequestException as error:
+            raise requests.RequestException(f"{url} failed ({type(error).__name__}: {error})") from error
+        found = git_blob_id(Path(output_file))
+        if found != self.blob:
+            raise ValueError(f"{url} gave the git blob {found}, where {self.blob} is pinned")

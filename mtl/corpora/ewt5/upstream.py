@@ -1,0 +1,47 @@
+"""Where EWT-5's files come from: repositories, pinned commits, and each file's git blob id."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import NamedTuple
+
+LICENCE = "CC BY-SA 4.0"
+
+UPSTREAM = {
+    "UD_English-EWT": {
+        "repository": "UniversalDependencies/UD_English-EWT",
+        "commit": "15d613d8447b3478787d4c278730a1e48a945efb",
+    },
+    "UNER_English-EWT": {
+        "repository": "UniversalNER/UNER_English-EWT",
+        "commit": "8ed072de2fd24022cc62458997fe96a8fe191ea4",
+        # The release drops typed O and OTH spans; this earlier train file, built on here, still has them.
+        "commit of en_ewt-ud-train.iob2": "0c7ce0debb13a7d304da656f16309397e8ff36ef",
+    },
+    "propbank-release": {
+        "repository": "propbank/propbank-release",
+        "commit": "4abade0b53ce4a181e1d98b3518101c1a44d395a",
+    },
+}
+
+
+class UpstreamFile(NamedTuple):
+    """One file: its place (the repository's folder, then the path within it) and its git blob id."""
+
+    path: str
+    blob: str
+
+    @property
+    def repository(self) -> str:
+        return UPSTREAM[self.path.partition("/")[0]]["repository"]
+
+    @property
+    def commit(self) -> str:
+        folder, _, path = self.path.partition("/")
+        return UPSTREAM[folder].get(f"commit of {path}", UPSTREAM[folder]["commit"])
+
+
+def manifest() -> list[UpstreamFile]:
+    """All files that the build reads, and the licences that go with them."""
+    text = resources.files("mtl.corpora.ewt5").joinpath("ewt5_manifest.txt").read_text(encoding="utf-8")
+    return [UpstreamFile(path, blob) for blob, _, path in (line.partition(" ") for line in text.splitlines())]

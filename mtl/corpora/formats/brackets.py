@@ -1,0 +1,81 @@
+"""Penn Treebank brackets: trees on one or many lines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.treebank import plain_word, rooted, with_words, without_functions, without_traces
+from tasks.sentence import Sentence
+from tasks.tree import Tree
+
+_TOKEN = re.compile(r"[()\n]|[^\s()]+")
+_COLUMN = re.compile(r" at column (\d+)")
+
+
+class _Text(NamedTuple):
+    line: int
+    text: str
+
+
+def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
+    """Sentences with trees and tags; an empty, ROOT or S1 root becomes TOP, a tree without one gets it.
+
+    `clean` takes traces (-NONE-) and function tags (NP-SBJ, NP=2) off.
+    """
+    sentences = []
+    for number, text in enumerate(_texts(path), start=1):
+        try:
+            tree: Tree | None = Tree.parse(text.text)
+        except ValueError as error:
+            raise _at_line(path, text, str(error)) from error
+        if clean and tree is not None:
+            tree = without_traces(without_functions(tree))
+        if tree is None:
+            raise malformed(path, text.line, "a tree of nothing but traces; take it out")
+        leaves = list(tree.leaves())
+        words = tuple([plain_word(leaf.children) for leaf in leaves if isinstance(leaf.children, str)])
+        sentences.append(
+            Sentence(
+                words=words,
+                tags=tuple([leaf.label for leaf in leaves]),
+                tree=rooted(with_words(tree, words)),
+                id=f"{path.stem}-{number:04d}",
+            )
+        )
+    return sentences
+
+
+def _texts(path: Path) -> list[_Text]:
+    """The file cut into its trees, each with the line on which it starts."""
+    content = "\n".join(read_lines(path))
+    texts: list[_Text] = []
+    line, depth, start, first = 1, 0, 0, 1
+    for token in _TOKEN.finditer(content):
+        sign = token.group()
+        if sign == "\n":
+            line += 1
+        elif sign == "(":
+            if depth == 0:
+                start, first = token.start(), line
+            depth += 1
+        elif depth == 0:
+            raise malformed(
+                path, line, f"'{sign}' outside of any tree; check the brackets of the tree before"
+            )
+        elif sign == ")":
+            depth -= 1
+            if depth == 0:
+                texts.append(_Text(first, content[start : token.end()]))
+    if depth:
+        raise malformed(path, first, f"{depth} bracket(s) of the tree that starts here are never closed")
+    return texts
+
+
+def _at_line(path: Path, text: _Text, what: str) -> Exception:
+    """The parser's complaint, its column within the tree turned into a line of the file."""
+    column = _COLUMN.search(what)
+    line = text.line + (text.text.count("\n", 0, int(column[1])) if column else 0)
+    return malformed(path, line, _COLUMN.sub("", what))

@@ -1,0 +1,85 @@
+"""CoNLL-2005 propositions: per predicate one column of arguments in start-end notation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mtl.corpora.formats.columns import Block, read_blocks
+from mtl.corpora.formats.conll2012 import without_verb
+from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans
+from mtl.corpora.formats.treebank import plain_word
+from mtl.errors import InputError
+from tasks.sentence import Frame, Sentence
+
+_NO_COMMENT = re.compile(r"(?!)")
+_FRAMESET = re.compile(r"\d+|XX")
+
+
+def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
+    """Sentences with frames, from predicate and argument columns that follow the words or stand alone.
+
+    Where the first column already holds the predicates, the words come from `words` (one a line, in the first
+    column), by default the file beside it with the suffix `.words`. A frameset number in the column before
+    the predicate's lemma gives the sense (go.02); without one the sense stays `None`.
+    """
+    blocks = list(read_blocks(path, _NO_COMMENT))
+    predicates = [_predicate_column(path, block) for block in blocks]
+    alone = [column == 0 for column in predicates]
+    if any(alone) and not all(alone):
+        block = blocks[alone.index(not alone[0])]
+        raise malformed(path, block.rows[0].line, "words before the predicates in some sentences only")
+    texts = _words(path, words, blocks) if any(alone) else [block.column(0) for block in blocks]
+    sentences = []
+    for number, (block, column, text) in enumerate(zip(blocks, predicates, texts, strict=True), start=1):
+        try:
+            frames = _frames(block, column)
+        except CellError as error:
+            raise malformed(path, block.rows[error.row].line, str(error)) from error
+        named = f"{path.stem}-{number:04d}"
+        sentences.append(Sentence(words=tuple(map(plain_word, text)), frames=frames, id=named))
+    return sentences
+
+
+def _predicate_column(path: Path, block: Block) -> int:
+    """The column of predicates: the last one before the argument columns, one for each predicate in it."""
+    width = len(block.rows[0].fields)
+    column = width - 1
+    while column > 0 and all(map(is_starred, block.column(column))):
+        column -= 1
+    found = sum(cell != "-" for cell in block.column(column))
+    if found != width - 1 - column:
+        raise malformed(
+            path,
+            block.rows[0].line,
+            f"{found} predicate(s) in column {column + 1}, but {width - 1 - column} column(s) of arguments; "
+            "give each predicate its column, and '-' to all other words",
+        )
+    return column
+
+
+def _frames(block: Block, column: int) -> tuple[Frame, ...]:
+    rows = [row for row, cell in enumerate(block.column(column)) if cell != "-"]
+    frames = []
+    for order, row in enumerate(rows, start=1):
+        fields = block.rows[row].fields
+        numbered = column > 1 and _FRAMESET.fullmatch(fields[column - 1])
+        sense = f"{fields[column]}.{fields[column - 1]}" if numbered else None
+        arguments = without_verb(starred_spans(block.column(column + order)))
+        frames.append(Frame(row, sense, arguments))
+    return tuple(frames)
+
+
+def _words(path: Path, words: Path | None, blocks: list[Block]) -> list[list[str]]:
+    beside = words or path.with_suffix(".words")
+    if not beside.is_file():
+        raise InputError(f"{path}: no words in its columns; put them into {beside}, one a line")
+    others = list(read_blocks(beside, _NO_COMMENT))
+    for block, other in zip(blocks, others, strict=False):
+        if len(block.rows) != len(other.rows):
+            first = other.rows[0].line
+            raise malformed(beside, first, f"{len(other.rows)} words for {len(block.rows)} rows in {path}")
+    if len(blocks) != len(others):
+        raise InputError(f"{beside}: {len(others)} sentences, where {path} has {len(blocks)}")
+    return [other.column(0) for other in others]

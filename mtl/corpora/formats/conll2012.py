@@ -1,0 +1,89 @@
+"""CoNLL-2012 columns: OntoNotes (`*_gold_conll`, `*_gold_skel`) and PropBank (`*.gold_skel`)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mtl.corpora.formats.columns import Block, read_blocks
+from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans, starred_tree
+from mtl.corpora.formats.treebank import plain_word, rooted
+from tasks.sentence import Frame, Sentence, Span
+
+_COMMENT = re.compile(r"#(begin|end) document")
+_DOCUMENT, _PART, _WORD, _TAG, _BIT, _LEMMA, _ROLESET, _NAME = 0, 1, 3, 4, 5, 6, 7, 10
+_FIXED_PROPBANK, _FIXED_ONTONOTES = 8, 11
+
+
+def read_conll2012(path: Path) -> list[Sentence]:
+    """Sentences with tags, trees and frames, and in OntoNotes' own layout entities.
+
+    OntoNotes has document, part, word number, word, tag, bracket bit, lemma, frameset, word sense, speaker,
+    name, one column per predicate, coreference; PropBank's release ends its fixed columns at the roleset. A
+    masked word stays `[WORD]`. OntoNotes' New Testament part has no names annotated, which its columns do not
+    show: leave it out when training NER.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    sentences = []
+    for block in read_blocks(path, _COMMENT):
+        first = block.rows[0]
+        if len(first.fields) < _FIXED_PROPBANK:
+            raise malformed(
+                path,
+                first.line,
+                f"{len(first.fields)} columns; CoNLL-2012 has 12 or more, PropBank 8 or more",
+            )
+        document = first.fields[_DOCUMENT], first.fields[_PART]
+        propbank = len(first.fields) == _FIXED_PROPBANK or is_starred(first.fields[_FIXED_PROPBANK])
+        if not propbank and len(first.fields) < _FIXED_ONTONOTES:
+            raise malformed(path, first.line, f"{len(first.fields)} columns; CoNLL-2012 has 12 or more")
+        # PropBank's second column already counts the sentences; OntoNotes' counts parts of a document.
+        number = counts[document] = counts.get(document, 0) + 1
+        name = f"{document[0]}-{document[1]}" if propbank else f"{document[0]}-{document[1]}-{number:04d}"
+        try:
+            sentences.append(_sentence(block, propbank, name))
+        except CellError as error:
+            raise malformed(path, block.rows[error.row].line, str(error)) from error
+    return sentences
+
+
+def _sentence(block: Block, propbank: bool, name: str) -> Sentence:
+    words = tuple([plain_word(word) for word in block.column(_WORD)])
+    tags = tuple(block.column(_TAG))
+    bits = block.column(_BIT)
+    end = len(block.rows[0].fields)
+    if not propbank and end > _FIXED_ONTONOTES and not any("*" in cell for cell in block.column(end - 1)):
+        end -= 1  # coreference
+    roles = range(_FIXED_PROPBANK if propbank else _FIXED_ONTONOTES, end)
+    return Sentence(
+        words=words,
+        tags=tags,
+        tree=rooted(starred_tree(bits, tags, words)) if any("(" in bit for bit in bits) else None,
+        entities=None if propbank else starred_spans(block.column(_NAME)),
+        frames=tuple([_frame(block, column, order, roles) for order, column in enumerate(roles)]),
+        id=name,
+    )
+
+
+def _frame(block: Block, column: int, order: int, roles: range) -> Frame:
+    spans = starred_spans(block.column(column))
+    rolesets = [row for row, cell in enumerate(block.column(_ROLESET)) if cell != "-"]
+    if len(rolesets) == len(roles):
+        predicate = rolesets[order]
+    else:
+        # OntoNotes has framesets without a column of their own: the column's verb says whose it is.
+        verbs = [span.start for span in spans if span.label == "V"]
+        if not verbs:
+            raise CellError(0, f"column {column + 1} has no '(V*)' to say which predicate it belongs to")
+        predicate = verbs[0]
+    fields = block.rows[predicate].fields
+    sense = fields[_ROLESET]
+    if sense == "-":
+        raise CellError(predicate, f"a predicate without a frameset in column {_ROLESET + 1}")
+    return Frame(predicate, sense if "." in sense else f"{fields[_LEMMA]}.{sense}", without_verb(spans))
+
+
+def without_verb(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    """A column's arguments: all spans but the predicate itself (V) and its continuation (C-V)."""
+    return tuple([span for span in spans if span.label not in {"V", "C-V"}])

@@ -1,0 +1,175 @@
+"""Our own format: one sentence a line as JSON, `null` for a layer that is not annotated."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mtl.corpora.formats.conllu import cycle
+from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.treebank import with_words
+from mtl.files import write_text
+from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.tree import Tree
+
+_KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames")
+
+
+def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
+    """Write sentences, one a line; the file appears whole or not at all."""
+    write_text(path, "".join(f"{to_line(sentence)}\n" for sentence in sentences))
+
+
+def read_jsonl(path: Path) -> list[Sentence]:
+    """Read sentences; raises `InputError` with the line and what is wrong. A missing layer is `null`."""
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small objects and no cycles: the collector would double the time
+    try:
+        sentences = []
+        for number, line in enumerate(read_lines(path), start=1):
+            if line and not line.isspace():
+                try:
+                    sentences.append(from_json(json.loads(line)))
+                except json.JSONDecodeError as error:
+                    raise malformed(path, number, f"not JSON ({error}); write one object a line") from error
+                except (ValueError, TypeError, KeyError) as error:
+                    raise malformed(path, number, str(error)) from error
+        return sentences
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def to_line(sentence: Sentence) -> str:
+    """A sentence as its line, without the end of the line."""
+    return json.dumps(to_json(sentence), ensure_ascii=False)
+
+
+def to_json(sentence: Sentence) -> dict[str, Any]:
+    """A sentence as the object that stands on its line."""
+    arcs, frames = sentence.arcs, sentence.frames
+    return {
+        "id": sentence.id,
+        "words": sentence.words,
+        "upos": sentence.upos,
+        "tags": sentence.tags,
+        "entities": sentence.entities,
+        "arcs": None if arcs is None else {"heads": arcs.heads, "relations": arcs.relations},
+        "tree": None if sentence.tree is None else _brackets(sentence.tree),
+        "frames": None
+        if frames is None
+        else [
+            {"predicate": frame.predicate, "sense": frame.sense, "arguments": frame.arguments}
+            for frame in frames
+        ],
+    }
+
+
+def from_json(record: Any) -> Sentence:
+    """The sentence of one line's object; raises `ValueError` saying which key is wrong and how."""
+    if not isinstance(record, dict):
+        raise ValueError("not an object; write one sentence a line as {...}")
+    if not record.keys() <= set(_KEYS):
+        unknown = next(key for key in record if key not in _KEYS)
+        raise ValueError(f"unknown key '{unknown}'; the keys are {', '.join(_KEYS)}")
+    words = _strings(record, "words", None)
+    if not words:
+        raise ValueError("'words' is missing or empty")
+    name = record.get("id", "")
+    if not isinstance(name, str):
+        raise ValueError("'id' must be a string")
+    return Sentence(
+        words=words,
+        tags=_strings(record, "tags", words),
+        upos=_strings(record, "upos", words),
+        entities=None if record.get("entities") is None else _spans(record["entities"], "entities", words),
+        arcs=None if record.get("arcs") is None else _arcs(record["arcs"], words),
+        tree=None if record.get("tree") is None else _tree(record["tree"], words),
+        frames=None if record.get("frames") is None else _frames(record["frames"], words),
+        id=name,
+    )
+
+
+def _strings(record: dict[str, Any], key: str, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    values = record.get(key)
+    if values is None:
+        return None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"'{key}' must be a list of strings")
+    if words is not None and len(values) != len(words):
+        raise ValueError(f"'{key}' has {len(values)} entries for {len(words)} words")
+    return tuple(values)
+
+
+def _spans(values: Any, key: str, words: tuple[str, ...]) -> tuple[Span, ...]:
+    spans = []
+    for value in values:
+        if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not str:
+            raise ValueError(f"'{key}' holds {value!r}; a span is [start, end, label]")
+        start, end, label = value
+        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(words):
+            raise ValueError(
+                f"'{key}' holds {value!r}; start and end must satisfy 0 <= start < end <= {len(words)}"
+            )
+        spans.append(Span(start, end, label))
+    return tuple(spans)
+
+
+def _arcs(value: Any, words: tuple[str, ...]) -> Arcs:
+    if not isinstance(value, dict) or value.keys() != {"heads", "relations"}:
+        raise ValueError("'arcs' must be an object with 'heads' and 'relations'")
+    heads, relations = value["heads"], _strings(value, "relations", words)
+    if relations is None or not isinstance(heads, list) or len(heads) != len(words):
+        raise ValueError(f"'arcs' must have one head and one relation for each of the {len(words)} words")
+    if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
+        raise ValueError(f"'arcs' has a head that is not 0 (the root) to {len(words)}")
+    on_cycle = cycle(heads)
+    if on_cycle is not None:
+        raise ValueError(f"'arcs' has a cycle through word {on_cycle + 1}; make the heads a tree")
+    return Arcs(tuple(heads), relations)
+
+
+def _tree(value: Any, words: tuple[str, ...]) -> Tree:
+    if not isinstance(value, str):
+        raise ValueError("'tree' must be a string in bracket notation")
+    try:
+        tree = Tree.parse(value)
+        leaves = [leaf.children for leaf in tree.leaves() if isinstance(leaf.children, str)]
+        if tuple(leaves) == words:
+            return tree
+        # A word with white space, or with a bracket within it, reads differently in bracket notation.
+        tree = with_words(tree, words)
+    except ValueError as error:
+        raise ValueError(f"'tree': {error}") from error
+    for leaf, word in zip(leaves, words, strict=True):
+        if _escaped(leaf) != _escaped(word):
+            raise ValueError(f"'tree' has the word '{leaf}' where the sentence has '{word}'")
+    return tree
+
+
+def _frames(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
+    frames = []
+    for value in values:
+        if not isinstance(value, dict) or value.keys() != {"predicate", "sense", "arguments"}:
+            raise ValueError("each of 'frames' must be an object with 'predicate', 'sense' and 'arguments'")
+        predicate, sense = value["predicate"], value["sense"]
+        if type(predicate) is not int or not 0 <= predicate < len(words):
+            raise ValueError(f"'frames' has the predicate {predicate!r}; it must be 0 to {len(words) - 1}")
+        if sense is not None and not isinstance(sense, str):
+            raise ValueError(f"'frames' has the sense {sense!r}; it must be a string or null")
+        frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
+    return tuple(frames)
+
+
+def _brackets(tree: Tree) -> str:
+    words = [leaf.children for leaf in tree.leaves() if isinstance(leaf.children, str)]
+    if any(" " in word or word.split() != [word] for word in words):
+        tree = with_words(tree, ["_".join(word.split()) or "_" for word in words])
+    return str(tree)
+
+
+def _escaped(word: str) -> str:
+    return "_".join(word.replace("(", "-LRB-").replace(")", "-RRB-").split()) or "_"

@@ -1,0 +1,135 @@
+"""The sentences of a run: read by format, per task where a task has files of its own, and put together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.fingerprint import fingerprint
+from mtl.corpora.readers import files, read
+from mtl.errors import InputError
+from tasks.sentence import Sentence
+from tasks.task import Task
+
+SPLITS = ("train", "dev", "test")
+_LAYERS = {
+    "pos": ("tags", "upos"), "ner": ("entities",), "dep": ("arcs",), "con": ("tree",), "srl": ("frames",)
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a task's sentences come from; no task: those that have no files of their own."""
+
+    files: Files
+    tasks: tuple[str, ...]
+
+
+def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
+    """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none."""
+    slots = {"pos": config.pos, "ner": config.ner, "dep": config.dep, "con": config.con, "srl": config.srl}
+    own = {name: slot for name in tasks if (slot := slots[name]) is not None}
+    rest = tuple(name for name in tasks if name not in own)
+    found = [Source(slot, (name,)) for name, slot in own.items()]
+    if rest:
+        if config.path is None:
+            raise InputError(
+                f"no files for {rest[0]}: give corpus.path or corpus.{rest[0]}.train, .dev and .test"
+            )
+        folder = Path(config.path)
+        if not folder.is_dir():
+            raise InputError(
+                f"corpus.path={config.path}: no such folder; make one with "
+                f"'mtl data ewt5 --out {config.path}' or 'mtl data toy --out {config.path}'"
+            )
+        found.insert(0, Source(Files(*(str(folder / f"{split}.jsonl") for split in SPLITS)), rest))
+    return found
+
+
+def load_split(
+    config: CorpusConfig,
+    tasks: Sequence[str],
+    split: str,
+    reader: Callable[[Path, str], list[Sentence]] = read,
+) -> list[Sentence]:
+    """The sentences of one split, with the layers of the chosen tasks as their sources give them.
+
+    `reader` takes a path and a format and gives the sentences.
+    """
+    parts = []
+    for source in sources(config, tasks):
+        path = getattr(source.files, split)
+        if path is None:
+            raise InputError(
+                f"no {split} file for {', '.join(source.tasks)}: set corpus.{source.tasks[0]}.{split}"
+            )
+        parts.append([only(sentence, source.tasks) for sentence in reader(Path(path), source.files.format)])
+    return parts[0] if len(parts) == 1 else merge(parts)
+
+
+def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str]) -> str:
+    """One hash over the content of all files of all splits."""
+    return fingerprint(
+        file
+        for source in sources(config, tasks)
+        for split in SPLITS
+        if (path := getattr(source.files, split)) is not None
+        for file in files(Path(path), source.files.format)
+    )
+
+
+def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
+    """The sentence with only the layers of `tasks`; tags stay, since trees are shown and scored with them."""
+    hidden: dict[str, Any] = {
+        field: None
+        for name, fields in _LAYERS.items()
+        if name not in tasks and not (name == "pos" and "con" in tasks)
+        for field in fields
+    }
+    return dataclasses.replace(sentence, **hidden) if hidden else sentence
+
+
+def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
+    """All sentences of several sources; those with the same words become one with the layers of all.
+
+    The n-th occurrence of a sentence in one source is paired with the n-th in another.
+    """
+    merged: list[Sentence] = []
+    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for part in parts:
+        seen: dict[tuple[str, ...], int] = defaultdict(int)
+        for sentence in part:
+            occurrence = seen[sentence.words]
+            seen[sentence.words] += 1
+            known = places[sentence.words]
+            if occurrence < len(known):
+                merged[known[occurrence]] = _union(merged[known[occurrence]], sentence)
+            else:
+                known.append(len(merged))
+                merged.append(sentence)
+    return merged
+
+
+def _union(first: Sentence, second: Sentence) -> Sentence:
+    layers: dict[str, Any] = {
+        field: getattr(second, field)
+        for fields in _LAYERS.values()
+        for field in fields
+        if getattr(first, field) is None and getattr(second, field) is not None
+    }
+    return dataclasses.replace(first, **layers)
+
+
+def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], split: str) -> None:
+    """Raise `InputError` if a task has nothing to learn from or to be scored on."""
+    for name, task in tasks.items():
+        if not any(task.annotated(sentence) for sentence in sentences):
+            raise InputError(
+                f"no {split} sentence of {len(sentences)} is annotated for {name}: "
+                f"leave {name} out of tasks, or give it files of its own (corpus.{name})"
+            )

@@ -1,0 +1,1 @@
+"""A generated corpus with all five layers."""

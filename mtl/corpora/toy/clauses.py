@@ -1,0 +1,307 @@
+"""Clauses of the generated corpus: verbs with their arguments, voice, auxiliaries and adjuncts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mtl.corpora.toy.derivation import Part, Predication, phrase, word
+from mtl.corpora.toy.lexicon import FREQUENCIES, MANNERS, NOUNS, VERBS, Kind, Verb
+from mtl.corpora.toy.nominals import Nominals
+from mtl.corpora.toy.verbs import Choice, Form, verb_forms
+
+_SIMPLE = ("trans", "agent", "theme", "give", "up")
+_SUBORDINATORS = (("because", "ARGM-CAU"), ("while", "ARGM-TMP"), ("before", "ARGM-TMP"), ("if", "ARGM-ADV"))
+
+
+class Filler(NamedTuple):
+    """What fills an argument place: the phrase itself, or an antecedent and its relative pronoun ('R-')."""
+
+    prefix: str
+    part: Part
+
+
+class VerbPhrase(NamedTuple):
+    part: Part
+    predication: Predication
+    fronted: Part | None
+    """The auxiliary that a question puts before its subject."""
+
+
+def _takes(verb: Verb, kind: Kind) -> bool:
+    return verb.pattern in ("trans", "up") and kind in verb.objects
+
+
+class Clauses:
+    """Draws clauses; what they predicate is collected in `predications`."""
+
+    def __init__(self, rng: random.Random, nominals: Nominals) -> None:
+        self._rng = rng
+        self.nominals = nominals
+        self.predications: list[Predication] = []
+
+    def kind(self) -> Kind:
+        return self._rng.choices(("person", "org", "thing"), (65, 15, 20))[0]
+
+    def verb(self, kind: Kind, depth: int) -> Choice:
+        """A verb and voice that take a subject of this kind."""
+        verbs = [verb for verb in VERBS if depth > 0 or verb.pattern in _SIMPLE]
+        active = [Choice(verb, False) for verb in verbs if kind in verb.subjects]
+        passive = [Choice(verb, True) for verb in verbs if _takes(verb, kind)]
+        passive += [Choice(verb, True) for verb in verbs if verb.pattern == "give" and kind == "thing"]
+        return self._rng.choice(passive if passive and (not active or self._rng.random() < 0.3) else active)
+
+    def noun_phrase(self, kind: Kind, relation: str, depth: int) -> Part:
+        """A noun phrase, perhaps coordinated or modified."""
+        draw = self._rng.random()
+        if draw < 0.12:
+            first, second = self._noun(kind, relation), self._noun(kind, "conj")
+            pair = [first, word(self._rng.choice(("and", "or")), "CC", "cc"), second]
+            if self._rng.random() < 0.3:
+                pair[1:1] = [word(",", ",", "punct"), self._noun(kind, "conj")]
+            for part in pair:
+                part.to_next = part.label in ("CC", ",")
+            return phrase("NP", relation, *pair, plural=True)
+        if depth > 0 and draw < 0.3:
+            antecedent, _ = self.nominals.common(kind, relation)
+            return phrase(
+                "NP",
+                relation,
+                antecedent,
+                self.relative(antecedent, kind, depth - 1),
+                plural=antecedent.plural,
+            )
+        return self._plain(kind, relation)
+
+    def clause(
+        self, depth: int, relation: str = "root", front: bool = False
+    ) -> tuple[list[Part], VerbPhrase]:
+        """The parts of a finite clause (the verb phrase last), and its verb phrase."""
+        if self._rng.random() < 0.1:
+            return self._copular()
+        kind = self.kind()
+        choice = self.verb(kind, depth)
+        subject = self.noun_phrase(kind, choice.subject_relation, depth)
+        verb_phrase = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth)
+        parts = [subject, verb_phrase.part]
+        if front and self._rng.random() < 0.15:
+            time = self.nominals.time()
+            verb_phrase.predication.arguments.append(("ARGM-TMP", time))
+            parts = [time, word(",", ",", "punct"), *parts]
+        return parts, verb_phrase
+
+    def sentence_of(self, parts: Sequence[Part], relation: str) -> Part:
+        return phrase("S", relation, *parts, head=-1)
+
+    def relative(self, antecedent: Part, kind: Kind, depth: int) -> Part:
+        """A relative clause on the subject or the object, the latter with or without its pronoun."""
+        pronoun = ("who", "WP") if kind == "person" else ("which", "WDT")
+        if self._rng.random() < 0.5:
+            pronoun = ("that", "WDT")
+        if self._rng.random() < 0.5:
+            choice = self.taking(kind)
+            subject = self._plain(self._rng.choice(sorted(choice.verb.subjects)), "nsubj")
+            gap = phrase("WHNP", "obj", word(*pronoun, "obj"))
+            silent = self._rng.random() < 0.4
+            fillers = [Filler("", antecedent), *([] if silent else [Filler("R-", gap)])]
+            inner = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth, fillers)
+            clause = self.sentence_of([subject, inner.part], "acl:relcl")
+            return phrase("SBAR", "acl:relcl", *([clause] if silent else [gap, clause]), head=-1)
+        choice = self.verb(kind, depth)
+        gap = phrase("WHNP", choice.subject_relation, word(*pronoun, choice.subject_relation))
+        fillers = [Filler("", antecedent), Filler("R-", gap)]
+        inner = self.verb_phrase(choice, fillers, "finite", antecedent.plural, depth)
+        return phrase("SBAR", "acl:relcl", gap, phrase("S", "acl:relcl", inner.part), head=-1)
+
+    def verb_phrase(
+        self,
+        choice: Choice,
+        subject: Sequence[Filler],
+        form: Form,
+        plural: bool,
+        depth: int,
+        gap: Sequence[Filler] = (),
+    ) -> VerbPhrase:
+        """A verb with its auxiliaries, complements and adjuncts; `gap` stands for an object elsewhere."""
+        auxiliaries, main = verb_forms(self._rng, choice, form, plural)
+        predication = Predication(main, choice.verb.sense, [])
+        self.predications.append(predication)
+        add = predication.arguments.append
+        for filler in subject:
+            add((filler.prefix + choice.subject_role, filler.part))
+        for filler in gap:
+            add((filler.prefix + "ARG1", filler.part))
+        before: list[Part] = []
+        if self._rng.random() < 0.1:
+            often = self._rng.choice(FREQUENCIES)
+            before.append(phrase("ADVP", "advmod", word(often, "RB", "advmod")))
+            add(("ARGM-NEG" if often == "never" else "ARGM-TMP", before[0]))
+        after = self._complements(choice, predication, subject, depth, bool(gap))
+        if not any(part.label in ("S", "SBAR") for whole in after for part in whole.walk()):
+            # After a clause nothing would tell whose adjunct it is.
+            after += self._adjuncts(predication, depth)
+        part = phrase("VP", "root", *before, main, *after, head=len(before))
+        fronted = None
+        for number in reversed(range(len(auxiliaries))):
+            auxiliary = auxiliaries[number]
+            if auxiliary.label == "MD":
+                add(("ARGM-MOD", auxiliary))
+            elif auxiliary.label != "TO":
+                lemma = {"h": "have.01", "d": "do.01"}.get(auxiliary.word[0], "be.03")
+                self.predications.append(Predication(auxiliary, lemma, []))
+            negated = (
+                number == 0 and form == "finite" and (auxiliary.word == "did" or self._rng.random() < 0.2)
+            )
+            negation = [word(self._rng.choice(("not", "n't")), "RB", "advmod", "PART")] if negated else []
+            for not_ in negation:
+                add(("ARGM-NEG", not_))
+            if number == 0 and form == "question":
+                fronted = auxiliary
+            else:
+                part = phrase("VP", "root", auxiliary, *negation, part, head=-1)
+        return VerbPhrase(part, predication, fronted)
+
+    def _complements(
+        self, choice: Choice, predication: Predication, subject: Sequence[Filler], depth: int, gap: bool
+    ) -> list[Part]:
+        verb, rng, add = choice.verb, self._rng, predication.arguments.append
+        pattern = verb.pattern
+        if pattern in ("agent", "theme"):
+            return []
+        particle = (
+            [phrase("PRT", "compound:prt", word("up", "RP", "compound:prt"))] if pattern == "up" else []
+        )
+        if choice.passive:
+            after = list(particle)
+            if pattern == "give":
+                after.append(self.nominals.prepositional("to", self._plain("person", "obl")))
+                add(("ARG2", after[-1]))
+            if rng.random() < 0.5:
+                agent = self.nominals.prepositional(
+                    "by", self._plain(rng.choice(sorted(verb.subjects)), "obl:agent")
+                )
+                after.append(agent)
+                add(("ARG0", agent))
+            return after
+        if pattern in ("trans", "up"):
+            if gap:
+                return particle
+            after = self._object(verb, predication, depth)
+            return after[:1] + particle + after[1:] if rng.random() < 0.5 else particle + after
+        if pattern == "give":
+            thing, _ = self.nominals.common("thing", "obj")
+            if rng.random() < 0.5:
+                recipient = self._plain("person", "iobj")
+                after = [recipient, thing]
+            else:
+                recipient = self.nominals.prepositional("to", self._plain("person", "obl"))
+                after = [thing, recipient]
+            add(("ARG1", thing))
+            add(("ARG2", recipient))
+            return after
+        if pattern == "claim":
+            parts, _ = self.clause(depth - 1)
+            that = [word("that", "IN", "mark", "SCONJ")] if rng.random() < 0.6 else []
+            claim = phrase("SBAR", "ccomp", *that, self.sentence_of(parts, "ccomp"), head=-1)
+            add(("ARG1", claim))
+            return [claim]
+        # Control: who does what is promised, wanted or urged is a fact about the verb.
+        person = (
+            [self._plain("person", "iobj" if pattern == "vow" else "obj")]
+            if pattern in ("urge", "vow")
+            else []
+        )
+        controller = [Filler("", person[0])] if pattern == "urge" else [f for f in subject if f.prefix == ""]
+        inner = self.verb_phrase(self.active("person"), controller, "infinitive", False, depth - 1)
+        action = phrase("S", "xcomp", inner.part)
+        roles = {"want": ("ARG1",), "urge": ("ARG1", "ARG2"), "vow": ("ARG2", "ARG1")}[pattern]
+        for role, part in zip(roles, [*person, action], strict=True):
+            add((role, part))
+        return [*person, action]
+
+    def active(self, subject: Kind) -> Choice:
+        """A verb without clausal complements, in the active voice."""
+        return Choice(
+            self._rng.choice(
+                [verb for verb in VERBS if verb.pattern in _SIMPLE and subject in verb.subjects]
+            ),
+            False,
+        )
+
+    def taking(self, kind: Kind) -> Choice:
+        """A verb that takes an object of this kind, in the active voice."""
+        return Choice(self._rng.choice([verb for verb in VERBS if _takes(verb, kind)]), False)
+
+    def _object(self, verb: Verb, predication: Predication, depth: int) -> list[Part]:
+        """An object and perhaps a prepositional phrase, whose place the words decide, not the position."""
+        rng, add = self._rng, predication.arguments.append
+        kind: Kind = rng.choice(sorted(verb.objects))
+        draw = rng.random()
+        if draw < 0.4:
+            whole, after = self.noun_phrase(kind, "obj", depth), []
+        else:
+            base, noun = self.nominals.common(kind, "obj")
+            if draw < 0.75:
+                tool = rng.choice([noun for noun in NOUNS if noun.kind == "thing"])
+                inner, _ = self.nominals.common("thing", "obl", tool)
+                to_verb, modifier, role = (
+                    tool.group == verb.group,
+                    self.nominals.prepositional("with", inner),
+                    "ARGM-MNR",
+                )
+            else:
+                to_verb, role = not noun.fixed, "ARGM-LOC"
+                modifier = self.nominals.prepositional(
+                    rng.choice(("near", "in")), self._plain("place", "obl")
+                )
+            if to_verb:
+                add((role, modifier))
+                whole, after = base, [modifier]
+            else:
+                modifier.relation = "nmod"
+                whole, after = phrase("NP", "obj", base, modifier, plural=base.plural), []
+        add(("ARG1", whole))
+        return [whole, *after]
+
+    def _adjuncts(self, predication: Predication, depth: int) -> list[Part]:
+        rng, adjuncts = self._rng, []
+        if rng.random() < 0.12:
+            adjuncts.append(("ARGM-MNR", phrase("ADVP", "advmod", word(rng.choice(MANNERS), "RB", "advmod"))))
+        if rng.random() < 0.1:
+            # 'by' also marks the agent of a passive; a name does not tell by itself which of the two it is.
+            place = self._plain("place", "obl")
+            adjuncts.append(
+                ("ARGM-LOC", self.nominals.prepositional("outside" if place.entity else "by", place))
+            )
+        if rng.random() < 0.12:
+            adjuncts.append(("ARGM-TMP", self.nominals.time()))
+        if depth > 1 and rng.random() < 0.15:
+            form, role = rng.choice(_SUBORDINATORS)
+            parts, _ = self.clause(0)
+            mark = word(form, "IN", "mark", "SCONJ")
+            adjuncts.append((role, phrase("SBAR", "advcl", mark, self.sentence_of(parts, "advcl"), head=-1)))
+        predication.arguments.extend(adjuncts)
+        return [part for _, part in adjuncts]
+
+    def _copular(self) -> tuple[list[Part], VerbPhrase]:
+        subject = self._plain(self.kind(), "nsubj")
+        form, tag = ("are", "VBP") if subject.plural else self._rng.choice((("is", "VBZ"), ("was", "VBD")))
+        be = word(form, tag, "cop", "AUX")
+        negation = [word("not", "RB", "advmod", "PART")] if self._rng.random() < 0.2 else []
+        quality = phrase(
+            "ADJP",
+            "root",
+            word(self._rng.choice(("old", "small", "famous", "present", "open")), "JJ", "root"),
+        )
+        predication = Predication(be, "be.01", [("ARG1", subject), ("ARG2", quality)])
+        predication.arguments += [("ARGM-NEG", part) for part in negation]
+        self.predications.append(predication)
+        part = phrase("VP", "root", be, *negation, quality, head=-1)
+        return [subject, part], VerbPhrase(part, predication, None)
+
+    def _noun(self, kind: Kind, relation: str) -> Part:
+        return self.nominals.any(kind, relation, pronouns=False)[0]
+
+    def _plain(self, kind: Kind, relation: str) -> Part:
+        return self.nominals.any(kind, relation)[0]

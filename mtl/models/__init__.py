@@ -1,0 +1,1 @@
+"""From words to annotations: tokeniser, pretrained transformer, batches, joint model, scores."""

@@ -1,0 +1,78 @@
+"""From a model with masks to a model without the heads that they close."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.errors import InputError
+from mtl.heads.gates import OPEN
+from mtl.models.joint import JointModel
+
+
+def cut(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tuple[str, ...]) -> JointModel:
+    """A model of some tasks in which heads with a closed gate are gone and the others carry theirs.
+
+    Takes the encoder and decoders of `model`, which must not be used any more. Open gates below 1 are
+    multiplied into the output projections.
+    """
+    closed = {
+        layer: [head for head, gate in enumerate(row) if gate <= OPEN]
+        for layer, row in enumerate(gates.tolist())
+    }
+    model.encoder.prune({layer: heads for layer, heads in closed.items() if heads}, gates)
+    smaller = JointModel(
+        model.encoder,
+        {name: model.tasks[name] for name in tasks},
+        {name: model.labels[name] for name in tasks},
+    )
+    for name in tasks:
+        smaller.decoders[name] = model.decoders[name]
+    return smaller.eval()
+
+
+def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer head"], tuple[str, ...]]:
+    """The evaluation gates to cut by, and the tasks that they serve.
+
+    Raises `InputError` without masks, for an unknown task, and where masks differ and no task is named.
+    """
+    if task is not None and task not in model.tasks:
+        raise InputError(f"the run was not trained on {task}: its tasks are {', '.join(model.tasks)}")
+    if model.gates is None:
+        raise InputError("the run has no masks: train with --pruning=dynamic or static, or give --mask FILE")
+    with torch.no_grad():
+        gates = model.gates.gate()
+    if len(gates) == 1:
+        return gates[0], tuple(model.tasks) if task is None else (task,)
+    if task is None:
+        raise InputError(
+            f"every task has a mask of its own: choose one with --task ({', '.join(model.tasks)})"
+        )
+    return gates[model.mask_index(task)], (task,)
+
+
+def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Float[Tensor, "layer head"]:
+    """The last gates of a `gates.parquet`; raises `InputError` if they fit no encoder of this shape."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
+    try:
+        table = pl.read_parquet(path, columns=["task", "step", "layer", "head", "gate"])
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
+    tasks = table["task"].unique(maintain_order=True).to_list()
+    if task is not None and task not in tasks:
+        raise InputError(f"{path} has no mask for {task}: it has {', '.join(tasks)}")
+    last = table.filter((pl.col("step") == pl.col("step").max()) & (pl.col("task") == (task or tasks[0])))
+    layers, heads = (1 + max(last[axis].to_list()) for axis in ("layer", "head"))
+    if (layers, heads) != shape:
+        raise InputError(
+            f"{path} is a mask over {layers} layers of {heads} heads, but the encoder has "
+            f"{shape[0]} layers of {shape[1]} heads"
+        )
+    gates = torch.ones(shape)
+    gates[last["layer"].to_torch().long(), last["head"].to_torch().long()] = last["gate"].to_torch()
+    return gates

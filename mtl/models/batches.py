@@ -1,0 +1,251 @@
+"""From annotated sentences to batches: bucketed by length, shuffled by seed, split over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
+from tasks.sentence import Sentence
+from tasks.task import Labels, Task
+
+Sampling = Literal["in_turn", "proportional", "tempered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A sentence made ready for training: its pieces, and its targets in each task annotated on it."""
+
+    sentence: Sentence
+    tokens: Tokens
+    length: int
+    targets: Mapping[str, Any]
+
+
+def examples(
+    sentences: Sequence[Sentence],
+    tokenizer: SubwordTokenizer,
+    tasks: Mapping[str, Task],
+    labels: Mapping[str, Labels],
+    tokens: Sequence[Tokens] | None = None,
+) -> list[Example]:
+    """Tokenise, unless the tokens are given, and compute targets; `length` counts encoder positions."""
+    if tokens is None:
+        tokens = tokenizer.encode_all([sentence.words for sentence in sentences])
+    return [
+        Example(
+            sentence,
+            pieces,
+            tokenizer.length(pieces),
+            {
+                name: task.targets(sentence, labels[name])
+                for name, task in tasks.items()
+                if task.annotated(sentence)
+            },
+        )
+        for sentence, pieces in zip(sentences, tokens, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sentences in one encoder pass, and per task which of them it learns from."""
+
+    sentences: tuple[Sentence, ...]
+    subwords: Subwords
+    mask: Bool[Tensor, "batch word"]
+    rows: Mapping[str, Int[Tensor, " row"]]
+    """Per task: the indices in the batch of the sentences annotated in it; tasks without any are absent."""
+    targets: Mapping[str, Any]
+    words: Mapping[str, int]
+    """Per task: its annotated words in the whole batch, over all ranks: what its loss is divided by."""
+
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
+        """The batch with all its tensors on `device`."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=non_blocking)
+
+        return replace(
+            self,
+            subwords=self.subwords.to(device, non_blocking=non_blocking),
+            mask=move(self.mask),
+            rows={name: move(rows) for name, rows in self.rows.items()},
+            targets={name: type(target)(*map(move, target)) for name, target in self.targets.items()},
+        )
+
+    def pin_memory(self) -> Batch:
+        """The batch with its tensors in page-locked memory, so that the copy to a GPU does not wait."""
+
+        def pin(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory()
+
+        return replace(
+            self,
+            subwords=self.subwords.pin_memory(),
+            mask=pin(self.mask),
+            rows={name: pin(rows) for name, rows in self.rows.items()},
+            targets={name: type(target)(*map(pin, target)) for name, target in self.targets.items()},
+        )
+
+
+def collate(
+    share: Sequence[Example],
+    tokenizer: SubwordTokenizer,
+    tasks: Mapping[str, Task],
+    whole: Sequence[Example] | None = None,
+) -> Batch:
+    """Pad `share` into a batch; `whole` is the batch over all ranks, of which `share` is this rank's part."""
+    sentences = tuple(example.sentence for example in share)
+    lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
+    width = int(lengths.max(initial=1))
+    rows, targets, words = {}, {}, {}
+    for name, task in tasks.items():
+        annotated = [index for index, example in enumerate(share) if name in example.targets]
+        if annotated:
+            rows[name] = torch.tensor(annotated)
+            targets[name] = task.collate([share[index].targets[name] for index in annotated], width)
+        words[name] = sum(len(example.sentence) for example in whole or share if name in example.targets)
+    return Batch(
+        sentences,
+        tokenizer.collate([example.tokens for example in share]),
+        torch.from_numpy(np.arange(width) < lengths[:, None]),
+        rows,
+        targets,
+        words,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One batch of a plan: which examples, and which tasks learn from them."""
+
+    indices: tuple[int, ...]
+    tasks: tuple[str, ...]
+
+
+def buckets(
+    lengths: Sequence[int],
+    batch_tokens: int,
+    batch_sentences: int | None,
+    rng: np.random.Generator | None,
+) -> list[tuple[int, ...]]:
+    """Indices in batches of nearly equal length, each within the budget, in random order.
+
+    The budget counts padded encoder positions. A sentence that exceeds it alone is a batch of its own.
+    Without `rng` the batches are deterministic, longest first, so that a lack of memory shows at once.
+    """
+    sizes = np.asarray(lengths, dtype=np.float64)
+    noise = rng.uniform(0.9, 1.1, len(sizes)) if rng is not None else 1.0
+    order = np.argsort(-(sizes * noise), kind="stable")
+    batches: list[tuple[int, ...]] = []
+    current: list[int] = []
+    longest = 0
+    for index in order.tolist():
+        longest = max(longest, lengths[index])
+        full = batch_sentences is not None and len(current) >= batch_sentences
+        if current and (full or longest * (len(current) + 1) > batch_tokens):
+            batches.append(tuple(current))
+            current, longest = [], lengths[index]
+        current.append(index)
+    if current:
+        batches.append(tuple(current))
+    if rng is not None:
+        batches = [batches[index] for index in rng.permutation(len(batches))]
+    return batches
+
+
+def aligned_plan(
+    corpus: Sequence[Example],
+    tasks: Sequence[str],
+    batch_tokens: int,
+    batch_sentences: int | None,
+    rng: np.random.Generator | None,
+) -> list[Step]:
+    """Every sentence that any task is annotated on, once; all its tasks learn from that one pass."""
+    used = [index for index, example in enumerate(corpus) if any(name in example.targets for name in tasks)]
+    batches = buckets([corpus[index].length for index in used], batch_tokens, batch_sentences, rng)
+    return [Step(tuple(used[index] for index in batch), tuple(tasks)) for batch in batches]
+
+
+def separate_plan(
+    corpus: Sequence[Example],
+    tasks: Sequence[str],
+    batch_tokens: int,
+    batch_sentences: int | None,
+    rng: np.random.Generator,
+    sampling: Sampling,
+    temperature: float,
+) -> list[Step]:
+    """Batches of one task each (He & Choi 2021).
+
+    `in_turn` takes the tasks by turns until each has passed over its data; `proportional` shuffles all
+    batches of all tasks; `tempered` draws as many batches as there are, task k with probability in
+    proportion to n_k^(1/temperature) and its batches in order, starting over when they are used up.
+    """
+    plans = {name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
+    plans = {name: plan for name, plan in plans.items() if plan}
+    counts = np.array([len(plan) for plan in plans.values()])
+    if sampling == "in_turn":
+        longest = max(counts, default=0)
+        return [plan[turn] for turn in range(longest) for plan in plans.values() if turn < len(plan)]
+    if sampling == "proportional":
+        steps = [step for plan in plans.values() for step in plan]
+        return [steps[index] for index in rng.permutation(len(steps))]
+    weights = counts ** (1 / temperature)
+    names = list(plans)
+    drawn = rng.choice(len(names), size=counts.sum(), p=weights / weights.sum())
+    position = dict.fromkeys(names, 0)
+    steps = []
+    for choice in drawn.tolist():
+        plan = plans[names[choice]]
+        steps.append(plan[position[names[choice]] % len(plan)])
+        position[names[choice]] += 1
+    return steps
+
+
+class BatchLoader:
+    """Iterates over a plan's batches, of which each rank collates its own share.
+
+    The plan of an epoch follows from its number alone, so that every rank has the same plan and a run that
+    goes on in the middle of an epoch (`skip`) meets the batches that it would have met.
+    """
+
+    def __init__(
+        self,
+        corpus: Sequence[Example],
+        tokenizer: SubwordTokenizer,
+        tasks: Mapping[str, Task],
+        plan: Callable[[int], list[Step]],
+        rank: int = 0,
+        ranks: int = 1,
+        pin: bool = False,
+    ) -> None:
+        self.corpus, self.tokenizer, self.tasks, self.plan = corpus, tokenizer, tasks, plan
+        self.rank, self.ranks, self.pin = rank, ranks, pin
+        self.epoch = 0
+        self.skip = 0
+        """Batches of the next iteration that were done before the run was cut off."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose plan is iterated next."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.plan(self.epoch))
+
+    def __iter__(self) -> Iterator[Batch]:
+        skip, self.skip = self.skip, 0
+        for step in self.plan(self.epoch)[skip:]:
+            whole = [self.corpus[index] for index in step.indices]
+            # A rank without a share repeats the first sentence with no task, so that it can take part.
+            share = whole[self.rank :: self.ranks] or [replace(whole[0], targets={})]
+            names = {name: self.tasks[name] for name in step.tasks}
+            batch = collate(share, self.tokenizer, names, whole)
+            yield batch.pin_memory() if self.pin else batch

@@ -1,0 +1,248 @@
+"""A pretrained encoder: subwords in, one vector per word out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import AutoModel, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_outputs import ModelOutput
+
+from mtl.errors import InputError
+from mtl.heads.families import family_of
+from mtl.heads.prune import prune_heads
+from mtl.heads.tap import HeadTap, eager_attention
+from mtl.models import pretrained
+from mtl.models.pretrained import AttentionKind
+from mtl.models.subwords import Subwords, SubwordTokenizer
+
+Pooling = Literal["mean", "first", "last"]
+Layers = Literal["last", "mix"]
+HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A forward pass seen from inside; layers and heads as in the uncut model."""
+
+    words: Float[Tensor, "batch word hidden"]
+    attentions: list[Float[Tensor, "row head subword subword"]]
+    """Per layer the attention probabilities."""
+    outputs: list[Float[Tensor, "row subword head head_dim"]]
+    """Per layer what each head hands to the output projection, scaled if a scale was given."""
+
+
+class Encoder(nn.Module):
+    """Word vectors from a transformer, with a tap on every attention head."""
+
+    def __init__(
+        self,
+        transformer: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        pooling: Pooling = "mean",
+        layers: Layers = "last",
+        word_dropout: float = 0.2,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= word_dropout < 1:
+            raise InputError(f"word_dropout {word_dropout} is outside [0, 1)")
+        config = transformer.config
+        self.transformer = transformer
+        self.family = family_of(transformer)
+        self.tap = HeadTap(transformer, self.family)
+        longest = pretrained.window(transformer, self.family, tokenizer)
+        if max_length is not None and max_length > longest:
+            raise InputError(f"max_length {max_length} is more than the encoder can read ({longest})")
+        self.tokenizer = SubwordTokenizer(tokenizer, longest if max_length is None else max_length)
+        self.pooling, self.word_dropout = pooling, word_dropout
+        self.hidden: int = config.hidden_size
+        self.layers, self.heads, self.head_dim = self.tap.layers, self.tap.heads, self.tap.head_dim
+        # Logits over the embeddings and the layers (Peters et al. 2018, without their overall factor).
+        self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if layers == "mix" else None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str,
+        *,
+        pooling: Pooling = "mean",
+        layers: Layers = "last",
+        word_dropout: float = 0.2,
+        dropout: float | None = None,
+        attention: AttentionKind = "sdpa",
+        dtype: torch.dtype = torch.float32,
+        max_length: int | None = None,
+    ) -> Encoder:
+        """A checkpoint by hub name, folder, or `minilm` for the embedded one.
+
+        `dropout` replaces the rates that the checkpoint states; `sdpa` falls back to eager attention in
+        families that lack it; `max_length` makes windows shorter than the encoder could read.
+        """
+        transformer, tokenizer = pretrained.load(name, dropout, attention, dtype)
+        return cls(
+            transformer,
+            tokenizer,
+            pooling=pooling,
+            layers=layers,
+            word_dropout=word_dropout,
+            max_length=max_length,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        config: PretrainedConfig,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        pooling: Pooling = "mean",
+        layers: Layers = "last",
+        word_dropout: float = 0.2,
+        dropout: float | None = None,
+        attention: AttentionKind = "sdpa",
+        max_length: int | None = None,
+    ) -> Encoder:
+        """Random weights."""
+        transformer = AutoModel.from_config(
+            pretrained.with_dropout(config, dropout),
+            attn_implementation=pretrained.implementation(attention),
+            **pretrained.without_pooler(config),
+        )
+        return cls(
+            transformer,
+            tokenizer,
+            pooling=pooling,
+            layers=layers,
+            word_dropout=word_dropout,
+            max_length=max_length,
+        )
+
+    def forward(
+        self, subwords: Subwords, head_scale: HeadScale | None = None
+    ) -> Float[Tensor, "batch word hidden"]:
+        """One vector per word, zeros at padding; `head_scale` multiplies what each head writes.
+
+        In training, words are masked whole with probability `word_dropout` (all but the context that a
+        window of a long sentence shares with its neighbour).
+        """
+        with self._scaled(subwords, head_scale):
+            output = self.transformer(
+                input_ids=self._with_word_dropout(subwords),
+                attention_mask=subwords.attention_mask,
+                output_hidden_states=self.mix is not None,
+            )
+        return pool(self._mixed(output), subwords, self.pooling)
+
+    def observe(self, subwords: Subwords, head_scale: HeadScale | None = None) -> Observation:
+        """A forward pass in eager attention, with its attention probabilities and head outputs."""
+        with (
+            eager_attention(self.transformer),
+            self._scaled(subwords, head_scale),
+            self.tap.observe() as outputs,
+        ):
+            output = self.transformer(
+                input_ids=self._with_word_dropout(subwords),
+                attention_mask=subwords.attention_mask,
+                output_attentions=True,
+                output_hidden_states=self.mix is not None,
+            )
+        words = pool(self._mixed(output), subwords, self.pooling)
+        probabilities = self.tap.whole_attentions(output.attentions, output.last_hidden_state)
+        return Observation(words, probabilities, outputs)
+
+    def prune(
+        self, heads: Mapping[int, Iterable[int]], scale: Float[Tensor, "layer head"] | None = None
+    ) -> None:
+        """Cut heads out of the transformer; see `prune_heads`."""
+        prune_heads(self.transformer, heads, scale)
+        self.tap = HeadTap(self.transformer, self.family)
+
+    def last_layer(self) -> nn.Module:
+        """The last transformer layer, nearest to the decoders of all parameters that tasks share."""
+        layers = self.transformer.base_model.get_submodule(self.family.attention.partition(".{}")[0])
+        assert isinstance(layers, nn.ModuleList)
+        return layers[-1]
+
+    def save(self, folder: Path) -> None:
+        """Write config.json, model.safetensors, tokenizer files, and what is ours in encoder.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with pretrained.quiet():
+            self.transformer.save_pretrained(folder)
+            self.tokenizer.tokenizer.save_pretrained(folder)
+        settings = {
+            "pooling": self.pooling,
+            "word_dropout": self.word_dropout,
+            "max_length": self.tokenizer.max_length,
+            "mix": None if self.mix is None else self.mix.tolist(),
+        }
+        (folder / "encoder.json").write_text(json.dumps(settings, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Encoder:
+        """What `save` wrote."""
+        path = folder / "encoder.json"
+        if not path.is_file():
+            raise InputError(f"{path} is missing; give a folder that Encoder.save wrote")
+        settings = json.loads(path.read_text())
+        encoder = cls.from_pretrained(
+            str(folder),
+            pooling=settings["pooling"],
+            layers="last" if settings["mix"] is None else "mix",
+            word_dropout=float(settings["word_dropout"]),
+            attention=attention,
+            max_length=settings["max_length"],
+        )
+        if encoder.mix is not None:
+            encoder.mix.data.copy_(torch.tensor(settings["mix"]))
+        return encoder
+
+    def _with_word_dropout(self, subwords: Subwords) -> Tensor:
+        if not self.training or self.word_dropout == 0:
+            return subwords.input_ids
+        chance = torch.rand(subwords.sentences * subwords.width + 1, device=subwords.slot.device)
+        chance[-1] = 1
+        return subwords.input_ids.masked_fill(
+            (chance < self.word_dropout)[subwords.slot], self.tokenizer.mask
+        )
+
+    def _scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
+        if head_scale is None:
+            return nullcontext()
+        return self.tap.scale(head_scale if head_scale.dim() == 2 else head_scale[subwords.sentence])
+
+    def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword hidden"]:
+        if self.mix is None:
+            return output.last_hidden_state
+        return torch.einsum("l,lrsh->rsh", self.mix.softmax(0), torch.stack(output.hidden_states))
+
+
+def pool(
+    hidden: Float[Tensor, "row subword hidden"], subwords: Subwords, pooling: Pooling
+) -> Float[Tensor, "batch word hidden"]:
+    """One vector per word from those of its pieces; zeros where a sentence has no such word."""
+    sentences, width = subwords.sentences, subwords.width
+    slot, nowhere = subwords.slot, sentences * width
+    if pooling != "mean":
+        # A word's pieces stand side by side in one row: keep the position where its slot begins or ends.
+        other = torch.full_like(slot[:, :1], nowhere)
+        beside = (
+            torch.cat([other, slot[:, :-1]], 1) if pooling == "first" else torch.cat([slot[:, 1:], other], 1)
+        )
+        slot = slot.masked_fill(slot == beside, nowhere)
+    flat = slot.flatten()
+    summed = hidden.new_zeros(nowhere + 1, hidden.shape[-1]).index_add(0, flat, hidden.flatten(0, 1))
+    summed = summed[:-1]
+    if pooling == "mean":
+        # Not `bincount`: on a GPU it waits for the host.
+        ones = torch.ones(len(flat), dtype=torch.float32, device=flat.device)
+        pieces = ones.new_zeros(nowhere + 1).index_add(0, flat, ones)[:-1]
+        summed = summed / pieces.clamp(min=1)[:, None].to(summed.dtype)
+    return summed.view(sentences, width, -1)

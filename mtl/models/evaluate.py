@@ -1,0 +1,41 @@
+"""Scores of a model on annotated sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from mtl.models.batches import Batch
+from mtl.models.joint import JointModel, in_evaluation_mode
+from tasks.task import Task
+
+Scores = dict[str, dict[str, float]]
+"""Per task its figures by name, in per cent."""
+
+
+@torch.inference_mode()
+def evaluate(model: JointModel, batches: Iterable[Batch]) -> Scores:
+    """The figures over all batches, for the tasks annotated in them; of all processes while they train."""
+    device = next(model.parameters()).device
+    metrics = {name: task.metric() for name, task in model.tasks.items()}
+    with in_evaluation_mode(model):
+        for batch in batches:
+            for name, output in model(batch.to(device)).items():
+                gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
+                decoder = model.decoder(name)
+                predicted = decoder.decode(output.scores, output.mask)
+                given = decoder.decode_given(output.scores, output.mask, gold)
+                metrics[name].update(predicted, gold, given)
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    figures = {}
+    for name, metric in metrics.items():
+        if not metric.update_called and not several:
+            continue  # no sentence is annotated in this task
+        figures[name] = {key: float(value) for key, value in metric.compute().items()}
+    return figures
+
+
+def mean_score(scores: Mapping[str, Mapping[str, float]], tasks: Mapping[str, Task]) -> float:
+    """The mean of the tasks' main scores."""
+    return sum(scores[name][task.score] for name, task in tasks.items()) / len(tasks)

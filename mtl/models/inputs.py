@@ -1,0 +1,87 @@
+"""What runs are made from, read once for all runs of a process: corpora, pieces, pretrained encoders."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from mtl.config.schema import CorpusConfig, EncoderConfig
+from mtl.corpora.load import load_split
+from mtl.corpora.readers import files, read
+from mtl.models import pretrained
+from mtl.models.encoder import Encoder
+from mtl.models.subwords import SubwordTokenizer, Tokens
+from tasks.sentence import Sentence
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+@dataclass
+class Material:
+    """Reads corpora, tokenises them and loads encoders; with `keep`, each only once.
+
+    Files are known by path, time of change and size, so that a corpus that was changed is read again.
+    """
+
+    keep: bool = False
+    _corpora: dict[tuple[str, Stamp], list[Sentence]] = field(default_factory=dict, repr=False)
+    _pieces: dict[tuple[str, int], dict[tuple[str, ...], Tokens]] = field(default_factory=dict, repr=False)
+    _encoders: dict[tuple[str, str], tuple[PreTrainedModel, PreTrainedTokenizerFast]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def split(self, config: CorpusConfig, tasks: Sequence[str], split: str) -> list[Sentence]:
+        """The sentences of one split, with the layers of the chosen tasks; see `load_split`."""
+        return load_split(config, tasks, split, self._read)
+
+    def encoder(self, config: EncoderConfig) -> Encoder:
+        """A pretrained encoder; weights that its checkpoint lacks do not depend on the run's seed."""
+        key = (config.name, config.attention)
+        if key not in self._encoders:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                loaded = pretrained.load(config.name, None, config.attention, torch.float32)
+            if self.keep:
+                self._encoders[key] = loaded
+        else:
+            loaded = self._encoders[key]
+        transformer, tokenizer = loaded
+        return Encoder(
+            copy.deepcopy(transformer) if self.keep else transformer,
+            tokenizer,
+            pooling=config.pooling,
+            layers=config.layers,
+            word_dropout=config.word_dropout,
+        )
+
+    def pieces(self, tokenizer: SubwordTokenizer, sentences: Sequence[Sentence]) -> list[Tokens]:
+        """The pieces of every sentence."""
+        words = [sentence.words for sentence in sentences]
+        if not self.keep:
+            return tokenizer.encode_all(words)
+        spelt = tokenizer.tokenizer.backend_tokenizer.to_str()
+        known = self._pieces.setdefault(
+            (hashlib.sha256(spelt.encode()).hexdigest(), tokenizer.max_length), {}
+        )
+        new = list(dict.fromkeys(each for each in words if each not in known))
+        known.update(zip(new, tokenizer.encode_all(new), strict=True))
+        return [known[each] for each in words]
+
+    def _read(self, path: Path, format: str) -> list[Sentence]:
+        if not self.keep:
+            return read(path, format)
+        key = (format, tuple(_stamp(file) for file in files(path, format)))
+        if key not in self._corpora:
+            self._corpora[key] = read(path, format)
+        return self._corpora[key]
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    status = file.stat()
+    return str(file.resolve()), status.st_mtime_ns, status.st_size

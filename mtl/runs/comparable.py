@@ -1,0 +1,205 @@
+"""Masks and probes that can be compared: of one encoder, one shape, probed alike; the others are said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.run import Run
+from mtl.runs.tables import SAME, encoder_of, gates_of, heads_of
+from probes import table as heads_table
+from probes.report.evidence import Setup
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run, its configuration and the setup that it belongs to."""
+
+    run: Run
+    config: dict[str, Any]
+    setup: Setup
+
+
+def of_one_encoder(found: Sequence[Found], bare: Sequence[Path], notes: list[str]) -> tuple[str, list[Found]]:
+    """The most frequent encoder and the runs that began with it."""
+    of = [encoder_of(each.run) for each in found]
+    if not of:
+        return next(filter(None, (_settings(each).get("target", "") for each in bare)), ""), []
+    most = Counter(of).most_common(1)[0][0]
+    for each, encoder in zip(found, of, strict=True):
+        if encoder != most:
+            notes.append(
+                f"{each.run.folder} is of {encoder}, most runs are of {most}: without its masks and probes"
+            )
+    return most, [each for each, encoder in zip(found, of, strict=True) if encoder == most]
+
+
+def masks_of(found: Sequence[Found], notes: list[str]) -> pl.DataFrame | None:
+    """The last step of all masks."""
+    parts = []
+    for each in found:
+        if each.config.get("pruning", "none") == "none" and not (each.run.folder / "gates.parquet").is_file():
+            continue  # trained without gates: has no masks, and should not
+        try:
+            gates, said = gates_of([each.run])
+            gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
+            gates = gates.select("run", "seed", "task", "step", "layer", "head", "gate", "open")
+            gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
+            unknown = gates.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null())
+            if unknown.height:
+                raise ValueError(f"{unknown.height} gates are not numbers")
+        except InputError as error:
+            empty = str(error).startswith("nothing to draw")
+            reason = f"{each.run.folder}/gates.parquet is empty: left out" if empty else str(error)
+            notes.append(reason.split("; nothing to draw")[0])
+            continue
+        except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+            notes.append(
+                f"{each.run.folder}/gates.parquet: cannot be used ({line(error)}); train the run again"
+            )
+            continue
+        notes += said
+        parts.append(gates.with_columns(setup=pl.lit(each.setup.name)))
+    if found and not parts:
+        notes.append("no run has masks: train with --pruning=dynamic to see them")
+    return pl.concat(parts) if parts else None
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    try:
+        return heads_table.read(folder / "heads.parquet")[1]
+    except ValueError:
+        return {}
+
+
+def probes_of(
+    runs: Sequence[Path], bare: Sequence[Path], encoder: str, notes: list[str]
+) -> tuple[pl.DataFrame | None, pl.DataFrame]:
+    """Probes that can be compared, and where they come from."""
+    known: dict[Path, dict[str, str]] = {}
+    unprobed = []
+    for folder in [*runs, *bare]:
+        if not (folder / "heads.parquet").is_file():
+            unprobed.append(folder.name)
+            continue
+        try:
+            table, provenance = heads_table.read(folder / "heads.parquet")
+        except ValueError as error:
+            notes.append(str(error))
+            continue
+        shares = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
+        unknown = shares.filter(~pl.col("value").is_finite().fill_null(False)).height
+        if unknown:
+            notes.append(
+                f"{folder}/heads.parquet: {unknown} values are not numbers; probe it again: left out"
+            )
+            continue
+        known[folder] = provenance
+    for folder in bare:
+        target = known.get(folder, {}).get("target", "")
+        if runs and folder in known and target != encoder:
+            notes.append(
+                f"{folder} has probes of {target or 'an unnamed encoder'}, not of {encoder}: left out"
+            )
+            del known[folder]
+    if unprobed:
+        shown = ", ".join(unprobed[:4]) + (f" and {len(unprobed) - 4} more" if len(unprobed) > 4 else "")
+        notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {shown}")
+    if runs and not any(folder in known for folder in bare):
+        notes.append(
+            "no probes of the encoder before training: 'mtl probe ENCODER --out DIR/static' makes them"
+        )
+    kept = _most(known, lambda folder: tuple(known[folder].get(key, "") for key in SAME))
+    notes += [
+        f"{folder} was probed with other settings ({_differing(known, kept[0], folder)}): left out"
+        for folder in known
+        if folder not in kept
+    ]
+    rows = [{"folder": folder.name, **known[folder]} for folder in kept]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    probes = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
+    if not kept:
+        return None, probes
+    try:
+        heads, said = heads_of(kept)
+    except InputError as error:
+        notes.append(f"probes: {error}")
+        return None, probes
+    notes += said
+    return heads, probes
+
+
+def averaged(found: Sequence[Found], heads: pl.DataFrame | None, notes: list[str]) -> None:
+    """Say where runs of several kinds stand for single-task, pair or joint training in the probes."""
+    if heads is None:
+        return
+    # Which tasks were trained together is no difference here.
+    names = {str(each.run.folder): re.sub(r"^(MTL-\d+) [^,]*", r"\1", each.setup.name) for each in found}
+    pairs = heads.select("setup", "run").unique(maintain_order=True)
+    for setup, runs in pairs.group_by("setup", maintain_order=True).agg("run").iter_rows():
+        kinds = list(dict.fromkeys(names[run] for run in runs if run in names))
+        if len(kinds) > 1:
+            notes.append(f"probes of {setup} runs are means over {len(kinds)} setups: {'; '.join(kinds)}")
+
+
+def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) -> str:
+    first, second = known[one], known[other]
+    return ", ".join(
+        f"{key}={second.get(key, '')[:12]}, not {first.get(key, '')[:12]}"
+        for key in SAME
+        if first.get(key, "") != second.get(key, "")
+    )
+
+
+def of_one_shape(
+    gates: pl.DataFrame | None, heads: pl.DataFrame | None, notes: list[str]
+) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """Masks and probes of the most frequent number of layers and heads."""
+    shapes: dict[tuple[str, str], tuple[int, ...]] = {}
+    size = pl.col("layer").max() + 1, pl.col("head").max() + 1
+    for kind, table in (("masks", gates), ("probes", heads)):
+        if table is not None:
+            for run, layers, count in table.group_by("run", maintain_order=True).agg(*size).iter_rows():
+                shapes[kind, run] = (layers, count)
+    if gates is not None:
+        cells = gates.group_by("run", "task").len()
+        for run, task, count in cells.iter_rows():
+            layers, per_layer = shapes["masks", run][:2]
+            if count != layers * per_layer:
+                shapes["masks", run] = (layers, per_layer, -1)
+                notes.append(f"{run}: the mask of {task} has {count} heads, not {layers} x {per_layer}")
+    kept = _most(shapes, lambda each: shapes[each])
+    for each in shapes:
+        if each not in kept:
+            ours, theirs = (" x ".join(map(str, shapes[one][:2])) for one in (kept[0], each))
+            notes.append(f"{each[1]}: {each[0]} of {theirs} heads, most are of {ours}: left out")
+    chosen = [
+        None if table is None else table.filter(pl.col("run").is_in([run for k, run in kept if k == kind]))
+        for kind, table in (("masks", gates), ("probes", heads))
+    ]
+    some = [None if table is None or table.is_empty() else table for table in chosen]
+    return some[0], some[1]
+
+
+def _most(items: Mapping[T, Any] | Sequence[T], key: Callable[[T], Hashable]) -> list[T]:
+    """The items whose key is the most frequent."""
+    counts = Counter(key(item) for item in items)
+    return [item for item in items if key(item) == counts.most_common(1)[0][0]]
+
+
+def line(error: Exception) -> str:
+    """What an error says, in a part of a line."""
+    text = " ".join(str(error).split()) if not isinstance(error, KeyError) else f"no {error.args[0]}"
+    if isinstance(error, json.JSONDecodeError):
+        return "not JSON"
+    return text[:120] or type(error).__name__

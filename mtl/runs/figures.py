@@ -1,0 +1,235 @@
+"""Figures and the tables beside them, drawn from the folders of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.errors import InputError
+from mtl.files import whole_file
+from mtl.runs.run import Run
+from mtl.runs.setups import setups_of
+from mtl.runs.tables import gates_of, heads_of, scores_of
+from probes import tables as table_files
+from probes.figures.correlation import correlation_matrix
+from probes.figures.gates_over_time import gates_over_time
+from probes.figures.grey_overlap import grey_overlap
+from probes.figures.head_label_heatmap import head_label_heatmap
+from probes.figures.heads_kept import heads_kept
+from probes.figures.label_accuracy import label_accuracy
+from probes.figures.masks import animation, mask_picture
+from probes.figures.rgb_overlap import rgb_overlap
+from probes.figures.style import FORMATS, render
+from probes.masks import final_masks
+from probes.overlap import correlation_table, task_overlaps
+from probes.skill import absent_labels, label_values, skills
+
+KEEPING = ("penalty", "target_open")
+"""Keys of `gates` that say how many heads are kept."""
+MOST_SETUPS = 16
+"""That a figure tells apart."""
+Name = Literal["rgb", "grey", "correlation", "gates", "masks", "labels", "heatmap", "heads-kept"]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, what is to be said on it, and its numbers."""
+
+    figure: Figure
+    notes: tuple[str, ...] = ()
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """By the end of the file's name, before the suffix."""
+
+
+def _opened(folders: Sequence[Path]) -> list[Run]:
+    return [Run.open(folder) for folder in folders]
+
+
+def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    gates, notes = gates_of(_opened(folders), tasks)
+    found = list(gates["task"].unique(maintain_order=True))
+    if len(found) == 3:
+        masks, left_out = final_masks(gates)
+        return Drawn(rgb_overlap(masks.mean(), masks.tasks), (*notes, *left_out))
+    runs = gates.select("run", "seed", "task").unique(maintain_order=True)
+    if runs.height != 3 or runs["run"].n_unique() != 3:
+        raise InputError(
+            f"rgb needs three runs with a mask each, or three tasks; given are {runs['run'].n_unique()} with "
+            f"masks of {', '.join(found)}: add runs, or choose with --tasks=[a,b,c]"
+        )
+    # Here each run is a channel, whatever its seed and task are.
+    numbered = {run: place for place, run in enumerate(runs["run"])}
+    masks, _ = final_masks(
+        gates.with_columns(task=pl.lit("mask"), seed=pl.col("run").replace_strict(numbered))
+    )
+    by_task = len(found) > 1
+    names = [
+        f"{row['task']} {row['seed']}" if by_task else f"seed {row['seed']}"
+        for row in runs.iter_rows(named=True)
+    ]
+    if len(set(names)) < 3:
+        names = [Path(run).name for run in runs["run"]]
+    return Drawn(rgb_overlap(masks.gate[0], names), notes)
+
+
+def _grey(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    gates, notes = gates_of(_opened(folders), tasks)
+    every = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
+    masks, _ = final_masks(every)
+    return Drawn(grey_overlap(masks.gate[:, 0]), notes)
+
+
+def _correlation(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    gates, notes = gates_of(_opened(folders), tasks)
+    masks, left_out = final_masks(gates)
+    if len(masks.seeds) < 3:
+        left_out += (f"{len(masks.seeds)} seed{'s' * (len(masks.seeds) > 1)}: the diagonal needs three",)
+    table = correlation_table(masks)
+    beside = {"": table, "-overlap": task_overlaps(masks)}
+    return Drawn(correlation_matrix(table), (*notes, *left_out), beside)
+
+
+def _one_history(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    if len(folders) != 1:
+        raise InputError(f"this figure shows one run, {len(folders)} are given")
+    return gates_of(_opened(folders), tasks)
+
+
+def _gates(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    gates, notes = _one_history(folders, tasks)
+    return Drawn(gates_over_time(gates), notes)
+
+
+def _masks(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    gates, notes = _one_history(folders, tasks)
+    return Drawn(mask_picture(gates), notes)
+
+
+def animate(folders: Sequence[Path], tasks: Sequence[str], out: Path) -> tuple[int, tuple[str, ...]]:
+    """Write how one run's heads were claimed, as .gif or .webp; returns the number of pictures and notes."""
+    gates, notes = _one_history(folders, tasks)
+    with whole_file(out) as path:
+        return animation(gates, path, "gif" if out.suffix.lower() == ".gif" else "webp"), notes
+
+
+def _labels(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    heads, notes = heads_of(folders, tasks)
+    _one_task(heads)
+    values = label_values(heads)
+    return Drawn(label_accuracy(values), (*notes, *absent_labels(values)), {"": values})
+
+
+def _heatmap(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    heads, notes = heads_of(folders, tasks)
+    _one_task(heads)
+    setups = sorted(set(heads["setup"]))
+    if len(setups) > 1:
+        raise InputError(f"a heat map shows runs of one setup, and these are of {', '.join(setups)}")
+    values = skills(heads)
+    return Drawn(head_label_heatmap(values), notes, {"": values})
+
+
+def _one_task(heads: pl.DataFrame) -> None:
+    found = list(heads["task"].unique(maintain_order=True))
+    if len(found) > 1:
+        raise InputError(
+            f"this figure shows one task: choose with --tasks=[{found[0]}] (or {', '.join(found[1:])})"
+        )
+
+
+def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+    runs = _opened(folders)
+    gates, without = gates_of(runs, tasks, shared_once=False)
+
+    default = TrainConfig()
+    last = gates.filter(pl.col("step") == pl.col("step").max().over("run"))
+    size = last.group_by("run", "task").len()["len"][0]
+    kept = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
+    scores, notes = scores_of(runs, split, {task: getattr(default, task).score for task in TASK_NAMES})
+    if tasks:
+        scores = scores.filter(pl.col("task").is_in(tasks))
+    if scores.is_empty():
+        raise InputError("; ".join([*notes, f"no scores on {split}"]))
+    kinds, said = _kinds(runs)
+    table = (
+        scores.join(kept, on=["run", "task"], how="left")
+        .join(kinds, on="run")
+        .with_columns(pl.col("kept").fill_null(size))
+        .select("task", "setup", "setting", "seed", "run", "kept", "score")
+        .sort("task", "setup", "kept", "run")
+    )
+    whole = tuple(note.replace("left out", "drawn with all heads") for note in without)
+    return Drawn(heads_kept(table, size), (*whole, *notes, *said), {"": table})
+
+
+def _kinds(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The setup and seed of each run and, in `setting`, what says how many heads it is to keep; and notes.
+
+    Runs are of one setup if they differ in that and their seeds only.
+    """
+    configs = [run.config() for run in runs]
+    gates = [dict(config.get("gates", {})) for config in configs]
+    settings: list[str | None] = [
+        " ".join(f"{key}={own.pop(key, None)}" for key in KEEPING)
+        if config.get("pruning", "none") != "none"
+        else ""
+        for config, own in zip(configs, gates, strict=True)
+    ]
+    setups = [
+        each.name
+        for each in setups_of([{**config, "gates": own} for config, own in zip(configs, gates, strict=True)])
+    ]
+    notes: tuple[str, ...] = ()
+    if len(set(setups)) > MOST_SETUPS:
+        notes = (
+            f"{len(set(setups))} setups are too many to be told apart: only their points are drawn, no lines",
+        )
+        setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
+    table = pl.DataFrame(
+        {
+            "run": [str(run.folder) for run in runs],
+            "setup": setups,
+            "setting": pl.Series(settings, dtype=pl.String),
+            "seed": [int(config["seed"]) for config in configs],
+        }
+    )
+    return table, notes
+
+
+_DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], Drawn]] = {
+    "rgb": _rgb,
+    "grey": _grey,
+    "correlation": _correlation,
+    "gates": _gates,
+    "masks": _masks,
+    "labels": _labels,
+    "heatmap": _heatmap,
+    "heads-kept": _heads_kept,
+}
+
+
+def draw(name: Name, folders: Sequence[Path], tasks: Sequence[str] = (), split: str = "test") -> Drawn:
+    """A figure by its name; raises `InputError` or `ValueError` if the runs are not what it needs."""
+    return _DRAW[name](folders, tasks, split)
+
+
+def save(drawn: Drawn, out: Path, tables: bool = True) -> list[Path]:
+    """Write the figure as its suffix says (.pdf, .png, .svg) and its numbers beside it; returns the files."""
+    kind = next(each for each in FORMATS if each == out.suffix.lower().removeprefix("."))
+    contents = render(drawn.figure, kind)
+    with whole_file(out) as path:
+        path.write_bytes(contents)
+    written = [out]
+    for end, table in drawn.tables.items() if tables else ():
+        for form in table_files.FORMATS:
+            beside = out.with_name(f"{out.stem}{end}.{form}")
+            with whole_file(beside) as path:
+                table_files.write(table, path, form)
+            written.append(beside)
+    return written

@@ -1,0 +1,235 @@
+"""A folder of runs read into the tables of its report; what cannot be used is left out and said."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.comparable import Found, averaged, line, masks_of, of_one_encoder, of_one_shape, probes_of
+from mtl.runs.run import Run
+from mtl.runs.setups import setups_of
+from mtl.runs.tables import encoder_of, scores_of
+from probes.report.evidence import SCORES, Evidence
+from probes.report.sweep import SweepEvidence
+
+Split = Literal["dev", "test"]
+
+
+MOST_SETTINGS = 12
+"""Settings of a sweep whose masks are drawn and compared."""
+SWEEP_FILE = "sweep.json"
+UNFINISHED = ("running", "interrupted", "failed")
+"""States of runs whose scores and masks are not yet what they will be."""
+
+
+def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
+    """All runs and probes in `folder` or up to two folders below; `score` names each task's main figure.
+
+    Runs of other encoders keep their scores, but masks and probes are of the most frequent encoder and shape.
+    Raises `InputError` if there are no runs and no probes.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
+    notes: list[str] = []
+    sweep = _sweep(folder)
+    found = _without_repeats(_of_sweep(sweep, _runs(folder, list(score), notes), notes), notes)
+    bare = _folders_with(folder, "heads.parquet", but=[each.run.folder for each in found])
+    bare = [each for each in bare if not (each / "config.yaml").is_file()]
+    if not found and not bare:
+        reason = f" ({notes[0]})" if notes else ""
+        raise InputError(
+            f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
+        )
+    encoder, same = of_one_encoder(found, bare, notes)
+    gates = masks_of(same, notes)
+    heads, probes = probes_of([each.run.folder for each in same], bare, encoder, notes)
+    gates, heads = of_one_shape(gates, heads, notes)
+    averaged(found, heads, notes)
+    scores = _scores(found, split, dict(score), notes)
+    _missing_seeds(scores, notes)
+    return Evidence(
+        name=folder.resolve().name,
+        encoder=encoder,
+        setups=tuple(dict.fromkeys(each.setup for each in found)),
+        scores=scores,
+        metrics={task: name for task, name in score.items() if task in set(scores["task"])},
+        split=split,
+        gates=gates,
+        heads=heads,
+        runs=_provenance(folder, found),
+        probes=probes,
+        notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
+        sweep=sweep,
+    )
+
+
+def _sweep(folder: Path) -> SweepEvidence | None:
+    """The sweep that a folder holds; Optuna is loaded only where there is one."""
+    if not (folder / SWEEP_FILE).is_file():
+        return None
+    from mtl.sweep.evidence import sweep_evidence
+
+    return sweep_evidence(folder)
+
+
+def _of_sweep(sweep: SweepEvidence | None, found: list[Found], notes: list[str]) -> list[Found]:
+    """Of a sweep's runs those that were not stopped early, and of too many settings the best ones."""
+    if sweep is None:
+        return found
+    states = {each.name: each.state for each in sweep.trials}
+    stopped = [each for each in found if states.get(each.run.folder.name) == "stopped"]
+    if stopped:
+        notes.append(f"{len(stopped)} trials were stopped early: they stand in the sweep's table only")
+    ranks = {name: place for place, name in enumerate(sweep.table()["trial"])}
+    ended = [each for each in found if each not in stopped]
+    best: list[str] = []
+    for each in sorted(ended, key=lambda each: ranks.get(each.run.folder.name, len(ranks))):
+        if each.setup.name not in best:
+            best.append(each.setup.name)
+    if len(best) > MOST_SETTINGS:
+        notes.append(
+            f"of {len(best)} settings only the {MOST_SETTINGS} of the best trials are shown below the sweep"
+        )
+    return [each for each in ended if each.setup.name in best[:MOST_SETTINGS]]
+
+
+def _folders_with(folder: Path, name: str, but: Sequence[Path] = ()) -> list[Path]:
+    """Folders that hold a file of this name, at most two below; those inside of `but` left out."""
+    places = [path.parent for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(f"{depth}{name}"))]
+    return [
+        each
+        for each in places
+        if not any(part.startswith(".") for part in each.relative_to(folder).parts)
+        and not any(each.is_relative_to(other) for other in but)
+    ]
+
+
+def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[Found]:
+    configs: dict[Path, dict[str, Any]] = {}
+    for place in _folders_with(folder, "config.yaml"):
+        try:
+            config = _configuration(Run.open(place))
+        except Exception as error:  # of whatever kind a damaged YAML file makes
+            notes.append(f"{place}/config.yaml cannot be used ({line(error)}): left out")
+            continue
+        try:
+            state = Run(place).status().get("state")
+        except Exception as error:  # likewise
+            notes.append(f"{place}/status.json cannot be used ({line(error)}): left out")
+            continue
+        if state in UNFINISHED:
+            notes.append(f"{place} is not finished ({state}): left out")
+            continue
+        configs[place] = config
+    setups = setups_of(list(configs.values()))
+    found = [
+        Found(Run(place), config, setup)
+        for (place, config), setup in zip(configs.items(), setups, strict=True)
+    ]
+    number = {task: place for place, task in enumerate(tasks)}
+
+    def key(each: Found) -> tuple[object, ...]:
+        own = [number.get(task, len(number)) for task in each.config["tasks"]]
+        of_setup = (0, []) if each.setup.single else (len(own), own)
+        return of_setup, each.setup.name, own, each.config["seed"], each.run.folder
+
+    return sorted(found, key=key)
+
+
+def _configuration(run: Run) -> dict[str, Any]:
+    """A run's configuration, if it has what a report needs; raises an error of any kind if not."""
+    config = run.config()
+    if not isinstance(config, Mapping):
+        raise ValueError("it holds no keys")
+    if not isinstance(config["tasks"], list) or not config["tasks"] or not config["encoder"]["name"]:
+        raise ValueError("no list of tasks or no encoder")
+    int(config["seed"])
+    encoder_of(run)
+    return config
+
+
+def _without_repeats(found: Sequence[Found], notes: list[str]) -> list[Found]:
+    """One run for each setup, tasks and seed."""
+    first: dict[Hashable, Found] = {}
+    for each in found:
+        key = each.setup.name, tuple(each.config["tasks"]), each.config["seed"]
+        known = first.setdefault(key, each)
+        if known is not each:
+            notes.append(f"{each.run.folder} repeats {known.run.folder}, seed and all: left out")
+    return list(first.values())
+
+
+def _scores(found: Sequence[Found], split: Split, score: dict[str, str], notes: list[str]) -> pl.DataFrame:
+    parts = []
+    for each in found:
+        try:
+            scores, said = scores_of([each.run], split, score)
+        except (ValueError, TypeError, AttributeError, OSError) as error:
+            notes.append(
+                f"{each.run.folder}/metrics.json cannot be read ({line(error)}): its scores are left out"
+            )
+            continue
+        notes += said
+        undefined = scores.filter(pl.col("score").is_nan())
+        if undefined.height:
+            notes.append(f"{each.run.folder}: the score of {', '.join(undefined['task'])} is not a number")
+        values = scores.filter(pl.col("score").is_not_nan())
+        seed, setup = pl.lit(int(each.config["seed"])), pl.lit(each.setup.name)
+        parts.append(values.with_columns(seed=seed.cast(pl.Int64), setup=setup).select(SCORES.names()))
+    return pl.concat([pl.DataFrame(schema=SCORES), *parts])
+
+
+def _missing_seeds(scores: pl.DataFrame, notes: list[str]) -> None:
+    every = set(scores["seed"])
+    for setup, task, seeds in (
+        scores.group_by("setup", "task", maintain_order=True).agg(pl.col("seed").unique()).iter_rows()
+    ):
+        if every - set(seeds):
+            absent = ", ".join(map(str, sorted(every - set(seeds))))
+            notes.append(f"no scores of {task} in {setup} with seed {absent}")
+
+
+def _provenance(folder: Path, found: Sequence[Found]) -> pl.DataFrame:
+    rows = []
+    for each in found:
+        try:
+            status = each.run.status()
+        except (ValueError, OSError) as error:
+            status = {"state": f"status.json cannot be read ({line(error)})"}
+        versions = status.get("versions")
+        versions = versions if isinstance(versions, Mapping) else {}
+        rows.append(
+            {
+                "run": str(each.run.folder.relative_to(folder)),
+                "setup": each.setup.name,
+                "tasks": " ".join(each.config["tasks"]),
+                "seed": str(each.config["seed"]),
+                "encoder": str(each.config["encoder"]["name"]),
+                "state": str(status.get("state", "")),
+                "finished": str(status.get("finished", "")),
+                "seconds": str(status.get("training_seconds", "")),
+                "device": str(status.get("device", "")),
+                "code": str(status.get("git") or ""),
+                "corpus": str(status.get("corpus_fingerprint") or ""),
+                "versions": " ".join(f"{name} {version}" for name, version in versions.items()),
+            }
+        )
+    names = [
+        "run",
+        "setup",
+        "tasks",
+        "seed",
+        "encoder",
+        "state",
+        "finished",
+        "seconds",
+        "device",
+        "code",
+        "corpus",
+        "versions",
+    ]
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))

@@ -1,0 +1,177 @@
+"""Tables over several runs, out of their folders: gates, what heads are good at, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.run import Run
+from probes import table as heads_table
+
+SAME = ("split", "corpus", "centroids", "final_special")
+"""What must not differ between probed runs that are compared."""
+
+
+def gates_of(
+    runs: Sequence[Run], tasks: Sequence[str] = (), *, shared_once: bool = True
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All rows of the runs' gates.parquet with `run` and `seed`, and notes on runs that have no masks.
+
+    `tasks` chooses among the tasks; with `shared_once` a mask that tasks share is taken once,
+    named after them all. Raises
+    `InputError` if no run has masks, a task is in none, or the encoders differ.
+    """
+    check_encoders({str(run.folder): encoder_of(run) for run in runs})
+    parts, notes = [], []
+    for run in runs:
+        path = run.folder / "gates.parquet"
+        if not path.is_file():
+            notes.append(f"{run.folder} has no masks (no gates.parquet): left out")
+            continue
+        part = _chosen(_read(path), tasks, str(run.folder), notes)
+        if part is not None:
+            parts.append(
+                (_shared_once(part, run) if shared_once else part).with_columns(
+                    run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
+                )
+            )
+    if not parts:
+        raise InputError(
+            (notes[-1] + "; " if notes else "") + "nothing to draw: give runs trained with --pruning=dynamic"
+        )
+    return pl.concat(parts), tuple(notes)
+
+
+def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """What the folders' heads can do and its chance level, with `setup`, `run` and `seed`, and notes.
+
+    A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
+    the tasks that it was trained on are taken. Runs of two tasks are pairs, unless none has more.
+    """
+    parts, notes = [], []
+    encoders, settings = {}, {}
+    most = max((len(Run.open(each).config()["tasks"]) for each in folders if _is_run(each)), default=0)
+    for folder in folders:
+        path = folder / "heads.parquet"
+        if not path.is_file():
+            notes.append(f"{folder} was not probed (no heads.parquet): left out; 'mtl probe' makes it")
+            continue
+        try:
+            table, provenance = heads_table.read(path)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        table = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
+        settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
+        setup, seed, own = "static", 0, list(table["task"].unique(maintain_order=True))
+        if _is_run(folder):
+            run = Run.open(folder)
+            config = run.config()
+            own, seed = list(config["tasks"]), int(config["seed"])
+            setup = "stl" if len(own) == 1 else "pair" if len(own) == 2 and most > 2 else "joint"
+            encoders[str(folder)] = encoder_of(run)
+        else:
+            encoders[str(folder)] = provenance.get("target", "")
+        part = _chosen(table.filter(pl.col("task").is_in(own)), tasks, str(folder), notes)
+        if part is not None:
+            parts.append(part.with_columns(setup=pl.lit(setup), run=pl.lit(str(folder)), seed=pl.lit(seed)))
+    if not parts:
+        raise InputError((notes[-1] + "; " if notes else "") + "nothing to draw: give probed runs")
+    check_encoders(encoders)
+    _check_settings(settings)
+    return pl.concat(parts), (*notes, *_missing_seeds(pl.concat(parts)))
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "config.yaml").is_file()
+
+
+def scores_of(runs: Sequence[Run], split: str, score: dict[str, str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Per run and task the score (`score` names it for each task) on a split, from metrics.json."""
+    rows: list[dict[str, Any]] = []
+    notes = []
+    for run in runs:
+        try:
+            metrics = run.metrics()
+        except FileNotFoundError:
+            notes.append(f"{run.folder} is not finished (no metrics.json): left out")
+            continue
+        if split not in metrics:
+            notes.append(f"{run.folder} has no scores on {split}: left out; there are {', '.join(metrics)}")
+            continue
+        rows += [
+            {"run": str(run.folder), "task": task, "score": float(figures[score[task]])}
+            for task, figures in metrics[split].items()
+            if score.get(task) in figures
+        ]
+    return pl.DataFrame(rows, schema={"run": pl.String, "task": pl.String, "score": pl.Float64}), tuple(notes)
+
+
+def encoder_of(run: Run) -> str:
+    """The name of the encoder that a run began with, through the runs that it started from."""
+    config = run.config()
+    source = config.get("init_from")
+    if source and (Path(source) / "config.yaml").is_file():
+        return encoder_of(Run.open(source))
+    return str(config["encoder"]["name"])
+
+
+def check_encoders(encoders: dict[str, str]) -> None:
+    """Raise `InputError` if there is more than one encoder."""
+    first = next(iter(encoders.items()), None)
+    for run, encoder in encoders.items():
+        if first is not None and encoder != first[1]:
+            raise InputError(
+                f"runs of different encoders: {first[0]} of {first[1]}, {run} of {encoder}; give runs of one"
+            )
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); train the run again") from error
+
+
+def _chosen(table: pl.DataFrame, tasks: Sequence[str], run: str, notes: list[str]) -> pl.DataFrame | None:
+    """The rows of the chosen tasks; `None`, and a note, if there are none of them."""
+    known = list(table["task"].unique(maintain_order=True))
+    absent = [task for task in tasks if task not in known]
+    if absent:
+        notes.append(f"{run} has nothing on {', '.join(absent)}, only on {', '.join(known)}")
+    part = table.filter(pl.col("task").is_in(tasks)) if tasks else table
+    return None if part.is_empty() else part
+
+
+def _shared_once(gates: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """Rows of one task, named after all, if the run's tasks share a mask."""
+    tasks = list(gates["task"].unique(maintain_order=True))
+    if len(tasks) == 1 or run.config()["gates"]["scope"] != "shared":
+        return gates
+    return gates.filter(pl.col("task") == tasks[0]).with_columns(task=pl.lit("+".join(tasks)))
+
+
+def _check_settings(settings: dict[str, dict[str, str]]) -> None:
+    first = next(iter(settings))
+    for run, values in settings.items():
+        for key in SAME:
+            if values[key] != settings[first][key]:
+                raise InputError(
+                    f"probes that cannot be compared: {first} has {key}={settings[first][key]}, {run} "
+                    f"{key}={values[key]}; probe both alike"
+                )
+
+
+def _missing_seeds(heads: pl.DataFrame) -> list[str]:
+    """Notes on seeds that some trained setup of a task lacks."""
+    trained = heads.filter(pl.col("setup") != "static")
+    every = set(trained["seed"])
+    of = trained.group_by("task", "setup", maintain_order=True).agg(pl.col("seed").unique())
+    return [
+        f"no {row['setup']} run of {row['task']} with seed {sorted(every - set(row['seed']))}"
+        for row in of.iter_rows(named=True)
+        if every - set(row["seed"])
+    ]

@@ -1,0 +1,158 @@
+"""A W&B run that shows what stands in a folder, and cannot break what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+
+from mtl.config.schema import WandbConfig
+
+INIT_SECONDS, FINISH_SECONDS = 60.0, 300.0
+"""How long W&B's server is waited for at a view's start and end, and a key that it asks a terminal for."""
+
+
+def new_identity(name: str) -> str:
+    """An id for a W&B run of this name, of signs that W&B allows in it."""
+    return f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', name)[:100]}-{os.urandom(4).hex()}"
+
+
+class View:
+    """A W&B run, begun when first used; one that was begun before goes on.
+
+    Where W&B fails, one line says so on standard error, and from then on nothing is logged. Only the first
+    use imports W&B.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        wandb: WandbConfig,
+        identity: str,
+        name: str,
+        config: Mapping[str, Any],
+        axis: str | None = None,
+    ) -> None:
+        """`folder` holds what the view shows, and gets the local log; `axis` names what is drawn against."""
+        self.folder, self.wandb, self.identity, self.name = folder, wandb, identity, name
+        self.config, self.axis = config, axis
+        self.failed = False
+        self._run: Any = None
+
+    def begin(self) -> None:
+        """Begin or go on with the W&B run, for it to be seen before anything is logged."""
+        self._attempt(lambda run: None)
+
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Log figures, tables, and files as they now are: pictures (.png), animations (.gif), pages (.html).
+
+        `step` is the row of W&B's history, `None` the last one. Rows that are given have an order that holds
+        across the local logs of one run, which `wandb sync` joins.
+        """
+
+        def action(run: Any) -> None:
+            row = {key: _shown(value) for key, value in values.items()}
+            run.log(row, step=None if step is None else max(step, run.step))
+
+        self._attempt(action)
+
+    def summarise(self, figures: Mapping[str, Any]) -> None:
+        """Figures of the run as a whole."""
+        self._attempt(lambda run: run.summary.update(dict(figures)))
+
+    def keep(self, name: str, kind: str, files: Sequence[Path]) -> None:
+        """Keep files as an artifact; they are named in it as in the view's folder."""
+
+        def action(run: Any) -> None:
+            from wandb import Artifact
+
+            artifact = Artifact(re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:128], kind)
+            for file in files:
+                artifact.add_file(str(file), name=file.relative_to(self.folder).as_posix())
+            run.log_artifact(artifact)
+
+        self._attempt(action)
+
+    def end(self, failed: bool = False) -> None:
+        """End the W&B run, if it has begun; what the server has not taken by then stays in the local log."""
+        if self._run is not None:
+            self._attempt(lambda run: run.finish(exit_code=int(failed)))
+            self._run = None
+
+    def _attempt(self, action: Callable[[Any], object]) -> None:
+        if self.failed:
+            return
+        try:
+            if self._run is None:
+                self._run = self._begun()
+            action(self._run)
+        except Exception as error:  # W&B's own, those of its process, of the network, of the disk
+            self.failed = True
+            reason = (str(error).strip() or "no reason given").splitlines()[0]
+            print(
+                f"mtl: W&B has not got all of {self.name} ({type(error).__name__}: {reason}); "
+                f"the files in {self.folder} are whole",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._abandon()
+
+    def _begun(self) -> Any:
+        import wandb
+
+        # On a terminal W&B asks for a key that it lacks, and would wait for it without end.
+        wandb.setup(wandb.Settings(login_timeout=INIT_SECONDS))
+        run = wandb.init(
+            dir=str(self.folder),
+            id=self.identity,
+            resume="allow",
+            reinit="create_new",  # whatever a failed run has left open in this process
+            mode=self.wandb.mode,
+            project=self.wandb.project,
+            entity=self.wandb.entity,
+            group=self.wandb.group,
+            job_type=self.wandb.job_type,
+            tags=list(self.wandb.tags),
+            name=self.name,
+            config=dict(self.config),
+            settings=wandb.Settings(
+                init_timeout=INIT_SECONDS,
+                finish_timeout=FINISH_SECONDS,
+                finish_timeout_raises=True,
+            ),
+        )
+        if self.axis is not None:
+            run.define_metric(self.axis)
+            run.define_metric("*", step_metric=self.axis, step_sync=True)
+        return run
+
+    def _abandon(self) -> None:
+        """Close what is left of the W&B run, for its process to end with this one."""
+        run, self._run = self._run, None
+        if run is not None:
+            try:
+                run.finish(exit_code=1)
+            except Exception:  # it has been said already that W&B fails
+                return
+
+
+def _shown(value: Any) -> Any:
+    """A value as W&B shows it; what is not a number is null in tables."""
+    import wandb
+
+    if isinstance(value, pl.DataFrame):
+        rows = value.with_columns(cs.float().fill_nan(None)).iter_rows()
+        return wandb.Table(columns=value.columns, data=[list(row) for row in rows])
+    if not isinstance(value, Path):
+        return value
+    if value.suffix == ".png":
+        return wandb.Image(str(value))
+    if value.suffix == ".gif":
+        return wandb.Video(str(value), format="gif")
+    return wandb.Html(str(value), inject=False)

@@ -1,0 +1,192 @@
+"""One process's share of a study: take a job that nobody works on, do it, take the next."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import yaml
+
+from mtl.analysis.probe_run import probe_run
+from mtl.config.parse import configuration_from
+from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.files import write_text
+from mtl.models.inputs import Material
+from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
+from mtl.runs.run import Run
+from mtl.study.folder import Job, Progress, StudyFolder, done, given_up, now, ready, trained_alike
+from mtl.study.wandb_study import log_probes
+from mtl.workers.lease import Owner, claimed
+from mtl.workers.pool import TRIES, FullDisk, disk_is_full
+
+WAIT = 1.0
+"""Seconds between looks at jobs that others work on."""
+
+
+def work(study: StudyFolder, material: Material) -> None:
+    """Do jobs until none is left that could be begun.
+
+    Raises `KeyboardInterrupt` if a run was interrupted (its state is saved) and `FullDisk`.
+    """
+    while True:
+        jobs = {job.name: job for job in study.jobs()}
+        progress = {name: study.progress(name) for name in jobs}
+        waiting = [job for job in jobs.values() if ready(job, jobs, progress)]
+        begun = False
+        for job in waiting:
+            if progress[job.name].state != "running" and attempt(study, job, material):
+                begun = True
+                break
+        if begun:
+            continue
+        unsettled = any(
+            not done(job, progress[name]) and not given_up(job, progress[name])
+            for name, job in jobs.items()
+            if job.needs is None or not given_up(jobs[job.needs], progress[job.needs])
+        )
+        if not unsettled:
+            return
+        time.sleep(WAIT)
+
+
+def attempt(study: StudyFolder, job: Job, material: Material) -> bool:
+    """Do a job, unless another process has it or has done it; whether this process did."""
+    with claimed(study.claim(job.name)) as mine:
+        if not mine:
+            return False
+        before = study.last_progress(job.name)
+        if done(job, before) or given_up(job, before):
+            return False
+        if trained_alike(before.made_of, job.made_of):
+            _at_their_places(study, job)
+        _check_code(job, before)
+        fresh = before.made_of != job.made_of
+        tries = 0 if fresh else before.tries
+        if before.state == "interrupted" and not fresh:
+            tries = max(0, tries - 1)  # asked to stop: that was not the run's fault
+        progress = Progress(
+            "running", job.made_of, tries + 1, now(), 0.0, 0.0 if fresh else before.seconds,
+            worker=str(Owner.me()),
+        )  # fmt: skip
+        if progress.tries > TRIES:
+            error = f"its process died {TRIES} times; the end of its log may say why"
+            study.write_progress(job.name, replace(progress, state="failed", ended=now(), error=error))
+            return True
+        study.write_progress(job.name, progress)
+        with _printing_to(study.log(job.name)):
+            ended = _outcome(study, job, material, progress)
+        spent = progress.seconds + now() - progress.started
+        study.write_progress(job.name, replace(ended, ended=now(), seconds=spent))
+        if ended.state == "interrupted":
+            raise KeyboardInterrupt
+        return True
+
+
+def _check_code(job: Job, before: Progress) -> None:
+    """Raise `InputError` if this process does not run the code that the job is to be made by."""
+    if not job.config:
+        parts = {"code": PROBING}
+    elif before.state == "finished" and trained_alike(before.made_of, job.made_of):
+        parts = {"probing": PROBING}
+    else:
+        parts = {"code": TRAINING, "probing": PROBING}
+    if any(
+        code_fingerprint(entry) != job.made_of.get(part, code_fingerprint(entry))
+        for part, entry in parts.items()
+    ):
+        raise InputError("the code was changed after the study was planned: give the same command again")
+
+
+def _at_their_places(study: StudyFolder, job: Job) -> None:
+    """Write where things are now into the configuration of a run that goes on: the study, or its corpus, may
+    have been moved since it was begun."""
+    path = study.run(job.name) / "config.yaml"
+    if path.exists() and Run.open(path.parent).config() != job.config:
+        write_text(path, yaml.safe_dump(job.config, sort_keys=False, allow_unicode=True))
+
+
+def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progress) -> Progress:
+    from mtl.training.train import Interrupted
+
+    try:
+        first_step, training = _perform(study, job, material)
+    except (Interrupted, KeyboardInterrupt):
+        return replace(progress, state="interrupted")
+    except InputError as error:
+        print(f"mtl: {error}", file=sys.stderr)
+        return replace(progress, state="failed", error=str(error))
+    except Exception as error:  # whatever it is, the other runs go on
+        if disk_is_full(error, study.path):
+            raise FullDisk from error
+        traceback.print_exc()
+        if isinstance(error, torch.cuda.OutOfMemoryError) and progress.tries < TRIES:
+            # Another run may have had the GPU's memory; this one is tried again.
+            return replace(progress, state="waiting", error=str(error))
+        return replace(progress, state="failed", error=f"{type(error).__name__}: {error}")
+    gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
+    return replace(
+        progress,
+        state="finished",
+        prepared_seconds=max(0.0, first_step - progress.started),
+        training_seconds=training,
+        gpu_gigabytes=round(gigabytes, 2),
+    )
+
+
+def _perform(study: StudyFolder, job: Job, material: Material) -> tuple[float, float]:
+    """Train and probe; returns the time of the first step and the seconds of training."""
+    from mtl.training.train import train
+
+    first_step, training, trained = 0.0, 0.0, None
+    if job.config:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        config = configuration_from(TrainConfig, job.config, f"run {job.name}")
+        run = train(config, material=material)
+        trained = config, run
+        status = run.status()
+        first_step, training = float(status["first_step"]), float(status["training_seconds"])
+    if job.probe is not None:
+        settings = dict(job.probe)
+        if "source" in settings:
+            settings["source"] = configuration_from(CorpusConfig, settings["source"], "corpus")
+            settings["out"] = Path(settings["out"])
+        measured = probe_run(**settings, material=material)
+        for reason in measured.left_out:
+            print(f"not probed: {reason}")
+        print(f"wrote {measured.path}")
+        if trained is not None:
+            log_probes(*trained, measured.heads)
+    if trained is not None:
+        # A finished run does not go on, and a study has many of them.
+        shutil.rmtree(trained[1].resume_checkpoint.parent, ignore_errors=True)
+    return first_step, training
+
+
+@contextlib.contextmanager
+def _printing_to(log: Path) -> Iterator[None]:
+    """Everything that this process and the libraries in it print goes to the end of a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for place, old in zip((1, 2), kept, strict=True):
+                os.dup2(old, place)
+                os.close(old)

@@ -1,0 +1,93 @@
+"""Whose masks decide on competition: those of the first block with masks that a study's file names."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from mtl.config.parse import configuration_from
+from mtl.errors import InputError
+from mtl.study.config import Block, Masks, StudyConfig
+from mtl.study.grid import Planned, planned, task_sets
+from probes.report.claims import Deciding
+from probes.report.evidence import Evidence
+
+RULE = "fixed beforehand as those of the first block with masks in the study's file"
+
+
+def kept_study(folder: Path) -> StudyConfig | None:
+    """The study that a folder holds, as it was last planned; raises `InputError` if that cannot be read."""
+    path = folder / "study.yaml"
+    if not path.is_file():
+        return None
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path} cannot be read: give 'mtl study' the study's file again") from error
+    if not isinstance(values, Mapping):
+        raise InputError(f"{path} holds no study: give 'mtl study' the study's file again")
+    return configuration_from(StudyConfig, values, str(path))
+
+
+def fixed_claims(study: StudyConfig, folder: Path, evidence: Evidence) -> Deciding | None:
+    """The setup that decides, whatever else the study has; `None` if its file names none that gives claims.
+
+    Where that setup has no runs yet it keeps the name that the file gives it, and no other takes its place.
+    """
+    runs = _first(study, folder)
+    if not runs:
+        return None
+    names = {run.name for run in runs}
+    setups = {row["setup"] for row in evidence.runs.iter_rows(named=True) if Path(row["run"]).name in names}
+    return Deciding(min(setups, default=runs[0].setup), RULE)
+
+
+def chosen_claims(
+    name: str, evidence: Evidence, several: Mapping[str, object], fixed: Deciding | None
+) -> Deciding:
+    """The setup that `--claims` names; raises `InputError` if it gives no claims."""
+    if name not in several:
+        if not several:
+            raise InputError(f"--claims={name}: no setup here has masks of several tasks")
+        if name in {each.name for each in evidence.setups}:
+            raise InputError(
+                f"--claims={name} has no masks of several tasks; give one of {'; '.join(several)}"
+            )
+        begun = [each for each in several if each.startswith(name)]
+        (close,) = begun[:1] or difflib.get_close_matches(name, list(several), n=1, cutoff=0.0)
+        known = "; ".join(several)
+        raise InputError(f"unknown setup in --claims: '{name}': did you mean '{close}'? There are {known}")
+    if fixed is not None and fixed.setup == name:
+        return fixed
+    why = "chosen with --claims when this page was made, so that the corrected p is the one to be read"
+    return Deciding(name, why if fixed is None else f"{why}; the study's file fixes those of {fixed.setup}")
+
+
+def _first(study: StudyConfig, folder: Path) -> list[Planned]:
+    """The runs whose masks are the grid's first claims: of tasks alone, or of one set with a mask each."""
+    for block in study.grid:
+        alone = tuple(each for each in block.setups if all(len(one) == 1 for one in task_sets(each, study)))
+        for setup, masks in itertools.product(block.setups, block.masks):
+            if masks == "none":
+                continue
+            if setup in alone:
+                runs = _masked(study, folder, block, alone, masks)
+                if len({run.config.tasks for run in runs}) > 1:
+                    return runs
+            elif masks.endswith("_per_task") and len(task_sets(setup, study)) == 1:
+                return _masked(study, folder, block, (setup,), masks)
+    return []
+
+
+def _masked(
+    study: StudyConfig, folder: Path, block: Block, setups: tuple[str, ...], masks: Masks
+) -> list[Planned]:
+    """The runs with these masks that a block stands for."""
+    part = dataclasses.replace(block, setups=setups, masks=(masks,))
+    runs = planned(dataclasses.replace(study, grid=(part,)), folder)
+    return [run for run in runs if run.masks == masks]

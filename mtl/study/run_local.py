@@ -1,0 +1,86 @@
+"""A study done by processes of one machine, and what is to be seen meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+from rich.console import Console
+from rich.live import Live
+
+from mtl.study.folder import Job, State, StudyFolder
+from mtl.study.status import ended_line, overview, states_of
+from mtl.workers.pool import Crew, devices, threads_for
+
+MOST_ON_A_GPU = 8
+"""Runs on one GPU at most: more only get in each other's way."""
+CONTEXT = 0.6
+"""Gigabytes that a process has on a GPU besides its tensors."""
+
+
+def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Console) -> None:
+    """Have `count` processes do the jobs; raises `KeyboardInterrupt` when asked to stop.
+
+    With 0, there is one per GPU, and more as soon as a finished run has shown that they fit; or one without
+    GPUs. Several are begun on a GPU only when that is known.
+    """
+    gpus = devices()
+    most = count or (len(gpus) * MOST_ON_A_GPU if gpus else 1)
+    crew = Crew("mtl.study.worker", study.path, threads_for(count or max(1, len(gpus))), gpus)
+
+    def room() -> int:
+        return min(most, len(gpus) * places_on(gpus[0], _peak(study, jobs))) if gpus else most
+
+    with watching(study, jobs, count or None, console) as look:
+
+        def ended() -> int:
+            states = look()
+            return states["finished"] + states["failed"]
+
+        crew.work(room, ended)
+
+
+@contextmanager
+def watching(
+    study: StudyFolder, jobs: Sequence[Job], count: int | None, console: Console
+) -> Iterator[Callable[[], Counter[State]]]:
+    """Shows a live table, or where there is no terminal a line when a job begins or ends.
+
+    Gives a function that looks at the folder once more and counts the states.
+    """
+    known = states_of(study, jobs)
+    live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
+
+    def look() -> Counter[State]:
+        states = states_of(study, jobs)
+        for job in jobs:
+            if states[job.name] != known[job.name] and states[job.name] != "waiting":
+                known[job.name] = states[job.name]
+                line = ended_line(study, job, states[job.name])
+                if live is None or states[job.name] != "running":
+                    console.print(line, highlight=False, markup=False, soft_wrap=True)
+        if live is not None:
+            live.update(overview(study, jobs, count, rows=max(5, console.size.height - 8)))
+        return Counter(states.values())
+
+    with live if live is not None else nullcontext():
+        yield look
+
+
+def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
+    """How many runs fit on a GPU side by side: one until it is known how many gigabytes the largest took."""
+    if peak is None:
+        return 1
+    if total is None:
+        import torch
+
+        place = int(gpu) if gpu.isdigit() and int(gpu) < torch.cuda.device_count() else 0
+        total = torch.cuda.get_device_properties(place).total_memory / 1e9
+    return max(1, min(MOST_ON_A_GPU, int(0.9 * total / (1.1 * peak + CONTEXT))))
+
+
+def _peak(study: StudyFolder, jobs: Sequence[Job]) -> float | None:
+    """The most gigabytes that a finished run had on a GPU."""
+    known = [study.last_progress(job.name).gpu_gigabytes for job in jobs]
+    return max((each for each in known if each), default=None)

@@ -1,0 +1,71 @@
+"""A study in W&B: what its runs' heads are good at, and what follows from all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mtl.config.schema import TrainConfig
+from mtl.files import write_json
+from mtl.runs.run import Run, plain
+from mtl.runs.wandb_view import View, new_identity
+from mtl.study.config import StudyConfig
+from mtl.training.wandb_logger import STEP, flat, view_of
+from probes.table import best_heads, weighted_means
+
+KNOWN = "wandb.json"
+"""The file in a study's folder that names its W&B run."""
+
+
+def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
+    """Add the best head of every label and the weighted means to the run's W&B run, if it has one."""
+    if config.wandb.mode == "disabled":
+        return
+    best = best_heads(heads)
+    means = weighted_means(best)
+    last = pl.read_csv(run.folder / "history.csv").row(-1, named=True)
+    view = view_of(config, run)
+    tables = {"probes/best_heads": best, "probes/weighted_means": means}
+    view.log({**tables, STEP: last["update"]}, step=last["update"] + 1)
+    # Of two local logs of a run, `wandb sync` takes the second one's summary for the whole.
+    view.summarise(last | flat(run.metrics()))
+    view.summarise(
+        {f"probes/{row['task']}/{row['measure']}": row["value"] for row in means.iter_rows(named=True)}
+    )
+    view.end()
+
+
+def log_study(folder: Path, config: StudyConfig, tables: Mapping[str, pl.DataFrame], page: Path) -> None:
+    """Show the report and its tables in a W&B run of the study's own, the same one each time.
+
+    `tables` are by name; what stands of them in the folder's `tables/` becomes an artifact with the page.
+    """
+    if config.train.wandb.mode == "disabled":
+        return
+    name = folder.resolve().name
+    wandb = dataclasses.replace(config.train.wandb, group=name, job_type="report", tags=(name, "report"))
+    known = _known(folder) or {"id": new_identity(f"{name}-report"), "times": 0}
+    write_json(folder / KNOWN, {**known, "times": known["times"] + 1})
+    view = View(folder, wandb, known["id"], f"{name} report", plain(dataclasses.asdict(config)))
+    shown = {f"tables/{key}": table for key, table in tables.items()}
+    view.log({**shown, "report": page}, step=known["times"])
+    files = [path for key in tables for path in sorted((folder / "tables").glob("*")) if path.stem == key]
+    view.keep(f"report-{name}", "report", [page, *files])
+    view.end()
+
+
+def _known(folder: Path) -> dict[str, Any] | None:
+    """The id of the study's W&B run and how often it was logged to; `None` if it has none."""
+    path = folder / KNOWN
+    if not path.exists():
+        return None
+    try:
+        values = json.loads(path.read_bytes())
+        return {"id": str(values["id"]), "times": int(values["times"])}
+    except (ValueError, KeyError, TypeError):  # damaged: the view is begun anew
+        return None

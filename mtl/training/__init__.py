@@ -1,0 +1,1 @@
+"""One training run: the step, balancers, gate costs, evaluation, checkpoints, ranks."""

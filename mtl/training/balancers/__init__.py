@@ -1,0 +1,11 @@
+"""Balancers: from the losses of a step (and how the tasks' gradients agree) to the weights of the tasks."""
+
+from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.fixed import Fixed
+from mtl.training.balancers.gradnorm import GradNorm
+from mtl.training.balancers.moving_average import MovingAverage
+from mtl.training.balancers.pcgrad import PCGrad
+from mtl.training.balancers.uncertainty import Uncertainty
+from mtl.training.balancers.uniform import Uniform
+
+__all__ = ["Balancer", "Fixed", "GradNorm", "MovingAverage", "PCGrad", "Uncertainty", "Uniform"]

@@ -1,0 +1,34 @@
+"""Weights given beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mtl.training.balancers.balancer import Balancer
+
+
+class Fixed(Balancer):
+    """The weights that the user chose, in the order of the tasks; raises `ValueError` on negative ones."""
+
+    gradients = "none"
+    weights: Tensor
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        super().__init__()
+        if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
+            raise ValueError(f"task weights {list(weights)}: give finite numbers, none below 0")
+        # Not a thing learned: a checkpoint must not bring back weights that the user has since changed.
+        self.register_buffer("weights", torch.tensor(list(weights), dtype=torch.float32), persistent=False)
+
+    def forward(
+        self,
+        losses: Float[Tensor, " task"],
+        gram: Float[Tensor, "task task"] | None,
+        present: Bool[Tensor, " task"],
+    ) -> Float[Tensor, " task"]:
+        return torch.where(present, self.weights, 0).to(losses.dtype)

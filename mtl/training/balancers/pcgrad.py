@@ -1,0 +1,45 @@
+"""Projecting conflicting gradients."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mtl.training.balancers.balancer import Balancer
+
+
+class PCGrad(Balancer):
+    """Takes out of each task's gradient what runs against another's, and adds up (Yu et al. 2020, alg. 1).
+
+    For each task i, over the other tasks j in random order: where the gradient in hand has a negative dot
+    product with the *original* g_j, it is projected onto the plane normal to g_j. Whatever is in hand stays a
+    linear combination of the g's, and its dot products follow from the Gram matrix alone; so the result is
+    one weight per task, and no projected gradient is ever stored. The order is drawn from torch's global
+    generator of the Gram matrix's device.
+    """
+
+    gradients = "encoder"
+
+    @torch.no_grad()
+    def forward(
+        self,
+        losses: Float[Tensor, " task"],
+        gram: Float[Tensor, "task task"] | None,
+        present: Bool[Tensor, " task"],
+    ) -> Float[Tensor, " task"]:
+        if gram is None:
+            raise ValueError("PCGrad needs the Gram matrix of the tasks' gradients over the encoder")
+        tasks = len(losses)
+        gram = torch.where(present[:, None] & present[None, :], gram, 0)
+        squares = gram.diagonal()
+        rows = torch.arange(tasks, device=gram.device)
+        orders = torch.rand(tasks, tasks, device=gram.device).argsort(1)
+        # Row i: the coefficients of the gradient in hand for task i; all rows take their steps at once.
+        coefficients = torch.diag(present.to(gram.dtype))
+        for others in orders.unbind(1):
+            dots = (coefficients * gram[others]).sum(1)
+            conflicts = (dots < 0) & (others != rows) & (squares[others] > 0)
+            shares = torch.where(conflicts, dots / squares[others], 0)
+            coefficients[rows, others] -= shares
+        return coefficients.sum(0).to(losses.dtype)

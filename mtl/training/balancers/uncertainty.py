@@ -1,0 +1,34 @@
+"""Weights learned as the tasks' homoscedastic uncertainty."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mtl.training.balancers.balancer import Balancer
+
+
+class Uncertainty(Balancer):
+    """Each task's loss becomes L / (2 e^s) + s / 2, s = log sigma^2 learned (Kendall et al. 2018).
+
+    At rest e^s is the task's mean loss. The weights carry the gradient of s.
+    """
+
+    gradients = "none"
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__()
+        self.log_variance = nn.Parameter(torch.zeros(tasks))
+
+    def forward(
+        self,
+        losses: Float[Tensor, " task"],
+        gram: Float[Tensor, "task task"] | None,
+        present: Bool[Tensor, " task"],
+    ) -> Float[Tensor, " task"]:
+        return torch.where(present, 0.5 * torch.exp(-self.log_variance), 0).to(losses.dtype)
+
+    def regulariser(self, present: Bool[Tensor, " task"]) -> Float[Tensor, ""]:
+        # Only of present tasks: s / 2 without its loss beside it would push the others' s down for ever.
+        return torch.where(present, 0.5 * self.log_variance, 0).sum()

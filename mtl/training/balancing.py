@@ -1,0 +1,76 @@
+"""The balancer that a configuration asks for, and the gradients that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mtl.config.schema import BalancerConfig
+from mtl.errors import InputError
+from mtl.models.encoder import Encoder
+from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
+
+
+def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Balancer:
+    """Build the balancer; raises `InputError` where it cannot work with the tasks or the way of batching."""
+    unknown = sorted(set(config.weights) - set(tasks))
+    if unknown:
+        raise InputError(
+            f"balancer.weights names {unknown[0]}, which is not trained: tasks are {', '.join(tasks)}"
+        )
+    number = len(tasks)
+    balancers = {
+        "uniform": lambda: Uniform(),
+        "fixed": lambda: Fixed([config.weights.get(name, 1.0) for name in tasks]),
+        "moving_average": lambda: MovingAverage(number, config.window),
+        "uncertainty": lambda: Uncertainty(number),
+        "gradnorm": lambda: GradNorm(number, config.alpha, config.lr),
+        "pcgrad": lambda: PCGrad(),
+    }
+    try:
+        balancer = balancers[config.name]()
+    except ValueError as error:
+        raise InputError(f"balancer {config.name}: {error}") from error
+    if balancer.gradients != "none" and mode == "separate":
+        raise InputError(
+            f"balancer {config.name} compares the tasks' gradients in every step, but batch.mode=separate "
+            "has one task in a step: use batch.mode=aligned, or moving_average or uncertainty"
+        )
+    return balancer
+
+
+def shared_parameters(encoder: Encoder, balancer: Balancer) -> list[nn.Parameter]:
+    """The parameters of which the balancer needs the tasks' gradients."""
+    if balancer.gradients == "none":
+        return []
+    module: nn.Module = encoder if balancer.gradients == "encoder" else encoder.last_layer()
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def gram_matrix(
+    losses: Mapping[str, Tensor], tasks: Sequence[str], parameters: Sequence[nn.Parameter]
+) -> Float[Tensor, "task task"]:
+    """Inner products of the tasks' gradients, added up over ranks; zero where a task has no loss."""
+    size = sum(parameter.numel() for parameter in parameters)
+    rows = []
+    for name in tasks:
+        if name not in losses:
+            rows.append(parameters[0].new_zeros(size, dtype=torch.float32))
+            continue
+        gradients = torch.autograd.grad(losses[name], parameters, retain_graph=True, allow_unused=True)
+        rows.append(
+            torch.cat(
+                [
+                    (torch.zeros_like(parameter) if gradient is None else gradient).flatten().float()
+                    for parameter, gradient in zip(parameters, gradients, strict=True)
+                ]
+            )
+        )
+    stacked = torch.stack(rows)
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(stacked)
+    return stacked @ stacked.T

@@ -1,0 +1,153 @@
+"""Head gates in training: the regime, what the gates cost, and the record of how they move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mtl.config.schema import GatesConfig, PruningRegime
+from mtl.errors import InputError
+from mtl.heads.gates import HeadGates
+from mtl.heads.target import HeadTarget
+from mtl.models.joint import JointModel
+
+RATE_TIMES_UPDATES = 10.0
+"""Default rate of log alpha x updates planned. Adam moves a log alpha by about its rate per update, so this
+is the way it can go: some twice as far as from the default start to the closing point."""
+
+
+class GateLoss(nn.Module):
+    """The L0 penalty with its warm-up or the Lagrangian of a target, and the overlap penalty.
+
+    Added outside of the balanced losses, so that the balancer does not scale it.
+    """
+
+    def __init__(
+        self,
+        gates: HeadGates,
+        updates: int,
+        penalty: float = 0.0,
+        overlap_penalty: float = 0.0,
+        warmup: float = 0.0,
+        target: HeadTarget | None = None,
+    ) -> None:
+        super().__init__()
+        self.gates, self.target, self.updates = gates, target, updates
+        self.penalty, self.overlap_penalty, self.warmup = penalty, overlap_penalty, warmup
+
+    def forward(self, update: int) -> Float[Tensor, ""]:
+        """The cost of this update, in the unit of the losses."""
+        progress = update / self.updates
+        if self.target is not None:
+            cost = self.target(self.gates, progress).sum()
+        else:
+            share = min(1.0, (update + 1) / (self.warmup * self.updates)) if self.warmup else 1.0
+            cost = share * self.penalty * self.gates.penalty().sum()
+        if self.overlap_penalty:
+            # `overlap` has every pair twice.
+            cost = cost + self.overlap_penalty * self.gates.overlap().sum() / 2
+        return cost
+
+    @property
+    def settled(self) -> bool:
+        """Whether scores count: with a target, once its heads are chosen."""
+        return self.target is None or bool(self.target.chosen)
+
+    def after_update(self, updates_done: int) -> None:
+        """Hold the gates to the target's choice of heads, in the run's final part."""
+        if self.target is not None:
+            self.target.project(self.gates, updates_done / self.updates)
+
+
+def add_gates(model: JointModel, config: GatesConfig) -> HeadGates:
+    """Put fresh gates on a model's encoder, one mask for all tasks or one each."""
+    per_task = config.scope == "per_task" and len(model.tasks) > 1
+    masks = tuple(model.tasks) if config.scope == "per_task" else ("shared",)
+    if config.overlap_penalty and not per_task:
+        raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
+    try:
+        gates = HeadGates(
+            model.encoder.layers, model.encoder.heads, masks, config.temperature,
+            init_mean=config.init_mean, init_std=config.init_std,
+        )  # fmt: skip
+    except ValueError as error:
+        raise InputError(f"gates: {error}") from error
+    model.gates = gates
+    return gates
+
+
+def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
+    """What the configuration makes the gates cost over a run of so many updates."""
+    target = None if config.target_open is None else HeadTarget(gates, config.target_open)
+    return GateLoss(gates, updates, config.penalty, config.overlap_penalty, config.penalty_warmup, target)
+
+
+def freeze_for(regime: PruningRegime, model: JointModel) -> None:
+    """Freeze what the regime does not train: decoders (static), encoder and decoders (gates_only)."""
+    if regime in ("static", "gates_only"):
+        model.decoders.requires_grad_(False).eval()
+    if regime == "gates_only":
+        model.encoder.requires_grad_(False).eval()
+
+
+def gate_rate(config: GatesConfig, updates: int) -> float:
+    """The learning rate of log alpha."""
+    return RATE_TIMES_UPDATES / updates if config.lr is None else config.lr
+
+
+def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
+    """A line for the user if no gate can get from its start to the closing point in this run."""
+    needed = (gates.log_alpha.mean().item() - gates.closing_point) / rate
+    if needed <= updates:
+        return None
+    return (
+        f"warning: at gates.lr={rate:g} a gate needs about {needed:.0f} updates to close, and the run has "
+        f"{updates}: raise gates.lr to {10 / updates:.2g}, or train longer"
+    )
+
+
+def gate_rows(gates: HeadGates, tasks: Sequence[str], update: int) -> list[dict[str, Any]]:
+    """All gates as rows of `gate_table`, layers and heads from 0; a shared mask once for each task."""
+    with torch.no_grad():
+        log_alpha = gates.log_alpha.float().tolist()
+        gate, opened = gates.gate().tolist(), gates.open().tolist()
+    rows = []
+    for task in tasks:
+        mask = gates.masks.index(task) if task in gates.masks else 0
+        for layer, heads in enumerate(log_alpha[mask]):
+            rows += [
+                {
+                    "task": task, "step": update, "layer": layer, "head": head, "log_alpha": value,
+                    "gate": gate[mask][layer][head], "open": opened[mask][layer][head],
+                }
+                for head, value in enumerate(heads)
+            ]  # fmt: skip
+    return rows
+
+
+def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Rows of `gate_rows` as a table."""
+    schema = {
+        "task": pl.String, "step": pl.Int32, "layer": pl.Int16, "head": pl.Int16, "log_alpha": pl.Float32,
+        "gate": pl.Float32, "open": pl.Boolean,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema)
+
+
+def gate_summary(gates: HeadGates) -> dict[str, dict[str, float]]:
+    """Per mask: open heads, expected L0 and the penalty before its weight."""
+    with torch.no_grad():
+        figures = {
+            "open": gates.open().sum((1, 2)),
+            "expected_l0": gates.expected_l0(),
+            "penalty": gates.penalty(),
+        }
+        return {
+            mask: {name: float(values[index]) for name, values in figures.items()}
+            for index, mask in enumerate(gates.masks)
+        }

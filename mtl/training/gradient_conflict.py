@@ -1,0 +1,122 @@
+"""Whether tasks pull a head in opposite directions: the cosine of their gradients in what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
+
+import polars
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mtl.files import whole_file
+from mtl.heads.tap import HeadTap
+from mtl.runs.run import Run
+from probes import table
+
+MEASURE = "gradient_conflict"
+
+
+class GradientConflict(nn.Module):
+    """Mean cosine per head and pair of tasks over the measured steps of an epoch.
+
+    The gradient is that of a task's loss in what the head hands to its layer's output projection, over all
+    positions of the batch. A pair counts in steps where both gradients are not zero.
+    """
+
+    total: Tensor
+    steps: Tensor
+
+    def __init__(self, tap: HeadTap, tasks: Sequence[str], every: int) -> None:
+        super().__init__()
+        self.tap, self.every = tap, every
+        self.tasks = tuple(tasks)
+        self.pairs = list(combinations(range(len(self.tasks)), 2))
+        shape = (len(self.pairs), tap.layers, tap.heads)
+        self.register_buffer("total", torch.zeros(shape))
+        self.register_buffer("steps", torch.zeros(shape, dtype=torch.long))
+
+    @contextmanager
+    def watching(self, step: int) -> Iterator[list[Tensor]]:
+        """Collect the head outputs of a forward pass if it is this step's turn; else the list stays empty."""
+        if step % self.every:
+            yield []
+            return
+        with self.tap.observe() as outputs:
+            yield outputs
+
+    def add(self, outputs: Sequence[Tensor], losses: Mapping[str, Tensor]) -> None:
+        """Measure the losses of one forward pass, before its backward pass."""
+        if not outputs:
+            return
+        gradients = [
+            _per_head(torch.autograd.grad(losses[task], outputs, retain_graph=True))
+            if task in losses
+            else None
+            for task in self.tasks
+        ]
+        for place, (first, second) in enumerate(self.pairs):
+            one, other = gradients[first], gradients[second]
+            if one is None or other is None:
+                continue
+            norms = one.norm(dim=2) * other.norm(dim=2)
+            there = norms > 0
+            self.total[place] += torch.where(there, (one * other).sum(2) / norms.clamp(min=1e-38), 0.0)
+            self.steps[place] += there
+
+    def rows(self, epoch: int) -> list[dict[str, Any]]:
+        """The epoch's means as rows of heads.parquet, the epoch in `choice`; then starts from zero."""
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(self.total)
+            dist.all_reduce(self.steps)
+        means, steps = (self.total / self.steps.clamp(min=1)).tolist(), self.steps.tolist()
+        rows = [
+            {
+                "measure": MEASURE, "task": "", "label": f"{self.tasks[first]}-{self.tasks[second]}",
+                "layer": layer, "head": head, "value": means[place][layer][head],
+                "count": steps[place][layer][head], "choice": f"epoch {epoch}",
+            }
+            for place, (first, second) in enumerate(self.pairs)
+            for layer in range(self.tap.layers)
+            for head in range(self.tap.heads)
+            if steps[place][layer][head]
+        ]  # fmt: skip
+        self.total.zero_()
+        self.steps.zero_()
+        return rows
+
+
+def _per_head(
+    gradients: Sequence[Float[Tensor, "row subword head head_dim"]],
+) -> Float[Tensor, "layer head rest"]:
+    return torch.stack([gradient.float().movedim(2, 0).flatten(1) for gradient in gradients])
+
+
+class ConflictRecord(pl.Callback):
+    """Writes the epochs' means to the run's heads.parquet."""
+
+    def __init__(self, run: Run, conflict: GradientConflict) -> None:
+        self.run, self.conflict = run, conflict
+        self.rows: list[dict[str, Any]] = []
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add the epoch's rows."""
+        self.rows += self.conflict.rows(trainer.current_epoch + 1)
+        if trainer.is_global_zero:
+            with whole_file(self.run.folder / "heads.parquet") as path:
+                table.write(
+                    path, polars.DataFrame(self.rows, schema=table.SCHEMA), {"run": str(self.run.folder)}
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows so far."""
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the rows of the epochs that are done."""
+        self.rows = state_dict["rows"]

@@ -1,0 +1,170 @@
+"""One training step and one evaluation, as Lightning wants them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mtl.config.schema import OptimizerConfig
+from mtl.models.batches import Batch
+from mtl.models.joint import JointModel
+from mtl.training.balancers import Balancer
+from mtl.training.balancing import gram_matrix, shared_parameters
+from mtl.training.gate_loss import GateLoss
+from mtl.training.gradient_conflict import GradientConflict
+
+
+class JointTraining(pl.LightningModule):
+    """Trains a joint model: losses per task, weighted by the balancer, plus what the gates cost.
+
+    The loss of a task is its sum over the batch of *all* ranks per annotated word of that batch, so that
+    two ranks with half of a batch each make the same step as one rank with the whole.
+    """
+
+    loss_sum: Tensor
+    loss_count: Tensor
+
+    def __init__(
+        self,
+        model: JointModel,
+        balancer: Balancer,
+        optimizer: OptimizerConfig,
+        updates: int,
+        gate_loss: GateLoss | None = None,
+        conflict: GradientConflict | None = None,
+        gate_lr: float = 0.0,
+        balancer_lr: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.model, self.balancer, self.gate_loss, self.conflict = model, balancer, gate_loss, conflict
+        self.optimizer, self.updates = optimizer, updates
+        self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
+        self.names = tuple(model.tasks)
+        self.shared = shared_parameters(model.encoder, balancer)
+        self.register_buffer("loss_sum", torch.zeros(len(self.names)))
+        self.register_buffer("loss_count", torch.zeros(len(self.names)))
+
+    def forward(self, batch: Batch, batch_index: int) -> Tensor:
+        """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch."""
+        if self.conflict is None:
+            losses = self.model.losses(batch, self.model(batch))
+        else:
+            with self.conflict.watching(batch_index) as outputs:
+                losses = self.model.losses(batch, self.model(batch))
+            self.conflict.add(outputs, losses)
+        values = self._stacked(losses)
+        present = torch.tensor([batch.words.get(name, 0) > 0 for name in self.names]).to(
+            values.device, non_blocking=True
+        )
+        seen = values.detach().clone()
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(seen)
+        gram = gram_matrix(losses, self.names, self.shared) if self.shared else None
+        weights = self.balancer(seen, gram, present)
+        if dist.is_available() and dist.is_initialized():
+            dist.broadcast(weights.detach(), 0)  # PCGrad draws its order from a generator of each rank's own
+        self.loss_sum += seen
+        self.loss_count += present
+        # The balancer's own parameters train on the loss of all ranks, everything else on this rank's part,
+        # which DDP averages: hence the factor.
+        ranks = self.trainer.world_size
+        total = (weights.detach() * values).sum() * ranks
+        if weights.requires_grad:
+            total = total + (weights * seen).sum() + self.balancer.regulariser(present)
+        if self.gate_loss is not None:
+            total = total + self.gate_loss(self.global_step)
+        return total
+
+    def _stacked(self, losses: dict[str, Tensor]) -> Float[Tensor, " task"]:
+        zero = torch.zeros((), device=self.device)
+        return torch.stack([losses[name].float() if name in losses else zero for name in self.names])
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        """The loss of one batch."""
+        return self(batch, index)
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Hold the gates to a target once its heads are chosen."""
+        if self.gate_loss is not None:
+            self.gate_loss.after_update(self.global_step)
+
+    def on_train_epoch_start(self) -> None:
+        """Start the epoch's mean losses from zero."""
+        self.loss_sum.zero_()
+        self.loss_count.zero_()
+
+    def mean_losses(self) -> dict[str, float]:
+        """The epoch's mean loss per task so far, in nats per word."""
+        means = (self.loss_sum / self.loss_count.clamp(min=1)).tolist()
+        return dict(zip(self.names, means, strict=True))
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip encoder and decoders by their common norm; gates and balancer have steps of their own."""
+        if self.optimizer.clip:
+            model = [p for group in optimizer.param_groups if group["clip"] for p in group["params"]]
+            nn.utils.clip_grad_norm_(model, self.optimizer.clip)
+
+    def configure_optimizers(self) -> Any:
+        """One AdamW with a group per learning rate, and the schedule of those rates."""
+        groups = list(self._groups())
+        fused = all(parameter.is_floating_point() for group in groups for parameter in group["params"])
+        optimizer = torch.optim.AdamW(groups, fused=fused)
+
+        def schedule(update: int) -> float:
+            return rate_factor(self.optimizer, self.updates, update)
+
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, [schedule if group["clip"] else _constant for group in groups]
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        config = self.optimizer
+        for module, rate in (
+            (self.model.encoder, config.encoder_lr),
+            (self.model.decoders, config.decoder_lr),
+        ):
+            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+            for matrices in (True, False):
+                chosen = [parameter for parameter in trained if (parameter.ndim > 1) == matrices]
+                if chosen:
+                    decay = config.weight_decay if matrices else 0.0
+                    yield {"params": chosen, "lr": rate, "weight_decay": decay, "clip": True}
+        if self.gate_loss is not None:
+            yield {
+                "params": list(self.gate_loss.gates.parameters()),
+                "lr": self.gate_lr, "weight_decay": 0.0, "clip": False,
+            }  # fmt: skip
+        learned = list(self.balancer.parameters())
+        if learned:
+            yield {"params": learned, "lr": self.balancer_lr, "weight_decay": 0.0, "clip": False}
+
+
+def rate_factor(config: OptimizerConfig, updates: int, update: int) -> float:
+    """What share of the peak learning rate an update has: linear warm-up, then the schedule."""
+    warmup = config.warmup * updates
+    if update < warmup:
+        return (update + 1) / (warmup + 1)
+    progress = min(1.0, (update - warmup) / max(1.0, updates - warmup))
+    curves: dict[str, Callable[[float], float]] = {
+        "linear": lambda x: 1.0 - x,
+        "cosine": lambda x: 0.5 * (1.0 + math.cos(math.pi * x)),
+        "constant": lambda x: 1.0,
+    }
+    return curves[config.schedule](progress)
+
+
+def _constant(update: int) -> float:
+    return 1.0

@@ -1,0 +1,1 @@
+"""Several processes on one folder: leases, the worker pool, exit codes."""

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.errors import InputError
+from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.tree import Tree
+
+WORD = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=6) | st.sampled_from(
+    ["(", ")", ":)", "(-:", "-LRB-", "a b", "\u2028", "\x85x", '"', "\\", "\n", "10\u00a0000"]
+)
+LABEL = st.sampled_from(["NP", "VP", "-LRB-", "PRP$", "NP-SBJ", "``"])
+
+
+@st.composite
+def sentences(draw: st.DrawFn) -> Callable[[], Sentence]:
+    """Makers of sentences (the types' own checks draw random numbers, which a strategy must not do)."""
+    words = tuple(draw(st.lists(WORD, min_size=1, max_size=5)))
+    n = len(words)
+    column = st.lists(LABEL, min_size=n, max_size=n).map(tuple)
+    span = st.tuples(st.integers(0, n - 1), st.integers(1, n), LABEL).filter(lambda span: span[0] < span[1])
+    spans = st.lists(span, max_size=3)
+    tags, upos, relations, leaf_tags = (draw(column) for _ in range(4))
+    heads = tuple(draw(st.integers(0, word)) for word in range(n))  # to the left: never a cycle
+    entities, frames = draw(spans), draw(st.lists(st.tuples(st.integers(0, n - 1), spans), max_size=2))
+    cut, label, sense = draw(st.integers(1, n)), draw(LABEL), draw(st.sampled_from([None, "go.02"]))
+    kept = draw(st.lists(st.booleans(), min_size=6, max_size=6))
+
+    def make() -> Sentence:
+        leaves = tuple(Tree(tag, word) for tag, word in zip(leaf_tags, words, strict=True))
+        layers = {
+            "tags": tags,
+            "upos": upos,
+            "entities": tuple(Span(*entity) for entity in entities),
+            "arcs": Arcs(heads, relations),
+            "tree": Tree("TOP", (Tree(label, leaves[:cut]), *leaves[cut:])),
+            "frames": tuple(Frame(p, sense, tuple(Span(*role) for role in roles)) for p, roles in frames),
+        }
+        chosen = {name: layers[name] for name, keep in zip(layers, kept, strict=True) if keep}
+        return Sentence(words, **chosen)
+
+    return make
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(sentences(), max_size=3))
+def test_what_is_written_is_read(tmp_path, makers):
+    path, corpus = tmp_path / "a.jsonl", [make() for make in makers]
+    write_jsonl(path, corpus)
+    assert read_jsonl(path) == corpus
+    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_the_line_is_as_specified(tmp_path):
+    sentence = Sentence(
+        words=("We", "ate", "(", "it", ")"),
+        upos=("PRON", "VERB", "PUNCT", "PRON", "PUNCT"),
+        entities=(Span(0, 1, "PER"),),
+        arcs=Arcs((2, 0, 4, 2, 4), ("nsubj", "root", "punct", "obj", "punct")),
+        tree=Tree.parse("(TOP (S (NP (PRP We)) (VP (VBD ate) (-LRB- -LRB-) (NP (PRP it)) (-RRB- -RRB-))))"),
+        frames=(Frame(1, "eat.01", (Span(0, 1, "ARG0"), Span(3, 4, "C-ARG1"))),),
+        id="s-1",
+    )
+    write_jsonl(tmp_path / "a.jsonl", [sentence])
+    assert json.loads((tmp_path / "a.jsonl").read_text()) == {
+        "id": "s-1",
+        "words": ["We", "ate", "(", "it", ")"],
+        "upos": ["PRON", "VERB", "PUNCT", "PRON", "PUNCT"],
+        "tags": None,
+        "entities": [[0, 1, "PER"]],
+        "arcs": {"heads": [2, 0, 4, 2, 4], "relations": ["nsubj", "root", "punct", "obj", "punct"]},
+        "tree": "(TOP (S (NP (PRP We)) (VP (VBD ate) (-LRB- -LRB-) (NP (PRP it)) (-RRB- -RRB-))))",
+        "frames": [{"predicate": 1, "sense": "eat.01", "arguments": [[0, 1, "ARG0"], [3, 4, "C-ARG1"]]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not an object"),
+        ('{"words": []}', "missing or empty"),
+        ('{"words": ["a"], "tag": ["X"]}', "unknown key 'tag'"),
+        ('{"words": ["a"], "tags": ["X", "Y"]}', "'tags' has 2 entries for 1 words"),
+        ('{"words": ["a"], "tags": "X"}', "list of strings"),
+        ('{"words": ["a"], "id": 3}', "'id' must be a string"),
+        ('{"words": ["a"], "entities": [[0, 2, "PER"]]}', "0 <= start < end <= 1"),
+        ('{"words": ["a"], "entities": [[0, 0, "PER"]]}', "0 <= start < end <= 1"),
+        ('{"words": ["a"], "entities": [[0, true, "PER"]]}', "0 <= start < end <= 1"),
+        ('{"words": ["a"], "entities": [[0, 1]]}', "a span is"),
+        ('{"words": ["a"], "arcs": {"heads": [1], "relations": ["x"]}}', "cycle through word 1"),
+        ('{"words": ["a"], "arcs": {"heads": [2], "relations": ["x"]}}', "not 0"),
+        ('{"words": ["a"], "arcs": {"heads": [0, 0], "relations": ["x"]}}', "one head and one relation"),
+        ('{"words": ["a"], "tree": "(TOP (X a)"}', "'tree': 1 bracket(s) left open"),
+        ('{"words": ["a"], "tree": "(TOP (X b))"}', "the word 'b' where the sentence has 'a'"),
+        ('{"words": ["a"], "tree": "(TOP (X a) (X b))"}', "2 words, the sentence 1"),
+        ('{"words": ["a", "b"], "tree": "(TOP (X a))"}', "1 words, the sentence 2"),
+        ('{"words": ["a"], "frames": [{"predicate": 1, "sense": null, "arguments": []}]}', "predicate 1"),
+        ('{"words": ["a"], "frames": [{"predicate": 0}]}', "'arguments'"),
+    ],
+)
+def test_faults_are_named_with_their_line(tmp_path, line, what):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"words": ["fine"]}\n\n' + line + "\n")
+    with pytest.raises(InputError) as error:
+        read_jsonl(path)
+    assert str(error.value).startswith(f"{path}:3: ")
+    assert what in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_jsonl(path, [Sentence(("old",))])
+    with pytest.raises(UnicodeEncodeError):
+        write_jsonl(path, [Sentence(("\ud800",))])
+    assert read_jsonl(path) == [Sentence(("old",))]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]

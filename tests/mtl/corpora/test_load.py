@@ -1,0 +1,69 @@
+"""Sentences of a run: per-task files, merging, and what a task must find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.load import corpus_fingerprint, load_split, merge, only, require_layers
+from mtl.errors import InputError
+from tasks.dep import Dep
+from tasks.pos import Pos
+from tasks.sentence import Arcs, Sentence, Span
+
+WORDS = ("We", "ate")
+TAGGED = Sentence(WORDS, tags=("PRP", "VBD"))
+PARSED = Sentence(WORDS, arcs=Arcs((2, 0), ("nsubj", "root")))
+
+
+def test_sentences_with_the_same_words_become_one_with_all_layers():
+    other = Sentence(("No", "."), arcs=Arcs((0, 1), ("root", "punct")))
+    merged = merge([[TAGGED], [other, PARSED]])
+    assert merged == [Sentence(WORDS, tags=TAGGED.tags, arcs=PARSED.arcs), other]
+
+
+def test_repeated_sentences_pair_in_order():
+    second = Sentence(WORDS, tags=("X", "X"))
+    merged = merge([[TAGGED, second], [PARSED]])
+    assert [(sentence.tags, sentence.arcs) for sentence in merged] == [
+        (TAGGED.tags, PARSED.arcs),
+        (second.tags, None),
+    ]
+
+
+def test_a_task_with_files_of_its_own_does_not_see_the_folders_layer(toy: Path, tmp_path: Path):
+    (tmp_path / "ner.bio").write_text("We O\nate O\n\nKim B-PER\nslept O\n")
+    files = Files(*(str(tmp_path / "ner.bio"),) * 3, format="conll2003")
+    config = CorpusConfig(str(toy), ner=files)
+    sentences = load_split(config, ("ner", "dep"), "dev")
+    plain = read_jsonl(toy / "dev.jsonl")
+    assert len(sentences) == len(plain) + 2
+    assert all(
+        sentence.entities is None and sentence.arcs is not None for sentence in sentences[: len(plain)]
+    )
+    assert [sentence.entities for sentence in sentences[-2:]] == [(), (Span(0, 1, "PER"),)]
+    assert corpus_fingerprint(config, ("ner", "dep")) != corpus_fingerprint(
+        CorpusConfig(str(toy)), ("ner", "dep")
+    )
+
+
+def test_layers_of_other_tasks_are_hidden():
+    whole = Sentence(WORDS, tags=("PRP", "VBD"), entities=(), arcs=PARSED.arcs)
+    assert only(whole, ("dep",)) == PARSED
+    assert only(whole, ("con",)).tags == whole.tags
+
+
+def test_a_task_without_any_annotation_is_an_error():
+    require_layers([TAGGED, PARSED], {"pos": Pos(), "dep": Dep()}, "train")
+    with pytest.raises(InputError, match="annotated for dep"):
+        require_layers([TAGGED], {"pos": Pos(), "dep": Dep()}, "train")
+
+
+def test_missing_files_are_named(toy: Path):
+    with pytest.raises(InputError, match="no files for pos"):
+        load_split(CorpusConfig(None), ("pos",), "train")
+    with pytest.raises(InputError, match="no dev file for pos"):
+        load_split(CorpusConfig(None, pos=Files(train=str(toy / "train.jsonl"))), ("pos",), "dev")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mtl.corpora.scorer_files import export
+from mtl.errors import InputError
+from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.tree import Tree
+
+TASKS = ["pos", "ner", "dep", "con", "srl"]
+
+GOLD = Sentence(
+    words=("Mary (", "gave", "Bob Lee", "-"),
+    tags=("NNP", "VBD", "NNP", ":"),
+    upos=("PROPN", "VERB", "PROPN", "PUNCT"),
+    entities=(Span(0, 1, "PER"), Span(2, 3, "PER")),
+    arcs=Arcs((2, 0, 2, 2), ("nsubj", "root", "obj", "punct")),
+    tree=Tree.parse("(TOP (S (NP (NNP a)) (VP (VBD b) (NP (NNP c))) (: d)))"),
+    frames=(Frame(1, "give.01", (Span(0, 1, "ARG0"), Span(2, 3, "ARG2"))),),
+    id="one",
+)
+PREDICTED = replace(
+    GOLD,
+    tags=("NN", "VBD", "NNP", "."),
+    entities=(Span(0, 2, "ORG"),),
+    arcs=Arcs((2, 0, 1, 2), ("nsubj", "root", "obj", "dep")),
+    tree=Tree.parse("(TOP (NP (X a) (Y b) (X c) (Z d)))"),
+    frames=(
+        Frame(3, None, (Span(0, 2, "ARG1"), Span(2, 3, "C-ARG1"))),
+        Frame(1, "x.01", (Span(1, 3, "ARG0"),)),
+    ),
+)
+
+
+def test_formats(tmp_path):
+    paths = export([GOLD], [PREDICTED], tmp_path / "new", TASKS)
+    texts = {path.name: path.read_text() for path in paths}
+    assert texts == {
+        "pos.tsv": "Mary_(\tNNP\tNN\ngave\tVBD\tVBD\nBob_Lee\tNNP\tNNP\n-\t:\t.\n\n",
+        "ner.conll": "Mary_( B-PER B-ORG\ngave O I-ORG\nBob_Lee B-PER O\n- O O\n\n",
+        "dep.gold.conllu": (
+            "# sent_id = one\n"
+            "1\tMary_(\t_\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n"
+            "2\tgave\t_\tVERB\tVBD\t_\t0\troot\t_\t_\n"
+            "3\tBob_Lee\t_\tPROPN\tNNP\t_\t2\tobj\t_\t_\n"
+            "4\t-\t_\tPUNCT\t:\t_\t2\tpunct\t_\t_\n\n"
+        ),
+        "dep.pred.conllu": (
+            "# sent_id = one\n"
+            "1\tMary_(\t_\tPROPN\tNN\t_\t2\tnsubj\t_\t_\n"
+            "2\tgave\t_\tVERB\tVBD\t_\t0\troot\t_\t_\n"
+            "3\tBob_Lee\t_\tPROPN\tNNP\t_\t1\tobj\t_\t_\n"
+            "4\t-\t_\tPUNCT\t.\t_\t2\tdep\t_\t_\n\n"
+        ),
+        "con.gold.mrg": "(TOP (S (NP (NNP Mary_-LRB-)) (VP (VBD gave) (NP (NNP Bob_Lee))) (: -)))\n",
+        "con.pred.mrg": "(TOP (NP (NNP Mary_-LRB-) (VBD gave) (NNP Bob_Lee) (: -)))\n",
+        # The predicate that only the prediction has stands in gold without arguments.
+        "srl.gold.props": "- (ARG0*) *\ngave (V*) *\n- (ARG2*) *\n_ * (V*)\n\n",
+        # No V inside of an argument.
+        "srl.pred.props": "- * (ARG1*\ngave (ARG0* *)\n- *) (C-ARG1*)\n_ * (V*)\n\n",
+    }
+
+
+def test_only_annotated_sentences_are_written(tmp_path):
+    bare = Sentence(words=("Hm",), tags=("UH",))
+    paths = export(
+        [bare, GOLD], [replace(PREDICTED, words=("Hm",), tags=("NN",)), PREDICTED], tmp_path, TASKS
+    )
+    lines = {path.name: path.read_text().split("\n\n") for path in paths}
+    assert len(lines["pos.tsv"]) == 3
+    assert len(lines["ner.conll"]) == len(lines["dep.gold.conllu"]) == len(lines["srl.pred.props"]) == 2
+    assert export([bare], [bare], tmp_path / "none", ["ner", "dep", "con", "srl"]) == []
+
+
+def test_empty_layers_are_annotated(tmp_path):
+    empty = replace(GOLD, entities=(), frames=())
+    paths = export([empty], [empty], tmp_path, ["ner", "srl"])
+    assert paths[0].read_text().splitlines()[0] == "Mary_( O O"
+    assert paths[1].read_text() == "-\n-\n-\n-\n\n"
+
+
+def test_no_word_breaks_a_file(tmp_path):
+    words = ("-X-", "#", "", "\u00a0", "a\tb\nc\u2028d", "()", "x" * 300, "é" * 80, "\x00")
+    size = len(words)
+    sentence = Sentence(
+        words,
+        tags=("NN",) * size,
+        entities=(),
+        arcs=Arcs((0, *[1] * (size - 1)), ("root", *["dep"] * (size - 1))),
+        tree=Tree("TOP", tuple(Tree("NN", word) for word in words)),
+        frames=tuple(Frame(index, None, ()) for index in range(size)),
+    )
+    for path in export([sentence], [sentence], tmp_path, TASKS):
+        text = path.read_text()
+        if path.suffix == ".mrg":
+            assert [leaf.label for leaf in Tree.parse(text).leaves()] == ["NN"] * size
+            assert max(len(word.encode()) for word in text.split()) < 100
+            continue
+        rows = [line for line in text.split("\n") if line and not line.startswith("# sent_id")]
+        assert len(rows) == size
+        # As many columns as promised, under any notion of a blank.
+        columns = {".tsv": 3, ".conll": 3, ".conllu": 10, ".props": 1 + size}[path.suffix]
+        assert {len(row.split()) for row in rows} == {columns}
+        assert not any(row.startswith("-X- ") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        ("ner", {"entities": (Span(0, 2, "PER"), Span(1, 3, "ORG"))}, "overlapping entities at word 1"),
+        ("ner", {"entities": None}, "no entities"),
+        ("srl", {"frames": (Frame(1, None, ()), Frame(1, None, ()))}, "two frames"),
+        ("srl", {"frames": (Frame(0, None, (Span(1, 3, "A"), Span(2, 4, "B"))),)}, "overlap"),
+        ("con", {"tree": Tree.parse("(TOP (A a) (B b))")}, "does not span"),
+        ("con", {"tree": Tree.parse("(TOP (A a) (B b) (C c) (D d) (E e))")}, "more words"),
+        ("pos", {"words": ("a", "b", "c", "d")}, "different words"),
+        ("morphology", {}, "unknown task 'morphology'"),
+    ],
+)
+def test_what_cannot_be_written_is_an_error(tmp_path, task, changes, message):
+    with pytest.raises(InputError, match=message):
+        export([GOLD], [replace(PREDICTED, **changes)], tmp_path, [task])
+
+
+def test_unequal_numbers_of_sentences(tmp_path):
+    with pytest.raises(InputError, match="2 gold sentences but 1"):
+        export([GOLD, GOLD], [PREDICTED], tmp_path, TASKS)
+    with pytest.raises(InputError, match="no words"):
+        export([Sentence((), tags=())], [Sentence((), tags=())], tmp_path, TASKS)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+from transformers import BertForTokenClassification, T5Config, T5EncoderModel
+
+from mtl.errors import InputError
+from mtl.heads.families import FAMILIES, Family, attentions, family_of
+from tests.mtl import tiny
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_every_row_fits_its_model(name: str) -> None:
+    model = tiny.model(name)
+    family = family_of(model)
+    found = attentions(model, family)
+    assert len(found) == tiny.LAYERS
+    for attention in found:
+        assert attention.kept == tuple(range(tiny.HEADS))
+        assert attention.output.in_features == tiny.HEADS * tiny.HEAD_DIM
+        fused = 3 if family.fused else 1
+        assert attention.module.get_submodule(family.query).out_features == fused * 32
+        if not family.fused:
+            key, value = (attention.module.get_submodule(part) for part in (family.key, family.value))
+            assert key.out_features == value.out_features
+
+
+def test_layers_of_albert_share_a_module_by_groups() -> None:
+    model = tiny.model("albert", num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2)
+    outputs = [attention.output for attention in attentions(model, FAMILIES["albert"])]
+    groups = model.encoder.albert_layer_groups
+    first, second = ([layer.attention.dense for layer in group.albert_layers] for group in groups)
+    assert outputs == first * 2 + second * 2
+
+
+def test_a_model_with_a_head_is_found_by_its_base() -> None:
+    model = BertForTokenClassification(tiny.config("bert"))
+    assert attentions(model, family_of(model))[2].output is model.bert.encoder.layer[2].attention.output.dense
+
+
+def test_an_unknown_layout_names_the_missing_row_and_likely_projections() -> None:
+    config = T5Config(d_model=32, d_kv=8, num_heads=4, num_layers=2, d_ff=16, vocab_size=50)
+    with pytest.raises(InputError) as raised:
+        family_of(T5EncoderModel(config))
+    message = str(raised.value)
+    assert "'t5'" in message
+    assert "mtl/heads/families.py" in message
+    assert "encoder.block.{}.layer.{}.SelfAttention.o" in message
+    assert "SelfAttention.q" not in message
+    assert "\n" not in message
+
+
+def test_a_row_that_does_not_fit_is_an_input_error() -> None:
+    model = tiny.model("bert")
+    with pytest.raises(InputError, match="does not fit row 'bert'"):
+        attentions(model, Family("encoder.layer.{}.attention.other"))
+    with pytest.raises(InputError, match="no linear layer"):
+        attentions(model, Family("encoder.layer.{}.attention.self", output="^.output.LayerNorm"))
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    """Parameters without one would stop DDP."""
+    model = tiny.model(name)
+    ids, mask = tiny.batch()
+    model(input_ids=ids, attention_mask=mask).last_hidden_state.square().sum().backward()
+    assert [path for path, parameter in model.named_parameters() if parameter.grad is None] == []

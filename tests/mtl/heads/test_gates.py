@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy.integrate import quad
+from torch import Tensor
+
+from mtl.heads.gates import HeadGates
+
+LOG_ALPHAS = [-4.0, -2.398, -1.0, 0.0, 0.5, 2.0, 4.0]
+SAMPLES = 40_000
+
+
+def with_log_alphas(values: Tensor, **settings: float) -> HeadGates:
+    gates = HeadGates(
+        values.shape[1], values.shape[2], [str(mask) for mask in range(len(values))], **settings
+    )
+    with torch.no_grad():
+        gates.log_alpha.copy_(values)
+    return gates
+
+
+@pytest.fixture(scope="module")
+def samples() -> Tensor:
+    """Gates drawn in training, one column per log alpha (heads of a wide layer are independent draws)."""
+    torch.manual_seed(0)
+    values = torch.tensor(LOG_ALPHAS).expand(1, SAMPLES, -1)
+    return with_log_alphas(values.contiguous())()[0].detach()
+
+
+def tolerance(share: float) -> float:
+    return 5 * math.sqrt(share * (1 - share) / SAMPLES) + 1e-4
+
+
+@pytest.mark.parametrize(("column", "log_alpha"), list(enumerate(LOG_ALPHAS)))
+def test_samples_follow_the_closed_forms(samples: Tensor, column: int, log_alpha: float) -> None:
+    """P(z > 0) = sigmoid(a + 0.7913), P(z = 1) = sigmoid(a - 0.7913); the mean by quadrature over u."""
+
+    def sigmoid(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    def gate(u: float) -> float:
+        return min(1.0, max(0.0, 1.2 * sigmoid((math.log(u / (1 - u)) + log_alpha) / 0.33) - 0.1))
+
+    z = samples[:, column]
+    shift = 0.33 * math.log(11)
+    positive, one = sigmoid(log_alpha + shift), sigmoid(log_alpha - shift)
+    assert (z > 0).float().mean().item() == pytest.approx(positive, abs=tolerance(positive))
+    assert (z == 1).float().mean().item() == pytest.approx(one, abs=tolerance(one))
+    mean = quad(gate, 1e-6, 1 - 1e-6, limit=200)[0]
+    assert z.mean().item() == pytest.approx(mean, abs=5 * z.std().item() / math.sqrt(SAMPLES) + 1e-4)
+    gates = with_log_alphas(torch.tensor([[[log_alpha]]]))
+    assert gates.probability_open().item() == pytest.approx(positive, rel=1e-5)
+
+
+def test_evaluation_gates_by_hand() -> None:
+    gates = with_log_alphas(torch.tensor([[[-5.0, -2.40, -2.36, 0.0, 2.39, 2.40, 9.0]]])).eval()
+    z = gates()
+    assert z[0, 0, [0, 1]].tolist() == [0, 0]
+    assert 1e-3 < z[0, 0, 2] < 5e-3
+    assert z[0, 0, 3].item() == pytest.approx(0.5)
+    assert 0.998 < z[0, 0, 4] < 1
+    assert z[0, 0, [5, 6]].tolist() == [1, 1]
+    assert gates.open().tolist() == [[[False, False, True, True, True, True, True]]]
+    assert torch.equal(z, gates.gate())
+
+
+def test_closing_point_is_where_heads_close() -> None:
+    point = with_log_alphas(torch.zeros(1, 1, 1)).closing_point
+    assert point == pytest.approx(-2.387, abs=1e-3)
+    just = with_log_alphas(torch.tensor([[[point - 1e-4, point + 1e-4]]]))
+    assert just.open().tolist() == [[[False, True]]]
+    assert just.probability_open()[0, 0, 0].item() == pytest.approx(0.167, abs=2e-3)
+
+
+def test_penalty_and_expected_l0_per_mask() -> None:
+    """Far open and far closed heads, 2 layers: the penalty is their number over the number of layers."""
+    values = torch.tensor([[[30.0, 30.0], [30.0, -30.0]], [[-30.0, -30.0], [30.0, -30.0]]])
+    gates = with_log_alphas(values)
+    torch.testing.assert_close(gates.expected_l0(), torch.tensor([3.0, 1.0]))
+    torch.testing.assert_close(gates.penalty(), torch.tensor([1.5, 0.5]))
+
+
+def test_penalty_closes_and_the_task_opens() -> None:
+    gates = HeadGates(2, 3, init_mean=0.0)
+    gates.penalty().sum().backward()
+    assert gates.log_alpha.grad is not None
+    assert (gates.log_alpha.grad > 0).all()
+    torch.manual_seed(0)
+    many = with_log_alphas(torch.zeros(1, 1, 1000))
+    (1 - many()).sum().backward()
+    assert many.log_alpha.grad is not None
+    assert (many.log_alpha.grad <= 0).all()
+    # Gradient flows where 0 < z < 1: at a = 0 with probability 2 sigmoid(0.7913) - 1 = 0.376.
+    assert (many.log_alpha.grad < 0).float().mean().item() == pytest.approx(0.376, abs=0.08)
+
+
+def test_gradient_of_a_sample_equals_finite_differences() -> None:
+    values = torch.tensor([[[-0.5, 0.0, 0.3, 0.1]]])
+
+    def total(shift: float) -> Tensor:
+        torch.manual_seed(3)
+        return with_log_alphas(values + shift)().sum()
+
+    torch.manual_seed(3)
+    gates = with_log_alphas(values)
+    gates().sum().backward()
+    assert gates.log_alpha.grad is not None
+    expected = (total(1e-2) - total(-1e-2)) / 2e-2
+    assert expected > 0
+    torch.testing.assert_close(gates.log_alpha.grad.sum(), expected, rtol=2e-2, atol=1e-3)
+
+
+def test_sampling_follows_the_generator_and_evaluation_does_not() -> None:
+    gates = HeadGates(12, 12, ["pos", "ner"], init_mean=0.0)
+    torch.manual_seed(1)
+    first = gates()
+    torch.manual_seed(1)
+    assert torch.equal(first, gates())
+    assert not torch.equal(first, gates())
+    assert not torch.equal(first[0], first[1])
+    gates.eval()
+    assert torch.equal(gates(), gates())
+
+
+def test_float32_under_autocast() -> None:
+    gates = HeadGates(3, 4, ["a", "b"], init_mean=0.0, init_std=1.0)
+
+    def everything() -> list[Tensor]:
+        torch.manual_seed(0)
+        return [gates(), gates.gate(), gates.penalty(), gates.expected_l0(), gates.overlap()]
+
+    exact = everything()
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = everything()
+    assert all(value.dtype == torch.float32 for value in mixed)
+    assert all(torch.equal(one, other) for one, other in zip(exact, mixed, strict=True))
+    gates.to(torch.bfloat16)
+    assert all(value.dtype == torch.float32 for value in everything())
+
+
+def test_overlap_by_hand() -> None:
+    """Gates 0.5 | 1 | 0 and 0.5 | 0.5 | 1 overlap by 0.75, seen from each mask once."""
+    gates = with_log_alphas(torch.tensor([[[0.0, 9.0, -9.0]], [[0.0, 0.0, 9.0]]]))
+    overlap = gates.overlap()
+    torch.testing.assert_close(overlap, torch.tensor([0.75, 0.75]))
+    overlap[0].backward()
+    assert gates.log_alpha.grad is not None
+    slope = 1.2 * 0.25  # of the evaluation gate at a = 0
+    expected = torch.tensor([[[0.5 * slope, 0, 0]], [[0, 0, 0]]])
+    torch.testing.assert_close(gates.log_alpha.grad, expected)
+
+
+def test_overlap_of_three_masks_is_the_sum_over_pairs() -> None:
+    torch.manual_seed(0)
+    gates = HeadGates(2, 3, ["a", "b", "c"], init_std=2.0)
+    z = gates.gate()
+    pairs = sum((z[i] * z[j]).sum() for i in range(3) for j in range(i))
+    torch.testing.assert_close(gates.overlap().sum(), 2 * pairs)
+    assert HeadGates(2, 3).overlap().item() == 0
+
+
+def test_start_is_open_and_not_a_shock() -> None:
+    torch.manual_seed(0)
+    gates = HeadGates(12, 12)
+    assert gates.open().all()
+    assert gates.gate().min() > 0.95
+    assert gates.masks == ("shared",)
+
+
+def test_impossible_settings() -> None:
+    with pytest.raises(ValueError, match="stretch"):
+        HeadGates(1, 1, stretch=(0.1, 1.1))
+    with pytest.raises(ValueError, match="temperature"):
+        HeadGates(1, 1, temperature=0.0)

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import BertForMaskedLM, PreTrainedModel
+
+from mtl.errors import InputError
+from mtl.heads.families import FAMILIES, attentions, family_of, pruned_heads
+from mtl.heads.prune import head_scale, prune_heads
+from mtl.heads.pruned import load_pruned
+from mtl.heads.tap import eager_attention
+from mtl.models.encoder import Encoder
+from tests.mtl import tiny
+
+CUTTABLE = [name for name, family in FAMILIES.items() if not family.whole]
+families = pytest.mark.parametrize("name", CUTTABLE)
+# The middle layer loses all of its heads.
+HEADS = {0: [1, 2], 1: [0, 1, 2, 3], 2: [3]}
+
+
+def run(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
+
+
+def without(heads: dict[int, list[int]]) -> Tensor:
+    scale = torch.ones(tiny.LAYERS, tiny.HEADS, dtype=torch.float64)
+    for layer, cut in heads.items():
+        scale[layer, cut] = 0
+    return scale
+
+
+def masked_and_cut(name: str, heads: dict[int, list[int]], **changes: object) -> tuple[Tensor, Tensor]:
+    model = tiny.model(name, **changes)
+    ids, mask = tiny.batch()
+    with head_scale(model, without(heads)):
+        masked = run(model, ids, mask)
+    assert (masked - run(model, ids, mask)).abs().max() > 1e-3
+    prune_heads(model, heads)
+    return masked, run(model, ids, mask)
+
+
+@families
+@pytest.mark.parametrize("heads", [HEADS, {2: [0]}, {layer: [0, 1, 2, 3] for layer in range(3)}])
+def test_a_cut_model_is_the_masked_model(name: str, heads: dict[int, list[int]]) -> None:
+    masked, cut = masked_and_cut(name, heads)
+    torch.testing.assert_close(cut, masked, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("deberta-v2", {"share_att_key": True}),
+        ("deberta-v2", {"pos_att_type": ["c2p"]}),
+        ("deberta", {"relative_attention": False, "position_biased_input": True}),
+        ("modernbert", {"attention_bias": True}),
+        ("eurobert", {"attention_bias": True, "num_key_value_heads": 1}),
+        ("eurobert", {"num_key_value_heads": 4}),
+    ],
+)
+def test_variants_of_a_family(name: str, changes: dict[str, object]) -> None:
+    masked, cut = masked_and_cut(name, HEADS, **changes)
+    torch.testing.assert_close(cut, masked, rtol=0, atol=1e-6)
+
+
+@families
+def test_heads_are_really_gone(name: str) -> None:
+    model = tiny.model(name)
+    before = sum(parameter.numel() for parameter in model.parameters())
+    prune_heads(model, {0: [1, 2], 1: [0, 1, 2, 3]})
+    assert pruned_heads(model) == {0: [1, 2], 1: [0, 1, 2, 3]}
+    kept = [attention.output.in_features for attention in attentions(model, family_of(model))]
+    assert kept == [2 * tiny.HEAD_DIM, 0, 4 * tiny.HEAD_DIM]
+    if name != "eurobert":
+        # Six of twelve heads; query, key, value and output of 32 x 8 weights each at least.
+        assert before - sum(parameter.numel() for parameter in model.parameters()) >= 6 * 4 * 32 * 8
+
+
+@families
+def test_cutting_in_steps_is_cutting_at_once(name: str) -> None:
+    once, steps = tiny.model(name), tiny.model(name)
+    prune_heads(once, HEADS)
+    prune_heads(steps, {0: [2], 1: [3, 0]})
+    prune_heads(steps, {0: [2, 1], 1: [1, 2], 2: [3]})
+    assert pruned_heads(once) == pruned_heads(steps) == HEADS
+    ids, mask = tiny.batch()
+    torch.testing.assert_close(run(steps, ids, mask), run(once, ids, mask), rtol=0, atol=1e-12)
+
+
+@families
+def test_fractional_scales_are_folded_into_the_weights(name: str) -> None:
+    model = tiny.model(name)
+    ids, mask = tiny.batch()
+    scale = without(HEADS) * torch.rand(
+        tiny.LAYERS, tiny.HEADS, generator=torch.Generator().manual_seed(7), dtype=torch.float64
+    )
+    with head_scale(model, scale):
+        masked = run(model, ids, mask)
+    prune_heads(model, HEADS, scale)
+    torch.testing.assert_close(run(model, ids, mask), masked, rtol=0, atol=1e-6)
+    with head_scale(model, torch.ones(tiny.LAYERS, tiny.HEADS)):
+        torch.testing.assert_close(run(model, ids, mask), masked, rtol=0, atol=1e-6)
+
+
+@families
+def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> None:
+    model = tiny.model(name, dtype=torch.float32)
+    ids, mask = tiny.batch()
+    prune_heads(model, HEADS)
+    expected = run(model, ids, mask)
+    model.save_pretrained(tmp_path)
+    loaded = load_pruned(tmp_path)
+    assert type(loaded) is type(model)
+    assert pruned_heads(loaded) == HEADS
+    assert not loaded.training
+    torch.testing.assert_close(run(loaded, ids, mask), expected, rtol=0, atol=1e-6)
+    optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(8):
+        loss = (run(loaded, ids, mask) - 1).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(loaded.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@families
+def test_a_cut_model_is_tapped_and_observed_in_the_old_numbering(name: str) -> None:
+    encoder = tiny.encoder(name, dtype=torch.float32)
+    subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["cat"]]))
+    further = torch.rand(tiny.LAYERS, tiny.HEADS, generator=torch.Generator().manual_seed(8))
+    before = encoder.observe(subwords, further * without(HEADS).float())
+    encoder.prune(HEADS)
+    after = encoder.observe(subwords, further)
+    torch.testing.assert_close(after.words, before.words, rtol=0, atol=1e-4)
+    real = subwords.attention_mask.bool()
+    for layer in range(tiny.LAYERS):
+        gone = HEADS[layer]
+        stay = [head for head in range(tiny.HEADS) if head not in gone]
+        assert not after.outputs[layer][:, :, gone].any()
+        assert not after.attentions[layer][:, gone].any()
+        torch.testing.assert_close(
+            after.attentions[layer][:, stay].transpose(1, 2)[real],
+            before.attentions[layer][:, stay].transpose(1, 2)[real],
+            rtol=0,
+            atol=1e-4,
+        )
+        torch.testing.assert_close(
+            after.outputs[layer][real][:, stay], before.outputs[layer][real][:, stay], rtol=0, atol=1e-4
+        )
+
+
+def test_probabilities_where_no_layer_has_heads_are_zeros() -> None:
+    encoder = tiny.encoder("bert", dtype=torch.float32)
+    encoder.prune({layer: range(tiny.HEADS) for layer in range(tiny.LAYERS)})
+    seen = encoder.observe(encoder.tokenizer.collate([encoder.tokenizer.encode(["the", "dog"])]))
+    assert [attention.shape for attention in seen.attentions] == [(1, 4, 4, 4)] * 3
+    assert not any(attention.any() for attention in seen.attentions)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "modernbert"])
+def test_a_cut_encoder_saves_and_loads(name: str, tmp_path: Path) -> None:
+    encoder = tiny.encoder(name, dtype=torch.float32, layers="mix")
+    encoder.prune(HEADS)
+    encoder.save(tmp_path)
+    loaded = Encoder.load(tmp_path).eval()
+    subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["cat"]]))
+    torch.testing.assert_close(loaded(subwords), encoder(subwords), rtol=0, atol=1e-6)
+    assert loaded.tap.kept == encoder.tap.kept == [(0, 3), (), (0, 1, 2)]
+
+
+@families
+def test_a_cut_model_can_be_copied_and_pickled(name: str) -> None:
+    model = tiny.model(name)
+    prune_heads(model, HEADS)
+    ids, mask = tiny.batch()
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    for other in (copy.deepcopy(model), torch.load(buffer, weights_only=False)):
+        assert torch.equal(run(other, ids, mask), run(model, ids, mask))
+
+
+@families
+def test_eager_and_sdpa_agree_on_a_cut_model(name: str) -> None:
+    model = tiny.model(name, dtype=torch.float32)
+    prune_heads(model, HEADS)
+    ids, mask = tiny.batch()
+    with eager_attention(model):
+        eager = run(model, ids, mask)
+    torch.testing.assert_close(run(model, ids, mask), eager, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_with_tied_weights_and_a_head_loads(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = BertForMaskedLM(tiny.config("bert")).eval()
+    prune_heads(model, HEADS)
+    model.save_pretrained(tmp_path)
+    loaded = load_pruned(tmp_path)
+    ids, mask = tiny.batch()
+    assert isinstance(loaded, BertForMaskedLM)
+    assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
+    assert torch.equal(
+        loaded(input_ids=ids, attention_mask=mask).logits, model(input_ids=ids, attention_mask=mask).logits
+    )
+
+
+def test_an_uncut_folder_loads_too(tmp_path: Path) -> None:
+    model = tiny.model("bert", dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    ids, mask = tiny.batch()
+    assert torch.equal(run(load_pruned(tmp_path), ids, mask), run(model, ids, mask))
+
+
+def test_frozen_weights_stay_frozen() -> None:
+    model = tiny.model("bert").requires_grad_(False)
+    prune_heads(model, HEADS)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_what_cannot_be_cut_is_said() -> None:
+    with pytest.raises(InputError, match="one attention module serves several layers"):
+        prune_heads(tiny.model("albert"), HEADS)
+    with pytest.raises(InputError, match="talking heads"):
+        prune_heads(tiny.model("deberta", talking_head=True), HEADS)
+    model = tiny.model("bert")
+    with pytest.raises(InputError, match="layer 3 cannot be cut: the model has layers 0 to 2"):
+        prune_heads(model, {3: [0]})
+    with pytest.raises(InputError, match="head 4 of layer 1 cannot be cut: heads are 0 to 3"):
+        prune_heads(model, {0: [1], 1: [4]})
+    with pytest.raises(InputError, match="does not fit 3 layers of 4 heads"):
+        prune_heads(model, {}, torch.ones(4, 3))
+    assert pruned_heads(model) == {}
+    assert attentions(model, family_of(model))[0].output.in_features == 32
+
+
+def test_a_folder_that_does_not_fit_is_said(tmp_path: Path) -> None:
+    model = tiny.model("bert", dtype=torch.float32)
+    prune_heads(model, HEADS)
+    model.config.pruned_heads = {0: [1]}
+    model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"do not fit its config\.json"):
+        load_pruned(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"no model\.safetensors"):
+        load_pruned(tmp_path)

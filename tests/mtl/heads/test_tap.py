@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from mtl.heads.families import attentions, family_of
+from mtl.heads.tap import HeadTap, eager_attention
+from tests.mtl import tiny
+
+# Rotary positions and root mean square norms are computed in float32 whatever the weights are.
+FLOAT32_INSIDE = ("modernbert", "eurobert")
+families = pytest.mark.parametrize("name", tiny.NAMES)
+
+
+def run(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """The last layer where something stands, zeros at padding."""
+    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
+
+
+def tapped(name: str, dtype: torch.dtype = torch.float64) -> tuple[PreTrainedModel, HeadTap]:
+    model = tiny.model(name, dtype=dtype)
+    return model, HeadTap(model, family_of(model))
+
+
+def random_scale(*rows: int) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.rand(*rows, tiny.LAYERS, tiny.HEADS, generator=generator, dtype=torch.float64)
+
+
+@families
+def test_a_scale_of_one_changes_nothing(name: str) -> None:
+    model, tap = tapped(name)
+    ids, mask = tiny.batch()
+    plain = run(model, ids, mask)
+    ones = torch.ones(tiny.LAYERS, tiny.HEADS)
+    with tap.scale(ones):
+        assert torch.equal(run(model, ids, mask), plain)
+    with tap.scale(ones.expand(len(ids), -1, -1)):
+        assert torch.equal(run(model, ids, mask), plain)
+
+
+@families
+def test_a_scale_of_zero_is_a_projection_with_zeroed_columns(name: str) -> None:
+    # ALBERT without sharing; with sharing see below.
+    changes = {"num_hidden_groups": tiny.LAYERS} if name == "albert" else {}
+    model = tiny.model(name, **changes)
+    tap = HeadTap(model, family_of(model))
+    ids, mask = tiny.batch()
+    plain = run(model, ids, mask)
+    scale = (random_scale() > 0.5).double()
+    scale[1] = 0
+    with tap.scale(scale):
+        gated = run(model, ids, mask)
+    zeroed = copy.deepcopy(model)
+    for layer, attention in enumerate(attentions(zeroed, family_of(zeroed))):
+        attention.output.weight.data *= scale[layer].repeat_interleave(tiny.HEAD_DIM)
+    torch.testing.assert_close(gated, run(zeroed, ids, mask), rtol=0, atol=1e-12)
+    assert (gated - plain).abs().max() > 1e-3
+
+
+def test_layers_that_share_a_module_have_scales_of_their_own() -> None:
+    shared, separate = tiny.model("albert"), tiny.model("albert", num_hidden_groups=tiny.LAYERS)
+    weights = shared.state_dict()
+    separate.load_state_dict(
+        {
+            path: weights[path.replace(f"layer_groups.{path.split('.')[2]}", "layer_groups.0")]
+            if "layer_groups" in path
+            else weights[path]
+            for path in separate.state_dict()
+        }
+    )
+    ids, mask = tiny.batch()
+    scale = random_scale()
+    outputs = []
+    for model in (shared, separate):
+        with HeadTap(model, family_of(model)).scale(scale):
+            outputs.append(run(model, ids, mask))
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-12)
+
+
+@families
+def test_a_scale_per_row_is_each_row_alone(name: str) -> None:
+    model, tap = tapped(name)
+    ids, mask = tiny.batch()
+    scale = random_scale(len(ids))
+    with tap.scale(scale):
+        together = run(model, ids, mask)
+    for row in range(len(ids)):
+        with tap.scale(scale[row]):
+            alone = run(model, ids[row : row + 1], mask[row : row + 1])
+        torch.testing.assert_close(together[row], alone[0], rtol=0, atol=1e-10)
+
+
+@families
+@pytest.mark.parametrize("rows", [(), (4,)])
+def test_the_gradient_of_the_scale_is_the_finite_difference(name: str, rows: tuple[int, ...]) -> None:
+    model, tap = tapped(name)
+    ids, mask = tiny.batch()
+    target = torch.randn(*ids.shape, 32, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+    def loss(scale: Tensor) -> Tensor:
+        with tap.scale(scale):
+            return (run(model, ids, mask) * target).sum()
+
+    scale = random_scale(*rows).requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(scale), scale)
+    direction = torch.randn(scale.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    size, rtol, atol = (5e-3, 1e-3, 1e-3) if name in FLOAT32_INSIDE else (1e-3, 1e-7, 1e-7)
+    with torch.no_grad():
+        near, far = (loss(scale + k * size * direction) - loss(scale - k * size * direction) for k in (1, 2))
+    torch.testing.assert_close(
+        (gradient * direction).sum(), (8 * near - far) / (12 * size), rtol=rtol, atol=atol
+    )
+
+
+@families
+def test_observed_outputs_are_probabilities_times_values(name: str) -> None:
+    model, tap = tapped(name, torch.float32)
+    ids, mask = tiny.batch()
+    family = family_of(model)
+    values: list[Tensor] = []
+    handles = [
+        attention.module.get_submodule(family.query if family.fused else family.value).register_forward_hook(
+            lambda module, inputs, output: values.append(output)
+        )
+        for attention in dict.fromkeys(attentions(model, family))
+    ]
+    with eager_attention(model), tap.observe() as outputs:
+        probabilities = model(input_ids=ids, attention_mask=mask, output_attentions=True).attentions
+    for handle in handles:
+        handle.remove()
+    assert len(outputs) == len(values) == len(probabilities) == tiny.LAYERS
+    for layer in range(tiny.LAYERS):
+        value = values[layer]
+        if family.fused == "blocks":
+            value = value.chunk(3, -1)[2]
+        value = value.unflatten(-1, (-1, tiny.HEAD_DIM))
+        if family.fused == "heads":
+            bias = attentions(model, family)[layer].module.v_bias.unflatten(0, (tiny.HEADS, tiny.HEAD_DIM))
+            value = value[:, :, 2::3] + bias
+        value = value.repeat_interleave(tiny.HEADS // value.shape[2], 2)
+        expected = torch.einsum("rhqk,rkhd->rqhd", probabilities[layer], value)
+        torch.testing.assert_close(outputs[layer], expected, rtol=0, atol=1e-5)
+
+
+def test_nothing_is_left_after_an_exception() -> None:
+    model, tap = tapped("bert")
+    ids, mask = tiny.batch()
+    plain = run(model, ids, mask)
+    with pytest.raises(KeyError), tap.scale(torch.zeros(tiny.LAYERS, tiny.HEADS)):
+        raise KeyError
+    with pytest.raises(RuntimeError), tap.scale(torch.zeros(3, tiny.LAYERS, tiny.HEADS)):
+        run(model, ids, mask)
+    assert torch.equal(run(model, ids, mask), plain)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_pass_that_failed_halfway_does_not_shift_the_next_ones_layers() -> None:
+    model, tap = tapped("albert")
+    ids, mask = tiny.batch()
+    scale = random_scale()
+    with tap.scale(scale):
+        expected = run(model, ids, mask)
+        norm = model.encoder.albert_layer_groups[0].albert_layers[0].full_layer_layer_norm
+
+        def fail(module: object, inputs: object) -> None:
+            raise KeyError
+
+        handle = norm.register_forward_pre_hook(fail)
+        with pytest.raises(KeyError):
+            run(model, ids, mask)
+        handle.remove()
+        assert torch.equal(run(model, ids, mask), expected)
+
+
+def test_what_is_observed_inside_a_scale_is_scaled() -> None:
+    model, tap = tapped("bert")
+    ids, mask = tiny.batch()
+    scale = random_scale()
+    with tap.observe() as raw, tap.scale(scale), tap.observe() as scaled:
+        run(model, ids, mask)
+    for layer in range(tiny.LAYERS):
+        torch.testing.assert_close(scaled[layer], raw[layer] * scale[layer][:, None])
+
+
+def test_eager_attention_is_restored() -> None:
+    model = tiny.model("bert")
+    before = model.config._attn_implementation
+    with eager_attention(model):
+        assert model.config._attn_implementation == "eager"
+    assert model.config._attn_implementation == before == "sdpa"
+    with pytest.raises(KeyError), eager_attention(model):
+        raise KeyError
+    assert model.config._attn_implementation == before == "sdpa"
+
+
+def test_a_scale_of_another_shape_is_refused() -> None:
+    _, tap = tapped("bert")
+    with pytest.raises(ValueError, match="does not fit 3 layers of 4 heads"), tap.scale(torch.ones(4, 3)):
+        pass

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtl.errors import InputError
+from mtl.heads.gates import HeadGates
+from mtl.heads.target import HeadTarget, heads_wanted
+
+LAYERS, HEADS = 6, 8
+
+
+class Planted:
+    """A regression whose inputs come through heads of log-normal use: closing head h costs about use_h^2."""
+
+    def __init__(
+        self, seed: int, target: float, masks: int = 1, updates: int = 300, scale: float = 0.1
+    ) -> None:
+        torch.manual_seed(seed)
+        self.updates = updates
+        self.done = 0
+        self.use = scale * torch.randn(masks, LAYERS, HEADS).exp()
+        self.gates = HeadGates(LAYERS, HEADS, [str(mask) for mask in range(masks)])
+        self.target = HeadTarget(self.gates, target)
+        self.optimizer = torch.optim.Adam(self.gates.parameters(), lr=10 / updates)
+
+    def train(self, updates: int) -> None:
+        for _ in range(updates):
+            missing = (1 - self.gates()) * self.use
+            loss = (torch.randn(32, *self.use.shape) * missing).sum((2, 3)).square().mean(0).sum()
+            total = loss + self.target(self.gates, self.done / self.updates).sum()
+            self.optimizer.zero_grad()
+            total.backward()
+            self.optimizer.step()
+            self.done += 1
+            self.target.project(self.gates, self.done / self.updates)
+
+    def best(self, mask: int) -> set[int]:
+        return set(self.use[mask].flatten().topk(self.target.wanted).indices.tolist())
+
+    def kept(self, mask: int) -> set[int]:
+        return set(self.gates.open()[mask].flatten().nonzero().flatten().tolist())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("target", "wanted"), [(0.25, 12), (30, 30), (5, 5)])
+@pytest.mark.parametrize("scale", [0.03, 0.3])
+def test_ends_with_the_wanted_heads_and_the_useful_ones(
+    seed: int, target: float, wanted: int, scale: float
+) -> None:
+    planted = Planted(seed, target, scale=scale)
+    planted.train(planted.updates)
+    assert planted.gates.open().sum().item() == wanted
+    # Chance would be wanted / 48: 0.10 to 0.63.
+    assert len(planted.kept(0) & planted.best(0)) >= 0.8 * wanted
+    use = planted.use.flatten().square()
+    kept = sum(use[head].item() for head in planted.kept(0))
+    assert kept >= 0.9 * sum(use[head].item() for head in planted.best(0))
+
+
+def test_each_mask_reaches_the_target_with_its_own_heads() -> None:
+    planted = Planted(0, 12, masks=3, updates=500)
+    planted.train(planted.updates)
+    assert planted.gates.open().sum((1, 2)).tolist() == [12, 12, 12]
+    for mask in range(3):
+        overlaps = [len(planted.kept(mask) & planted.best(other)) for other in range(3)]
+        assert max(overlaps) == overlaps[mask] >= 10
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.2])
+def test_lagrangian_alone_comes_near(scale: float) -> None:
+    """A hundredfold larger loss: the multipliers grow to match, before any head is moved by force."""
+    planted = Planted(0, 0.5, updates=1000, scale=scale)
+    planted.train(799)
+    assert not planted.target.chosen
+    assert planted.gates.expected_l0().item() == pytest.approx(24, abs=8)
+    before = planted.gates.open()
+    planted.train(1)
+    assert planted.target.chosen
+    assert planted.target.moved.item() == pytest.approx((planted.gates.open() != before).sum().item(), abs=2)
+
+
+def test_lagrangian_and_ascent_by_hand() -> None:
+    gates = HeadGates(1, 4, init_mean=30.0)
+    target = HeadTarget(gates, 0.5, warmup=0.5, rate=10.0)
+    # Progress 0: the target is still 1, all heads are open, nothing is off.
+    assert target(gates, 0.0).item() == pytest.approx(0, abs=1e-6)
+    # Progress 0.25: the target is 0.75, off by 0.25; steps of 10 * 0.25 * (0.25, 0.0625).
+    lagrangian = target(gates, 0.25)
+    multipliers = [0.1 * math.sinh(0.625), 0.1 * math.sinh(0.15625)]
+    assert target.multipliers.flatten().tolist() == pytest.approx(multipliers)
+    assert lagrangian.item() == pytest.approx(multipliers[0] * 0.25 + multipliers[1] * 0.0625)
+    # The same progress again (accumulated batches): no second step.
+    target(gates, 0.25)
+    assert target.multipliers.flatten().tolist() == pytest.approx(multipliers)
+    # Too few open: the linear multiplier falls, the quadratic one rises on.
+    with torch.no_grad():
+        gates.log_alpha.fill_(-30.0)
+    target(gates, 0.75)
+    multipliers = [0.1 * math.sinh(0.625 - 10 * 0.5 * 0.5), 0.1 * math.sinh(0.15625 + 10 * 0.5 * 0.25)]
+    assert target.multipliers.flatten().tolist() == pytest.approx(multipliers)
+
+
+def test_evaluation_leaves_multipliers_alone() -> None:
+    gates = HeadGates(1, 4)
+    target = HeadTarget(gates, 0.5).eval()
+    target(gates, 0.4)
+    assert target.multipliers.abs().sum() == 0
+
+
+def test_gradient_pushes_towards_the_target_from_both_sides() -> None:
+    for start, sign in [(3.0, 1), (-3.0, -1)]:
+        gates = HeadGates(2, 4, init_mean=start)
+        target = HeadTarget(gates, 0.5, warmup=0.1)
+        target(gates, 0.3).sum().backward()
+        assert gates.log_alpha.grad is not None
+        assert (gates.log_alpha.grad * sign > 0).all()
+
+
+def test_choice_is_made_once_and_held() -> None:
+    gates = HeadGates(2, 4, init_std=1.0)
+    target = HeadTarget(gates, 3)
+    target.project(gates, 0.79)
+    assert gates.open().all()
+    target.project(gates, 0.8)
+    kept = gates.open()
+    assert kept.sum().item() == 3
+    assert target.moved.item() == 5
+    with torch.no_grad():
+        gates.log_alpha.neg_()
+    target.project(gates, 0.9)
+    assert torch.equal(gates.open(), kept)
+    assert target.moved.item() == 5
+    assert target(gates, 0.9).item() == 0
+    # Kept heads are not kept in name only: raised to a gate of 0.5 at least.
+    assert (gates.gate()[kept] >= 0.5).all()
+    # Sampled gates of closed heads are closed, too: no head works in training that evaluation leaves out.
+    assert (gates()[~kept] == 0).all()
+
+
+@pytest.mark.parametrize("stop", [100, 230, 260])
+def test_resumes_exactly(stop: int) -> None:
+    unbroken = Planted(4, 0.25)
+    unbroken.train(stop)
+    generator = torch.get_rng_state()
+    resumed = Planted(4, 0.25)
+    resumed.gates.load_state_dict(unbroken.gates.state_dict())
+    resumed.target.load_state_dict(unbroken.target.state_dict())
+    resumed.optimizer.load_state_dict(copy.deepcopy(unbroken.optimizer.state_dict()))
+    resumed.done = stop
+
+    def rest(run: Planted) -> Tensor:
+        torch.set_rng_state(generator)
+        run.train(300 - stop)
+        return run.gates.log_alpha.detach()
+
+    assert torch.equal(rest(unbroken), rest(resumed))
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"), [(0.5, 72), (1.0, 144), (1, 144), (0.01, 1), (2, 2), (20.0, 20), (144, 144)]
+)
+def test_target_as_number_of_heads(target: float, wanted: int) -> None:
+    assert heads_wanted(target, 144) == wanted
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (0, "share of the heads in"),
+        (-0.5, "share of the heads in"),
+        (float("nan"), "share of the heads in"),
+        (0.001, "less than one of 144 heads; give 0.0069 or more"),
+        (145, "there are only 144 heads"),
+        (float("inf"), "there are only 144 heads"),
+        (1.5, "must be whole"),
+    ],
+)
+def test_impossible_targets(target: float, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        heads_wanted(target, 144)
+
+
+@pytest.mark.parametrize(("warmup", "final"), [(0.9, 0.2), (0.5, 0.0), (-0.1, 0.2)])
+def test_impossible_phases(warmup: float, final: float) -> None:
+    with pytest.raises(InputError, match="add up to at most 1"):
+        HeadTarget(HeadGates(1, 4), 2, warmup, final)

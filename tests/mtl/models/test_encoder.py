@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from mtl.errors import InputError
+from mtl.models import pretrained
+from mtl.models.encoder import Encoder, pool
+from mtl.models.subwords import Subwords
+from tests.mtl import tiny
+
+SENTENCES = [
+    ["the", "dog", "saw", "a", "cat", "."],
+    ["dog"],
+    ["xyz", "the", "don't"],
+    ["saw", "abc", "a", "cat"] * 6,
+]
+families = pytest.mark.parametrize("name", tiny.NAMES)
+
+
+def collated(encoder: Encoder, sentences: list[list[str]]) -> Subwords:
+    return encoder.tokenizer.collate(encoder.tokenizer.encode_all(sentences))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "last"])
+@pytest.mark.parametrize("max_length", [12, 100])
+def test_pooling_is_the_loop_over_words(pooling: str, max_length: int) -> None:
+    encoder = tiny.encoder("bert", max_length=min(max_length, 64))
+    subwords = collated(encoder, SENTENCES)
+    hidden = torch.randn(*subwords.slot.shape, 5, dtype=torch.float64)
+    vectors = pool(hidden, subwords, pooling)
+    for sentence, words in enumerate(SENTENCES):
+        for word in range(subwords.width):
+            pieces = hidden[subwords.slot == sentence * subwords.width + word]
+            if word >= len(words):
+                expected = torch.zeros(5, dtype=torch.float64)
+            elif pooling == "mean":
+                expected = pieces.mean(0)
+            else:
+                expected = pieces[0 if pooling == "first" else -1]
+            torch.testing.assert_close(vectors[sentence, word], expected)
+
+
+@families
+def test_a_sentence_is_the_same_alone_and_in_a_batch(name: str) -> None:
+    encoder = tiny.encoder(name, dtype=torch.float32, max_length=16)
+    together = encoder(collated(encoder, SENTENCES))
+    for number, words in enumerate(SENTENCES):
+        alone = encoder(collated(encoder, [words]))[0]
+        torch.testing.assert_close(together[number, : len(words)], alone, rtol=1e-4, atol=1e-5)
+        assert not together[number, len(words) :].any()
+        assert together[number, : len(words)].abs().sum(-1).min() > 0
+
+
+def test_a_word_in_a_window_is_the_word_in_that_stretch_alone() -> None:
+    encoder = tiny.encoder("bert", max_length=10)
+    words = ["dog", "cat", "saw", "the", "a"] * 4
+    vectors = encoder(collated(encoder, [words]))[0]
+    # Windows of 8 words that start 4 apart; word 6 stands most centrally in the second one.
+    torch.testing.assert_close(vectors[6], encoder(collated(encoder, [words[4:12]]))[0, 2])
+    torch.testing.assert_close(vectors[0], encoder(collated(encoder, [words[:8]]))[0, 0])
+    torch.testing.assert_close(vectors[-1], encoder(collated(encoder, [words[-8:]]))[0, -1])
+
+
+def test_a_scale_per_sentence_reaches_all_windows_of_it() -> None:
+    encoder = tiny.encoder("bert", max_length=10)
+    scale = torch.rand(len(SENTENCES), encoder.layers, encoder.heads, dtype=torch.float64)
+    together = encoder(collated(encoder, SENTENCES), scale)
+    for number, words in enumerate(SENTENCES):
+        alone = encoder(collated(encoder, [words]), scale[number])[0]
+        torch.testing.assert_close(together[number, : len(words)], alone)
+
+
+@families
+def test_observing_changes_nothing_and_probabilities_sum_to_one(name: str) -> None:
+    encoder = tiny.encoder(name, dtype=torch.float32)
+    subwords = collated(encoder, SENTENCES)
+    scale = torch.rand(encoder.layers, encoder.heads)
+    seen = encoder.observe(subwords, scale)
+    torch.testing.assert_close(seen.words, encoder(subwords, scale), rtol=1e-3, atol=1e-4)
+    rows, width = subwords.slot.shape
+    assert len(seen.attentions) == len(seen.outputs) == encoder.layers
+    for attention, output in zip(seen.attentions, seen.outputs, strict=True):
+        assert attention.shape == (rows, encoder.heads, width, width)
+        assert output.shape == (rows, width, encoder.heads, encoder.head_dim)
+        inside = attention.sum(-1).transpose(1, 2)[subwords.attention_mask.bool()]
+        torch.testing.assert_close(inside, torch.ones_like(inside))
+
+
+def test_a_mix_of_layers_starts_as_their_mean_and_learns() -> None:
+    encoder = tiny.encoder("bert", layers="mix")
+    subwords = collated(encoder, SENTENCES)
+    states = encoder.transformer(
+        input_ids=subwords.input_ids, attention_mask=subwords.attention_mask, output_hidden_states=True
+    ).hidden_states
+    assert encoder.mix is not None
+    expected = pool(torch.stack(states).mean(0), subwords, "mean")
+    torch.testing.assert_close(encoder(subwords), expected)
+    encoder.mix.data[2] = 50
+    torch.testing.assert_close(encoder(subwords), pool(states[2], subwords, "mean"))
+    encoder(subwords).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_word_dropout_masks_whole_words_and_only_in_training() -> None:
+    encoder = tiny.encoder("bert", word_dropout=0.3, dropout=0.0)
+    subwords = collated(encoder, [["abc", "dog", "cat."]] * 2000)
+    seen: list[torch.Tensor] = []
+    encoder.transformer.register_forward_pre_hook(
+        lambda module, inputs, given: seen.append(given["input_ids"]), with_kwargs=True
+    )
+    with torch.no_grad():
+        encoder(subwords)
+        encoder.train()
+        encoder(subwords)
+    assert torch.equal(seen[0], subwords.input_ids)
+    changed = seen[1] != subwords.input_ids
+    assert (seen[1][changed] == encoder.tokenizer.tokenizer.mask_token_id).all()
+    nowhere = subwords.sentences * subwords.width
+    assert not changed[subwords.slot == nowhere].any()
+    per_word = torch.zeros(nowhere + 1).index_add(0, subwords.slot.flatten(), changed.flatten().float())
+    pieces = torch.bincount(subwords.slot.flatten(), minlength=nowhere + 1)
+    hidden = per_word[:-1] > 0
+    assert torch.equal(per_word[:-1][hidden], pieces[:-1][hidden].float())
+    # 6,000 words: five standard deviations are 0.03.
+    assert abs(hidden.float().mean() - 0.3) < 0.03
+
+
+@families
+def test_saved_and_loaded_is_the_same(name: str, tmp_path: Path) -> None:
+    encoder = tiny.encoder(
+        name, dtype=torch.float32, layers="mix", pooling="last", word_dropout=0.1, max_length=20
+    )
+    assert encoder.mix is not None
+    encoder.mix.data += torch.rand(encoder.mix.shape)
+    encoder.save(tmp_path / "model")
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in (tmp_path / "model").iterdir()
+    }
+    assert not list((tmp_path / "model").glob("*.bin"))
+    loaded = Encoder.load(tmp_path / "model").eval()
+    assert (loaded.pooling, loaded.word_dropout, loaded.tokenizer.max_length) == ("last", 0.1, 20)
+    assert torch.equal(loaded(collated(loaded, SENTENCES)), encoder(collated(encoder, SENTENCES)))
+    plain = Encoder.from_pretrained(str(tmp_path / "model"), word_dropout=0.0)
+    assert (plain.pooling, plain.mix, plain.tokenizer.max_length > 20) == ("mean", None, True)
+
+
+def test_minilm_is_the_packaged_checkpoint_and_loads_silently(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, logger="transformers"):
+        encoder = Encoder.from_pretrained("minilm", dropout=0.25).eval()
+    assert capfd.readouterr() == ("", "")
+    assert (encoder.hidden, encoder.layers, encoder.heads, encoder.head_dim) == (384, 6, 12, 32)
+    assert encoder.tokenizer.max_length == 512
+    assert {module.p for module in encoder.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+    subwords = collated(encoder, [["We", "ate", "."]])
+    with pretrained.quiet():
+        model = AutoModel.from_pretrained(pretrained.embedded_minilm()).eval()
+    with torch.no_grad():
+        expected = model(input_ids=subwords.input_ids, attention_mask=subwords.attention_mask)[0][:, 1:-1]
+        torch.testing.assert_close(encoder(subwords), expected)
+
+
+@families
+def test_positions_do_not_run_out_in_a_full_window(name: str) -> None:
+    """Where they begin after the padding index, there are fewer of them than embeddings."""
+    encoder = tiny.encoder(name, dtype=torch.float32)
+    subwords = collated(encoder, [["dog", "the"] * 60])
+    assert subwords.slot.shape[1] == encoder.tokenizer.max_length
+    assert encoder.tokenizer.max_length == 64 - {"mpnet": 2}.get(name, name in tiny.PADDING_FIRST)
+    assert torch.isfinite(encoder(subwords)).all()
+
+
+def test_a_missing_encoder_is_one_line(tmp_path: Path) -> None:
+    for name in (str(tmp_path), str(tmp_path / "nowhere")):
+        with pytest.raises(InputError, match="cannot load the encoder") as raised:
+            Encoder.from_pretrained(name)
+        assert "\n" not in str(raised.value)
+    with pytest.raises(InputError, match=r"encoder\.json is missing"):
+        Encoder.load(tmp_path)
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(InputError, match="word_dropout"):
+        tiny.encoder("bert", word_dropout=1.0)
+    with pytest.raises(InputError, match="dropout"):
+        tiny.encoder("bert", dropout=-0.1)
+    with pytest.raises(InputError, match="max_length 65"):
+        tiny.encoder("bert", max_length=65)

@@ -1,0 +1,85 @@
+"""What runs share: read once, the same each time, read again when it has changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+import torch
+
+from mtl.config.schema import CorpusConfig, EncoderConfig
+from mtl.corpora.readers import read
+from mtl.models import inputs as module
+from mtl.models.inputs import Material
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """What was read and loaded, in order."""
+    calls = []
+    load = module.pretrained.load
+
+    def counting_read(path, format):
+        calls.append(path.name)
+        return read(path, format)
+
+    def counting_load(name, *arguments):
+        calls.append("encoder")
+        return load(name, *arguments)
+
+    monkeypatch.setattr(module, "read", counting_read)
+    monkeypatch.setattr(module.pretrained, "load", counting_load)
+    return calls
+
+
+def test_files_are_read_once_for_all_tasks_unless_they_change(toy, tmp_path, counted):
+    shutil.copytree(toy, tmp_path / "corpus")
+    material, config = Material(keep=True), CorpusConfig(str(tmp_path / "corpus"))
+    first = material.split(config, ("pos",), "dev")
+    second = material.split(config, ("dep",), "dev")
+    assert counted == ["dev.jsonl"]
+    assert first[0].tags is not None
+    assert first[0].arcs is None
+    assert second[0].tags is None
+    assert second[0].arcs is not None
+    path = tmp_path / "corpus" / "dev.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+    os.utime(path, (1, 1))
+    assert len(material.split(config, ("pos",), "dev")) == 4
+    assert counted == ["dev.jsonl"] * 2
+
+
+def test_every_run_gets_an_encoder_of_its_own_and_the_same(tiny_encoder, counted):
+    material, config = Material(keep=True), EncoderConfig(str(tiny_encoder))
+    first = material.encoder(config)
+    expected = {name: value.clone() for name, value in first.state_dict().items()}
+    with torch.no_grad():
+        for weight in first.parameters():
+            weight.add_(1.0)
+    second = material.encoder(config)
+    assert counted == ["encoder"]
+    assert all(torch.equal(value, expected[name]) for name, value in second.state_dict().items())
+    alone = Material().encoder(config)
+    assert all(torch.equal(value, expected[name]) for name, value in alone.state_dict().items())
+
+
+def test_loading_leaves_the_random_numbers_alone(tiny_encoder):
+    drawn = []
+    for material in (Material(keep=True), Material(keep=True)):
+        torch.manual_seed(5)
+        if not drawn:
+            material.encoder(EncoderConfig(str(tiny_encoder)))
+        drawn.append(torch.rand(3))
+    assert torch.equal(*drawn)
+
+
+def test_pieces_are_those_of_the_tokenizer(toy, tiny_encoder):
+    material = Material(keep=True)
+    encoder = material.encoder(EncoderConfig(str(tiny_encoder)))
+    sentences = material.split(CorpusConfig(str(toy)), ("pos",), "dev")
+    expected = encoder.tokenizer.encode_all([sentence.words for sentence in sentences])
+    for _ in range(2):
+        pieces = material.pieces(encoder.tokenizer, sentences)
+        assert [each.ids.tolist() for each in pieces] == [each.ids.tolist() for each in expected]
+        assert [each.counts.tolist() for each in pieces] == [each.counts.tolist() for each in expected]

@@ -1,0 +1,303 @@
+"""`mtl figure` on run folders made by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from PIL import Image
+
+from mtl.commands.figure import figure
+from mtl.config.parse import arguments_of
+from mtl.errors import InputError
+from mtl.training.gate_loss import gate_table
+from probes import table as heads_table
+from tests.mtl.studies import Study
+
+LAYERS, HEADS = 2, 3
+
+
+class Folders:
+    """Makes run folders, of which it has only what figures read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.random = np.random.default_rng(0)
+
+    def run(
+        self, tasks, seed=1, *, encoder="minilm", gates=True, scope="per_task", heads=HEADS, init_from=None
+    ):
+        folder = self.root / f"{'-'.join(tasks)}-{scope}-{encoder}-{seed}-{gates}-{heads}-{init_from is None}"
+        folder.mkdir()
+        config = {"tasks": tasks, "seed": seed, "encoder": {"name": encoder}, "init_from": init_from}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config | {"gates": {"scope": scope}}))
+        scores = {"pos": "accuracy", "dep": "las", "ner": "f1", "con": "f1", "srl": "f1"}
+        metrics = {"test": {task: {scores[task]: 90.0 - seed} for task in tasks}}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+        if gates:
+            self.gates(tasks, scope, heads).write_parquet(folder / "gates.parquet")
+        return folder
+
+    def gates(self, tasks, scope, heads):
+        rows = []
+        for step in (10, 20):
+            shared = self.random.random((LAYERS, heads))
+            for task in tasks:
+                gate = shared if scope == "shared" else self.random.random((LAYERS, heads))
+                for (layer, head), each in np.ndenumerate(np.where(gate < 0.4, 0, gate)):
+                    place = {"task": task, "step": step, "layer": layer, "head": head}
+                    rows.append(place | {"log_alpha": 0.0, "gate": float(each), "open": bool(each > 1e-3)})
+        return gate_table(rows)
+
+    def probe(self, folder, tasks, *, labels=("a", "b"), split="test", target="minilm"):
+        """Give a folder a table of probes."""
+        folder.mkdir(exist_ok=True)
+        count = np.arange(len(labels), 0, -1) * 10
+        parts = []
+        for task in tasks:
+            value = self.random.random((len(labels), LAYERS, HEADS))
+            parts.append(heads_table.rows("attention", task, labels, value, count))
+            parts.append(
+                heads_table.headless_rows("attention_offset", task, labels, value[:, 0, 0] / 2, count)
+            )
+        parts.append(
+            heads_table.rows("confidence", "", ("",), self.random.random((1, LAYERS, HEADS)), count[:1])
+        )
+        heads_table.write(folder / "heads.parquet", pl.concat(parts), {"split": split, "target": target})
+        return folder
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return Folders(tmp_path)
+
+
+@pytest.fixture
+def seeds(folders):
+    """Three runs of one task."""
+    return [folders.run(["dep"], seed) for seed in (1, 2, 3)]
+
+
+def final(folder):
+    """The last gates of a run of one task."""
+    return pl.read_parquet(folder / "gates.parquet").filter(pl.col("step") == 20)["gate"].to_numpy()
+
+
+def has_colour(path, colour):
+    with Image.open(path) as image:
+        return (np.asarray(image.convert("RGB")) == colour).all(-1).any()
+
+
+def test_the_signature_is_the_command_line():
+    words = ["rgb", "runs/a", "runs/b", "--out=x.pdf", "--tasks=[pos,dep]", "--tables=false"]
+    assert arguments_of("mtl figure", figure, words) == {
+        "name": "rgb", "runs": [Path("runs/a"), Path("runs/b")], "out": Path("x.pdf"),
+        "tasks": ("pos", "dep"), "split": "test", "tables": False,
+    }  # fmt: skip
+    with pytest.raises(InputError, match="rgbb"):
+        arguments_of("mtl figure", figure, ["rgbb", "runs/a", "--out=x.pdf"])
+
+
+def test_rgb_of_three_runs_has_their_colours(seeds, tmp_path, capsys):
+    figure("rgb", seeds, tmp_path / "rgb.png")
+    for colour in np.rint(255 * (1 - np.stack([final(folder) for folder in seeds], axis=1))):
+        assert has_colour(tmp_path / "rgb.png", colour)
+    assert "wrote" in capsys.readouterr().out
+
+
+def test_rgb_of_three_tasks_is_of_mean_gates(folders, tmp_path):
+    runs = {task: [folders.run([task], seed) for seed in (1, 2)] for task in ("pos", "dep", "srl")}
+    figure("rgb", list(itertools.chain(*runs.values())), tmp_path / "rgb.png")
+    means = [np.mean([final(folder) for folder in each], axis=0) for each in runs.values()]
+    for colour in np.rint(255 * (1 - np.stack(means, axis=1))):
+        assert has_colour(tmp_path / "rgb.png", colour)
+
+
+def test_rgb_of_three_tasks_in_one_run(folders, tmp_path):
+    run = folders.run(["pos", "ner", "dep", "srl"])
+    with pytest.raises(
+        InputError, match=r"masks of pos, ner, dep, srl: add runs, or choose with --tasks=\[a,b,c\]"
+    ):
+        figure("rgb", [run], tmp_path / "rgb.png")
+    figure("rgb", [run], tmp_path / "rgb.png", ("pos", "ner", "srl"))
+    assert (tmp_path / "rgb.png").exists()
+
+
+def test_a_single_run_where_three_are_needed(seeds, tmp_path):
+    with pytest.raises(InputError, match=r"needs three runs .* given are 1 with masks of dep"):
+        figure("rgb", seeds[:1], tmp_path / "rgb.png")
+    assert not (tmp_path / "rgb.png").exists()
+
+
+def test_a_shared_mask_counts_once(folders, tmp_path):
+    shared = [folders.run(["pos", "dep", "srl"], seed, scope="shared") for seed in (1, 2, 3)]
+    with pytest.raises(InputError, match=r"given are 2 with masks of pos\+dep\+srl"):
+        figure("rgb", shared[:2], tmp_path / "rgb.png")
+    figure("rgb", shared, tmp_path / "rgb.png")
+
+
+@pytest.mark.parametrize("name", ["rgb", "grey", "correlation", "heads-kept"])
+def test_runs_of_different_encoders(folders, seeds, name, tmp_path):
+    other = folders.run(["dep"], 4, encoder="bert-base")
+    with pytest.raises(InputError, match=r"different encoders: .* of minilm, .* of bert-base"):
+        figure(name, [*seeds, other], tmp_path / "x.png")
+
+
+def test_the_encoder_of_a_run_that_started_from_another(folders, seeds, tmp_path):
+    other = folders.run(["dep"], 4, encoder="bert-base", init_from=str(seeds[0]))
+    figure("grey", [*seeds, other], tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("name", ["grey", "correlation"])
+def test_runs_of_different_shapes(folders, seeds, name, tmp_path):
+    other = folders.run(["pos"], 1, heads=HEADS + 1)
+    with pytest.raises(InputError, match="masks of different shapes"):
+        figure(name, [*seeds, other], tmp_path / "x.png")
+
+
+def test_a_run_without_masks_is_left_out_and_said(folders, seeds, tmp_path, capsys):
+    bare = folders.run(["dep"], 9, gates=False)
+    figure("grey", [bare, *seeds], tmp_path / "x.png")
+    assert f"note: {bare} has no masks (no gates.parquet): left out" in capsys.readouterr().out
+    with pytest.raises(
+        InputError, match=r"has no masks .*; nothing to draw: give runs trained with --pruning"
+    ):
+        figure("grey", [bare], tmp_path / "y.png")
+
+
+def test_missing_seeds_are_said_and_the_common_ones_drawn(folders, seeds, tmp_path, capsys):
+    pos = [folders.run(["pos"], seed) for seed in (1, 2)]
+    figure("correlation", [*seeds, *pos], tmp_path / "c.svg")
+    said = capsys.readouterr().out
+    assert "note: no mask of pos with seed 3: that seed is left out" in said
+    assert "note: 2 seeds: the diagonal needs three" in said
+    table = pl.read_parquet(tmp_path / "c.parquet")
+    dep, other = (np.mean([final(folder) for folder in each], axis=0) for each in (seeds[:2], pos))
+    between = table.filter(pl.col("first") != pl.col("second"))["paper"][0]
+    assert between == pytest.approx(np.corrcoef(dep, other)[0, 1], abs=1e-6)
+    assert (tmp_path / "c-overlap.csv").exists()
+    assert (tmp_path / "c.tex").read_text().startswith(r"\begin{tabular}")
+
+
+def test_two_runs_of_one_task_and_seed(folders, seeds, tmp_path):
+    again = folders.run(["dep"], 1, scope="shared")
+    with pytest.raises(InputError, match="all have a mask of dep with seed 1"):
+        figure("correlation", [*seeds, again], tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(("name", "end"), [("gates", "pdf"), ("masks", "svg"), ("animation", "gif")])
+def test_figures_of_one_run(folders, seeds, name, end, tmp_path):
+    joint = folders.run(["pos", "dep"])
+    out = tmp_path / f"x.{end}"
+    figure(name, [joint], out, ("dep",))
+    assert out.stat().st_size > 500
+    with pytest.raises(InputError, match="shows one run, 3 are given"):
+        figure(name, seeds, out)
+
+
+@pytest.mark.parametrize(("name", "out"), [("rgb", "x.gif"), ("rgb", "x"), ("animation", "x.png")])
+def test_a_wrong_suffix(seeds, name, out, tmp_path):
+    with pytest.raises(InputError, match="give a file that ends in"):
+        figure(name, seeds, tmp_path / out)
+
+
+def test_labels_by_setup(folders, tmp_path, capsys):
+    static = folders.probe(tmp_path / "static", ["dep", "pos"])
+    single = [folders.probe(folders.run(["dep"], seed), ["dep", "pos"]) for seed in (1, 2)]
+    joint = folders.probe(folders.run(["pos", "dep", "srl"]), ["dep"], labels=("a",))
+    figure("labels", [static, *single, joint], tmp_path / "l.png", ("dep",))
+    said = capsys.readouterr().out
+    assert "note: the joint runs have no dep label b" in said
+    assert "note: no joint run of dep with seed [2]" in said
+    table = pl.read_parquet(tmp_path / "l.parquet")
+    assert table["label"].to_list() == ["a", "b"]
+    values = [
+        pl.read_parquet(folder / "heads.parquet").filter(
+            (pl.col("task") == "dep") & (pl.col("measure") == "attention") & (pl.col("label") == "a")
+        )["value"].max()
+        for folder in single
+    ]  # fmt: skip
+    assert table["stl"][0] == pytest.approx(np.mean(values))
+    assert table["joint"][1] is None
+
+
+def test_labels_need_one_task_and_comparable_probes(folders, tmp_path):
+    static = folders.probe(tmp_path / "static", ["dep", "pos"])
+    with pytest.raises(InputError, match=r"shows one task: choose with --tasks=\[dep\] \(or pos\)"):
+        figure("labels", [static], tmp_path / "l.png")
+    dev = folders.probe(folders.run(["dep"]), ["dep"], split="dev")
+    with pytest.raises(InputError, match=r"split=test, .* split=dev; probe both alike"):
+        figure("labels", [static, dev], tmp_path / "l.png", ("dep",))
+    other = folders.probe(tmp_path / "other", ["dep"], target="bert-base")
+    with pytest.raises(InputError, match="different encoders"):
+        figure("labels", [static, other], tmp_path / "l.png", ("dep",))
+    with pytest.raises(InputError, match=r"was not probed .* give probed runs"):
+        figure("labels", [folders.run(["pos"])], tmp_path / "l.png")
+    with pytest.raises(InputError, match="has nothing on srl, only on dep, pos"):
+        figure("labels", [static], tmp_path / "l.png", ("srl",))
+
+
+def test_heat_map_of_one_setup(folders, tmp_path):
+    static = folders.probe(tmp_path / "static", ["dep"])
+    figure("heatmap", [static], tmp_path / "h.pdf", tables=False)
+    assert not (tmp_path / "h.csv").exists()
+    run = folders.probe(folders.run(["dep"]), ["dep"])
+    with pytest.raises(InputError, match="one setup, and these are of static, stl"):
+        figure("heatmap", [static, run], tmp_path / "h.pdf")
+
+
+def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path, capsys):
+    bare = folders.run(["dep"], 9, gates=False)
+    figure("heads-kept", [*seeds, bare], tmp_path / "k.png")
+    assert "drawn with all heads" in capsys.readouterr().out
+    table = pl.read_csv(tmp_path / "k.csv")
+    kept = dict(table.select("run", "kept").iter_rows())
+    assert kept == {str(folder): (final(folder) > 1e-3).sum() for folder in seeds} | {
+        str(bare): LAYERS * HEADS
+    }
+    with pytest.raises(InputError, match="has no scores on dev"):
+        figure("heads-kept", seeds, tmp_path / "k.png", split="dev")
+
+
+def kept_table(runs, tmp_path):
+    figure("heads-kept", runs, tmp_path / "kept.png")
+    return pl.read_parquet(tmp_path / "kept.parquet")
+
+
+def test_heads_kept_tells_setups_apart_and_penalties_are_one(tmp_path):
+    study = Study(tmp_path / "study")
+    runs = {
+        (penalty, seed): study.run(
+            ["dep"], seed, name=f"p{penalty}-{seed}", gates={"scope": "shared", "penalty": penalty}
+        )
+        for penalty in (0.1, 0.5)
+        for seed in (1, 2)
+    }
+    gates = {"scope": "shared", "penalty": 0.1}
+    longer = study.run(["dep"], 1, name="longer", max_epochs=60, gates=gates)
+    static = study.run(["dep"], 1, name="static", pruning="static", gates=gates)
+    bare = study.run(["dep"], 1, name="bare", pruning="none", gates=gates)
+    table = kept_table([*runs.values(), longer, static, bare], tmp_path)
+    of = {row["run"]: (row["setup"], row["setting"], row["seed"]) for row in table.iter_rows(named=True)}
+    for (penalty, seed), run in runs.items():
+        setting = f"penalty={penalty} target_open=None"
+        assert of[str(run)] == ("STL, dynamic, max_epochs=30", setting, seed)
+    assert of[str(longer)][0] == "STL, dynamic, max_epochs=60"
+    assert of[str(static)][0] == "STL, static, max_epochs=30"
+    assert of[str(bare)][:2] == ("STL, max_epochs=30", "")
+
+
+def test_very_many_setups_are_points_without_lines_and_that_is_said(tmp_path, capsys):
+    study = Study(tmp_path / "study")
+    runs = [study.run(["dep"], 1, name=f"{place}", max_epochs=place) for place in range(1, 18)]
+    assert kept_table(runs[:16], tmp_path)["setup"].n_unique() == 16
+    assert "too many" not in capsys.readouterr().out
+    table = kept_table(runs, tmp_path)
+    assert table["setup"].n_unique() == 1
+    assert table["setting"].null_count() == table.height == 17
+    assert "note: 17 setups are too many to be told apart" in capsys.readouterr().out

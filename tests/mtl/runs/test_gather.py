@@ -1,0 +1,421 @@
+"""`mtl report` on made-up folders of runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import polars as pl
+import pytest
+
+from mtl.commands.report import report
+from mtl.config.parse import arguments_of
+from mtl.errors import InputError
+from mtl.runs.gather import gather
+from mtl.runs.setups import setups_of
+from probes import table as heads_table
+from probes.claim_sets import by_claims
+from probes.report.claims import claim_sets
+from probes.report.overlaps import masks_by_setup
+from probes.report.picture import head_map
+from probes.report.words import chance
+from tests.mtl.studies import SCORES, TASKS, Study
+
+
+class Page(HTMLParser):
+    """What stands in a page, and what it would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.ids, self.unclosed, self.text = [], set(), [], []
+        self.maps = 0
+        self.feed(text)
+        self.data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1]) if self.maps else None
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.ids.add(attributes.get("id"))
+        self.maps += attributes.get("class", "").split(" ")[0] == "map" if attributes.get("class") else 0
+        self.loaded += [
+            attributes[name]
+            for name in ("src", "href", "data", "srcset", "action")
+            if name in attributes and not attributes[name].startswith(("#", "data:"))
+        ]
+        if tag not in ("meta", "link", "input", "br"):
+            self.unclosed.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.unclosed.pop()
+
+    def handle_endtag(self, tag):
+        assert self.unclosed.pop() == tag, f"</{tag}> does not close what was opened last"
+
+    def handle_data(self, data):
+        if "script" not in self.unclosed and "style" not in self.unclosed:
+            self.text.append(data)
+
+    def says(self, text):
+        return text in " ".join(" ".join(self.text).split())
+
+
+def page_of(folder, **arguments):
+    report(folder, **arguments)
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study(tmp_path / "study")
+
+
+def test_the_signature_is_the_command_line():
+    words = arguments_of("mtl report", report, ["studies/a", "--split=dev"])
+    assert {key: str(value) for key, value in words.items()} == {
+        "folder": "studies/a", "out": "None", "split": "dev", "claims": "None",
+    }  # fmt: skip
+
+
+def test_a_whole_study(study, capsys):
+    page = page_of(study.small())
+    assert page.unclosed == []
+    assert {"scores", "masks", "overlap", "competition", "labels", "explorer", "provenance"} <= page.ids
+    # 15 masks of single tasks, 15 of joint runs, and the maps of claims and of losses.
+    assert page.maps == 32
+    assert page.says("18 runs of minilm , 2 setups, seeds 1, 2, 3; 3 layers of 4 heads")
+    assert "note:" not in capsys.readouterr().out
+    assert page.says("Corpus fingerprint: " + "f0" * 32)
+    assert page.says("18 runs with python 3.11 torch 2.13 mtl 0.1.0")
+    assert page.says(f"runs/{'-'.join(TASKS)}-dynamic-per_task-seed3")
+    for task in TASKS:
+        assert page.says(f"{task}2")
+
+
+def test_nothing_is_loaded_from_elsewhere(study):
+    page = page_of(study.small())
+    text = (study.root / "report.html").read_text(encoding="utf-8")
+    assert page.loaded == []
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
+    assert set(re.findall(r"https?://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_scores_are_means_and_differences_over_common_seeds(study):
+    for seed in (1, 2, 3):
+        study.run(["dep"], seed)
+    study.run(["pos", "dep"], 3)
+    page = page_of(study.root)
+    # 89.5 + seed / 4; joint 89 + 3 / 4, against the single run of seed 3.
+    assert page.says("90.00 ± 0.25 (3)")
+    assert page.says("89.75 \N{MINUS SIGN}0.50 ± – (1)")
+    assert page.says("no scores of dep in MTL-2, dynamic with seed 1, 2")
+
+
+def test_the_explorer_knows_gates_and_values(study):
+    page = page_of(study.small())
+    [mask] = [
+        each for each in page.data["masks"] if each["task"] == "dep" and each["setup"].startswith("STL")
+    ]
+    folder = study.root / "runs/dep-dynamic-shared-seed2"
+    gates = pl.read_parquet(folder / "gates.parquet").filter(pl.col("step") == 20)["gate"]
+    packed = mask["gates"][mask["seeds"].index(2)]
+    assert [int(packed[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [
+        round(100 * value) for value in gates
+    ]
+    place = page.data["labels"].index(["dep", "dep1", 20])
+    heads = pl.read_parquet(study.root / "static/heads.parquet")
+    value = heads.filter((pl.col("label") == "dep1") & (pl.col("measure") == "attention"))["value"]
+    known = page.data["value"]["static"][place]
+    assert [int(known[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [round(100 * v) for v in value]
+    skill = page.data["skill"]["static"][place]
+    assert [int(skill[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [
+        round(100 * max(0, v - 0.3)) for v in value
+    ]
+    claims = {
+        task: [int(x, 36) > 0 for x in re.findall("..", row)] for task, row in page.data["claims"].items()
+    }
+    assert claims.keys() == set(TASKS)
+
+
+def test_a_planted_cost_is_found_and_none_is_not(tmp_path, capsys):
+    assert page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small()).says(
+        "Do heads that more tasks claim lose more skill in joint training? Supported."
+    )
+    assert "competition: supported: " in capsys.readouterr().out
+    page = page_of(Study(tmp_path / "none", 6, 8, cost=0.0).small())
+    assert page.says("Do heads that more tasks claim lose more skill in joint training? Not supported.")
+
+
+def test_two_seeds_are_too_few_for_a_verdict(study):
+    assert page_of(study.small(seeds=(1, 2))).says("Too few runs to say")
+
+
+def test_setups_are_named_by_what_differs():
+    def config(tasks, seed=1, pruning="none", **changes):
+        return {"tasks": tasks, "seed": seed, "pruning": pruning, "name": f"{seed}", "lr": 1} | changes
+
+    configs = [
+        config(["pos"]), config(["dep"], seed=2), config(["pos"], pruning="dynamic"),
+        config(["pos", "dep"]), config(["pos", "ner"]), config(["pos", "dep"], pruning="dynamic"),
+        config(["pos", "dep", "ner"], lr=1, pruning="dynamic"),
+        config(["pos", "dep", "ner"], lr=2, pruning="dynamic"),
+    ]  # fmt: skip
+    setups = setups_of(configs)
+    assert [setup.name for setup in setups] == [
+        "STL", "STL", "STL, dynamic", "MTL-2 pos+dep", "MTL-2 pos+ner", "MTL-2 pos+dep, dynamic",
+        "MTL-3, dynamic, lr=1", "MTL-3, dynamic, lr=2",
+    ]  # fmt: skip
+    assert [setup.baseline for setup in setups] == [
+        None, None, "STL", "STL", "STL", "STL, dynamic", "STL, dynamic", "STL, dynamic",
+    ]  # fmt: skip
+
+
+def test_an_empty_folder_and_none(tmp_path):
+    with pytest.raises(InputError, match="is not a folder"):
+        report(tmp_path / "none")
+    with pytest.raises(InputError, match="holds no runs: give a folder of folders that 'mtl train' made"):
+        report(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/config.yaml").write_text("tasks: [")
+    with pytest.raises(InputError, match=r"holds no runs \(.*a/config.yaml cannot be used"):
+        report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_runs_without_masks_and_probes(study):
+    for seed in (1, 2):
+        study.run(["pos"], seed, pruning="none", probe=False)
+    page = page_of(study.root)
+    assert page.maps == 0
+    assert page.says("no run has masks: train with --pruning=dynamic")
+    assert page.says("not probed (no heads.parquet; 'mtl probe' makes it)")
+    assert page.says("89.88 ± 0.18 (2)")
+    assert page.says("No masks, so that competition between tasks cannot be told.")
+
+
+def test_probes_alone(study):
+    study.static()
+    page = page_of(study.root)
+    assert page.says("0 runs of minilm")
+    assert page.says("srl2")
+
+
+def test_what_cannot_be_used_is_left_out_and_said(study):
+    study.small()
+    study.run(["dep"], 4, encoder="bert-base")
+    study.run(["pos"], 5, shape=(2, 4))
+    study.run(["ner"], 1, name="again")
+    damaged = study.run(["ner"], 6)
+    (damaged / "gates.parquet").write_bytes(b"no")
+    (damaged / "heads.parquet").write_bytes(b"no")
+    (damaged / "metrics.json").write_text("{")
+    other = study.run(["srl"], 7)
+    study.probe(other, ["srl"], split="dev")
+    absent = study.run(["con"], 8)
+    study.probe(absent, ["con"], drop=["con1"])
+    unmasked = study.run(["con"], 9)
+    (unmasked / "gates.parquet").unlink()
+    page = page_of(study.root)
+    for note in (
+        "dep-dynamic-shared-seed4 is of bert-base, most runs are of minilm",
+        "pos-dynamic-shared-seed5: masks of 2 x 4 heads, most are of 3 x 4: left out",
+        "pos-dynamic-shared-seed5: probes of 2 x 4 heads, most are of 3 x 4: left out",
+        "repeats runs/again, seed and all: left out",
+        "ner-dynamic-shared-seed6/gates.parquet: cannot be read",
+        "ner-dynamic-shared-seed6/heads.parquet: cannot be read",
+        "ner-dynamic-shared-seed6/metrics.json cannot be read (not JSON)",
+        "srl-dynamic-shared-seed7 was probed with other settings (split=dev, not test): left out",
+        "con-dynamic-shared-seed9 has no masks (no gates.parquet): left out",
+    ):
+        assert page.says(note), note
+    # All masks but those of another encoder, another shape and the damaged one; and two maps.
+    assert page.maps == 30 + 2 + 2
+
+
+def damaged_gates(folder, change):
+    path = folder / "gates.parquet"
+    change(pl.read_parquet(path)).write_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda run: (run / "status.json").write_text("[1]"), "seed1/status.json cannot be used"),
+        (lambda run: (run / "status.json").write_text("{"), "seed1/status.json cannot be used (not JSON)"),
+        (lambda run: (run / "config.yaml").write_text(""), "seed1/config.yaml cannot be used"),
+        (
+            lambda run: (run / "config.yaml").write_text("{tasks: dep, seed: 1, encoder: {name: minilm}}"),
+            "config.yaml cannot be used (no list of tasks or no encoder)",
+        ),
+        (
+            lambda run: damaged_gates(run, lambda table: table.with_columns(gate=pl.lit(float("nan")))),
+            "gates.parquet: cannot be used (12 gates are not numbers)",
+        ),
+        (lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "12 gates are not"),
+        (lambda run: damaged_gates(run, lambda table: table.clear()), "seed1/gates.parquet is empty: left"),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_rest_shown(study, damage, said):
+    study.small()
+    damage(study.root / "runs/dep-dynamic-shared-seed1")
+    page = page_of(study.root)
+    assert page.says(said)
+    assert page.says("STL, dynamic: no mask of dep with seed 1: that seed is left out of comparisons")
+    assert page.says("Too few runs to say")
+
+
+def test_versions_that_are_no_list_of_names_are_not_shown(study):
+    folder = study.run(["dep"], 1)
+    (folder / "status.json").write_text('{"state": "finished", "versions": [1]}')
+    assert page_of(study.root).says("runs/dep-dynamic-shared-seed1")
+
+
+def test_probes_that_are_not_numbers_are_left_out(study):
+    study.small()
+    path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"
+    table, provenance = heads_table.read(path)
+    broken = pl.when((pl.col("layer") == 0) & (pl.col("head") == 0)).then(float("nan")).otherwise("value")
+    heads_table.write(path, table.with_columns(value=broken), provenance)
+    page = page_of(study.root)
+    assert page.says("dep-dynamic-shared-seed1/heads.parquet: 3 values are not numbers")
+    assert page.says("probed single-task runs of 2 seeds; at least 3")
+
+
+def test_a_mask_that_lacks_heads_is_left_out(study):
+    study.small()
+    folder = study.run(["pos", "dep"], 1, scope="per_task")
+    gates = pl.read_parquet(folder / "gates.parquet")
+    gates.filter((pl.col("head") > 0) | (pl.col("layer") > 0)).write_parquet(folder / "gates.parquet")
+    page = page_of(study.root)
+    assert page.says("the mask of pos has 11 heads, not 3 x 4")
+    assert page.says("the mask of dep has 11 heads, not 3 x 4")
+    assert page.maps == 32
+
+
+def test_runs_of_several_setups_that_are_taken_together_are_said(study):
+    study.small()
+    study.run(["dep"], 1, pruning="none")
+    study.run(["dep", "pos"], 1)
+    study.run(["dep", "ner"], 1)
+    page = page_of(study.root)
+    assert page.says("probes of stl runs are means over 2 setups: STL; STL, dynamic")
+    assert not page.says("probes of joint runs")
+    assert not page.says("probes of pair runs")
+    assert page.says("the pair runs have no probes of con")
+
+
+def rows_of(folder):
+    """The table of claims, as the page has it: by setup its cells."""
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    block = text.split("By whose claims</h3>")[1].split("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr.*?</tr>", block, re.S)[1:]]
+    return {row[0]: row[1:] for row in rows}, re.findall(r'class="strong"><td>(.*?)</td>', block)
+
+
+def with_static_masks(study):
+    """Also single-task runs with masks learned after training, and joint ones with one mask for all."""
+    study.small()
+    for seed in (1, 2, 3):
+        for task in TASKS:
+            study.run([task], seed, pruning="static", probe=False)
+    return study.root
+
+
+def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
+    folder = with_static_masks(study)
+    study.run(TASKS, 1, scope="shared")  # a mask for all gives no claims
+    page = page_of(folder)
+    rows, bold = rows_of(folder)
+    assert list(rows) == ["STL, dynamic", "STL, static", "MTL-5, dynamic, gates.scope=per_task"]
+    assert bold == ["STL, dynamic"]
+    evidence = gather(folder, "test", SCORES)
+    table = by_claims(claim_sets(masks_by_setup(evidence)[0]), evidence.heads)
+    for row in table.iter_rows(named=True):
+        assert rows[row["claims"]][4:6] == [chance(row["p"]), chance(row["p_holm"])]
+    assert table["p"].n_unique() > 1
+    assert table["p_holm"].max() > table["p"].max()
+    assert page.says(
+        "The verdict goes by the claims of STL, dynamic : by default: of the setups of single-task"
+    )
+    assert "; by the claims of STL, dynamic\n" in capsys.readouterr().out
+
+
+def test_the_claims_that_decide_can_be_chosen(study, capsys):
+    folder = with_static_masks(study)
+    page = page_of(folder, claims="STL, static")
+    assert rows_of(folder)[1] == ["STL, static"]
+    assert page.says("The verdict goes by the claims of STL, static : chosen with --claims")
+    assert "; by the claims of STL, static\n" in capsys.readouterr().out
+    with pytest.raises(
+        InputError, match=r"setup in --claims: 'STL statc': did you mean 'STL, static'\? .* STL, dynamic;"
+    ):
+        report(folder, claims="STL statc")
+    study.run(["pos", "dep"], 1, scope="shared")
+    with pytest.raises(
+        InputError, match="--claims=MTL-2, dynamic has no masks of several tasks; give one of"
+    ):
+        report(folder, claims="MTL-2, dynamic")
+
+
+def test_claims_of_runs_without_masks(study):
+    study.run(["pos"], 1, pruning="none")
+    with pytest.raises(InputError, match="no setup here has masks of several tasks"):
+        report(study.root, claims="STL")
+
+
+def test_joint_masks_that_were_chosen_are_said_to_be_of_joint_runs(study):
+    page = page_of(study.small(), claims="MTL-5, dynamic")
+    assert page.says("claims are those of MTL-5, dynamic, whose runs are joint ones themselves")
+
+
+def test_masks_of_joint_runs_where_no_task_has_its_own(study):
+    study.run(TASKS, 1, scope="per_task")
+    assert page_of(study.root).says("no single-task run has masks: claims are those of MTL-5, dynamic")
+
+
+def test_a_label_that_joint_runs_lack(study):
+    study.static()
+    for seed in (1, 2, 3):
+        study.run(["dep"], seed)
+        study.probe(study.run(TASKS, seed, scope="per_task"), TASKS, joint=True, drop=["dep1"])
+    page = page_of(study.root)
+    assert page.says("the joint runs have no dep label dep1")
+    place = page.data["labels"].index(["dep", "dep1", 20])
+    assert page.data["value"]["joint"][place] is None
+    assert page.data["value"]["stl"][place] is not None
+
+
+def test_texts_are_escaped(study):
+    study.run(["dep"], 1, name="<b>&run")
+    page = page_of(study.root)
+    assert page.unclosed == []
+    assert "<b>&run" not in (study.root / "report.html").read_text(encoding="utf-8")
+
+
+def test_sixty_runs_are_small_and_fast(tmp_path):
+    study = Study(tmp_path / "sixty", 12, 12, labels=None)
+    folder = study.sixty()
+    assert len(list((folder / "runs").iterdir())) == 60
+    start = time.perf_counter()
+    page_of(folder)
+    assert time.perf_counter() - start < 60
+    assert (folder / "report.html").stat().st_size < 3_000_000
+
+
+def test_the_same_runs_give_the_same_page(study):
+    study.small()
+    report(study.root)
+    first = (study.root / "report.html").read_bytes()
+    report(study.root, study.root / "again.html")
+    assert (study.root / "again.html").read_bytes() == first
+
+
+def test_a_head_map_draws_every_head_in_its_shade():
+    values = pl.Series([0.0, 1.0, 1.0, 0.5, -0.5, float("nan")]).to_numpy().reshape(2, 3)
+    drawn = str(head_map(values, "a <map>"))
+    assert 'class="up" fill-opacity="1" d="M1 0h2v1h-2z"' in drawn
+    assert 'class="up" fill-opacity="0.5" d="M0 1h1v1h-1z"' in drawn
+    assert 'class="down" fill-opacity="0.5" d="M1 1h1v1h-1z"' in drawn
+    assert drawn.count("<path") == 4
+    assert 'aria-label="a &lt;map&gt;"' in drawn

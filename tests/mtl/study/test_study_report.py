@@ -1,0 +1,168 @@
+"""What follows from a study's runs, again and again: whose masks decide, and what an earlier report left."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from rich.console import Console
+
+from mtl.commands.report import report
+from mtl.errors import InputError
+from mtl.study.config import Block
+from mtl.study.report import collect
+from tests.mtl.study.made_up import DYNAMIC, PER_TASK, SINGLE, STATIC, carry_out, config
+
+HALF = Block(("single",), ("dynamic",), {"gates.target_open": 6}, "half")
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawing takes most of the time."""
+    monkeypatch.setattr("mtl.study.report._wanted", lambda study, finished: iter(()))
+
+
+def collected(folder, study) -> str:
+    """What is printed."""
+    printed = io.StringIO()
+    collect(folder, study, Console(file=printed, width=500))
+    return printed.getvalue()
+
+
+def decides(page: Path) -> str:
+    found = re.search(r"The verdict goes by the claims of <b>(.*?)</b>: (.*?)\.</p>", page.read_text())
+    assert "fixed beforehand as those of the first block with masks in the study" in found[2]
+    return found[1]
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_figures):
+    """Static masks are of more seeds here, and a second dynamic block changes what setups are called."""
+    study = config(SINGLE, DYNAMIC)
+    folder = carry_out(tmp_path / "s", study)
+    assert "; by the claims of STL, dynamic\n" in collected(folder, study)
+    first = pl.read_csv(folder.path / "tables" / "competition-tests.csv")
+    for more in ((STATIC,), (STATIC, HALF), (HALF, PER_TASK)):
+        study = config(SINGLE, DYNAMIC, *more)
+        carry_out(folder.path, study)
+        collected(folder, study)
+        assert decides(folder.path / "report.html").startswith("STL, dynamic")
+        assert_frame_equal(pl.read_csv(folder.path / "tables" / "competition-tests.csv"), first)
+    # And the file's order decides, not what there is most of.
+    study = config(SINGLE, PER_TASK, DYNAMIC)
+    carry_out(folder.path, study)
+    collected(folder, study)
+    assert decides(folder.path / "report.html").startswith("MTL-3, dynamic")
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        ((SINGLE, STATIC, DYNAMIC), "STL, static"),
+        ((SINGLE, HALF, DYNAMIC), "STL, dynamic, gates.target_open=6.0"),
+        # One mask for all tasks gives no claims, nor do masks of one task.
+        ((SINGLE, Block(("all", "dep"), ("dynamic",)), STATIC), "STL, static"),
+        ((Block(("single", "all"), ("none", "dynamic")), STATIC), "STL, dynamic"),
+        ((SINGLE, Block(("pos", "dep"), ("static",))), "STL, static"),
+    ],
+)
+def test_the_first_block_with_masks_that_give_claims_decides(tmp_path, no_figures, grid, said):
+    study = config(*grid)
+    folder = carry_out(tmp_path / "s", study)
+    collected(folder, study)
+    assert decides(folder.path / "report.html") == said
+
+
+def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures):
+    study = config(SINGLE, DYNAMIC, STATIC)
+    folder = carry_out(tmp_path / "s", study, but="single dynamic")
+    printed = collected(folder, study)
+    assert "note: no verdict on competition: claims are to be those of single dynamic" in printed
+    assert "competition: " not in printed.replace("no verdict on competition: ", "")
+    page = (folder.path / "report.html").read_text()
+    assert "No verdict: claims are to be those of single dynamic" in page
+    assert "<td>STL, static</td>" in page.split("By whose claims")[1]
+
+
+def test_mtl_report_on_a_study_goes_by_its_file(tmp_path, no_figures, capsys):
+    study = config(SINGLE, STATIC, DYNAMIC, split="dev")
+    folder = carry_out(tmp_path / "s", study)
+    collected(folder, study)
+    first = (folder.path / "report.html").read_bytes()
+    report(folder.path)
+    assert (folder.path / "report.html").read_bytes() == first
+    assert "; by the claims of STL, static\n" in capsys.readouterr().out
+    report(folder.path, claims="STL, dynamic")
+    text = (folder.path / "report.html").read_text()
+    assert "<b>STL, dynamic</b>: chosen with --claims" in text
+    assert "file fixes those of STL, static" in text
+
+
+@pytest.mark.parametrize(
+    "text", ["grid: [", "- a", "grid: [{setups: [singel], masks: [dynamic]}]\ntrain: {tasks: [pos]}", "x: 1"]
+)
+def test_a_damaged_study_file_is_said(tmp_path, text):
+    folder = carry_out(tmp_path / "s", config(SINGLE))
+    folder.plan.write_text(text)
+    with pytest.raises(InputError, match=r"study\.yaml|singel"):
+        report(folder.path)
+
+
+def test_tables_and_figures_that_a_report_does_not_have_any_more_are_put_away(tmp_path):
+    study = config(SINGLE, DYNAMIC, STATIC)
+    folder = carry_out(tmp_path / "s", study)
+    collected(folder, study)
+    tables, figures = folder.path / "tables", folder.path / "figures"
+    for own in (tables / "mine.csv", figures / "rgb.svg", figures / "poster.pdf"):
+        own.write_text("of a person")
+    before = {name: (folder.path / name).read_bytes() for name in names(folder.path) if "/" in name}
+    assert "put away" not in collected(folder, study)  # the same again
+
+    study = config(SINGLE, DYNAMIC)
+    carry_out(folder.path, study)
+    printed = collected(folder, study)
+    gone = {name for name in before if name.startswith(("tables/", "figures/")) and "static" in name}
+    assert {"tables/overlap-STL-static.tex", "figures/grey-single-static.pdf"} <= gone
+    (place,) = (folder.path / ".replaced").glob("report-*")
+    assert names(place) == gone
+    assert all((place / name).read_bytes() == before[name] for name in gone)
+    assert f"put away {len(gone)} files of an earlier report" in printed
+    assert not [name for name in names(tables) | names(figures) if "static" in name]
+    assert (tables / "mine.csv").exists()
+    assert (figures / "poster.pdf").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda path: path.write_bytes(b"no"), lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)],
+)
+def test_a_figure_that_cannot_be_drawn_any_more_is_put_away_too(tmp_path, damage):
+    study = config(SINGLE, DYNAMIC)
+    folder = carry_out(tmp_path / "s", study)
+    collected(folder, study)
+    for run in folder.runs.glob("dep-dynamic-*"):
+        damage(run / "gates.parquet")
+    printed = collected(folder, study)
+    assert "no figure grey-single-dynamic: " in printed
+    assert not (folder.path / "figures" / "grey-single-dynamic.pdf").exists()
+    assert len(list((folder.path / ".replaced").glob("report-*/figures/grey-single-dynamic.pdf"))) == 1
+
+
+def test_without_a_finished_run_no_old_report_stays(tmp_path, no_figures):
+    study = config(SINGLE, DYNAMIC)
+    folder = carry_out(tmp_path / "s", study)
+    collected(folder, study)
+    for job in folder.jobs():
+        folder.write_progress(job.name, replace(folder.last_progress(job.name), state="waiting"))
+    assert "nothing is finished: no report" in collected(folder, study)
+    assert not (folder.path / "report.html").exists()
+    assert not names(folder.path / "tables")
+    assert len(list((folder.path / ".replaced").glob("report-*/report.html"))) == 1

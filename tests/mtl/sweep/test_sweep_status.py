@@ -1,0 +1,152 @@
+"""`mtl sweep --dry-run`: what is printed, and that nothing is done; options that would have no effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.commands.main import main
+from tests.mtl.sweep.conftest import PRODUCT, Bench, sweep_of
+
+GRID = """
+command: [mtl, train, configs/joint.yaml, --pruning=dynamic, "${args}"]
+method: grid
+metric: {name: dev/mean, goal: maximize, target: 90}
+early_terminate: {type: hyperband, max_iter: 9, s: 2}
+parameters:
+  gates: {parameters: {penalty: {values: [0.01, 0.1, 1.0]}}}
+  seed: {values: [1, 2]}
+"""
+DRAWN = """
+method: bayes
+metric: {name: loss/pos, goal: minimize}
+parameters:
+  optimizer.encoder_lr: {distribution: log_uniform_values, min: 1.0e-5, max: 1.0e-3}
+  gates.penalty: {distribution: normal}
+  max_epochs: {min: 1, max: 9}
+  batch.tokens: {distribution: q_uniform, min: 1000, max: 2000, q: 100}
+  seed: {value: 3}
+"""
+
+
+@pytest.fixture
+def shown(tmp_path, capsys):
+    """Writes a sweep file and returns what a dry run prints."""
+
+    def show(text, *words):
+        file = tmp_path / "search.yaml"
+        file.write_text(text)
+        code = main(["sweep", str(file), "--dry-run", f"--sweeps={tmp_path / 'sweeps'}", *words])
+        out, errors = capsys.readouterr()
+        return code, out.splitlines(), errors
+
+    return show
+
+
+def test_a_grid_is_listed_point_by_point(shown, tmp_path):
+    code, lines, _ = shown(GRID)
+    assert code == 0
+    assert lines[:4] == [
+        "sweep search: grid, to maximize dev/mean, until 90",
+        "trials have in common: mtl train configs/joint.yaml --pruning=dynamic",
+        "early termination: after 1, 3, … up to 3 evaluations one in 3 goes on",
+        "trials: 6",
+    ]
+    assert lines[4:10] == [
+        f"  trial-{number:04}: gates.penalty={penalty}, seed={seed}"
+        for number, (penalty, seed) in enumerate(PRODUCT)
+    ]
+    assert lines[10:] == [f"with --local in {tmp_path / 'sweeps' / 'search'}: not begun"]
+    assert not (tmp_path / "sweeps").exists()
+    code, lines, _ = shown(GRID, "--trials=2")
+    assert lines[3] == "trials: 2 of the grid's 6 points"
+    assert len([line for line in lines if "trial-0" in line]) == 2
+
+
+def test_drawn_parameters_are_told_with_their_distributions(shown, tmp_path):
+    code, lines, _ = shown(DRAWN)
+    assert code == 0
+    assert lines == [
+        "sweep search: bayes, to minimize loss/pos",
+        "trials have in common: mtl train",
+        "early termination: none",
+        "trials: no limit; with --local, give run_cap or --trials=N",
+        "  optimizer.encoder_lr: log_uniform_values: min 1e-05, max 0.001",
+        "  gates.penalty: normal: mu 0.0, sigma 1.0",
+        "  max_epochs: int_uniform: min 1, max 9",
+        "  batch.tokens: q_uniform: min 1000, max 2000, q 100",
+        "  seed: constant: value 3",
+        f"with --local in {tmp_path / 'sweeps' / 'search'}: not begun",
+    ]
+    assert shown(DRAWN, "--trials=7", "--name=mine")[1][3] == "trials: 7"
+    assert shown(f"{DRAWN}run_cap: 5")[1][3] == "trials: 5"
+
+
+def test_a_long_grid_is_cut(shown):
+    _, lines, _ = shown("{method: grid, parameters: {seed: {min: 1, max: 100000000000}}}")
+    assert lines[-2] == "  … and 99999999000 more"
+    assert len(lines) == 4 + 1000 + 2
+
+
+def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
+    # The same parameters over the defaults.
+    words = GRID.replace('command: [mtl, train, configs/joint.yaml, --pruning=dynamic, "${args}"]\n', "")
+    from mtl.sweep.file import read_sweep
+    from mtl.sweep.trial_config import base_of
+
+    shown(words)
+    sweep = read_sweep(tmp_path / "search.yaml")
+    bench = Bench(tmp_path / "sweeps", sweep, 4)
+    bench.folder.plan.unlink()
+    bench.folder.start(sweep, base_of(sweep), {"corpus": "c", "code": "d"})
+    bench.work(None)
+    files = {path: path.read_bytes() for path in bench.folder.path.rglob("*") if path.is_file()}
+    code, lines, errors = shown(words)
+    assert (code, errors) == (0, "")
+    assert lines[-1].endswith("search: 6 trials: 4 finished, 2 to come")
+    assert {path: path.read_bytes() for path in bench.folder.path.rglob("*") if path.is_file()} == files
+    code, lines, errors = shown(words.replace("[1, 2]", "[1, 2, 3]"))
+    assert code == 2
+    assert len([line for line in lines if "trial-0" in line]) == 9
+    assert "other parameters.seed" in errors
+
+
+def test_bad_files_are_said_by_a_dry_run_too(shown):
+    code, lines, errors = shown(GRID.replace("penalty", "penalti"))
+    assert (code, lines) == (2, [])
+    assert "did you mean 'gates.penalty'?" in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--join=a/b/c", "FILE"], "has no effect with --join"),
+        (["--join=a/b/c", "--jobs=2"], "--jobs has no effect with --join"),
+        (["--join=a/b/c", "--trials=0"], "--trials=0: give a number above 0"),
+        (["FILE", "--jobs=2"], "--jobs has no effect without --local"),
+        (["FILE", "--wandb=disabled"], "--wandb has no effect without --local"),
+        (["FILE", "--sweeps=x"], "--sweeps has no effect without --local"),
+        (["FILE", "--status", "--trials=3"], "--trials has no effect with --status"),
+        (["FILE", "--status", "--seed=3"], "--seed=3 has no effect with --status"),
+        (["FILE", "--dry-run", "--jobs=3"], "--jobs has no effect with --dry-run"),
+        (["FILE", "--local", "--dry-run", "--status"], "--dry-run has no effect with --status"),
+        (["FILE", "--local", "--jobs=-1"], "--jobs=-1"),
+        (["FILE", "--local", "--seed=3"], "--seed=3 in the command has no effect"),
+        (["FILE", "--local", "--trails=3"], "did you mean 'trials'?"),
+    ],
+)
+def test_options_without_effect_are_said(words, said, tmp_path, capsys):
+    file = tmp_path / "search.yaml"
+    file.write_text(GRID)
+    assert main(["sweep", *(str(file) if word == "FILE" else word for word in words)]) == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
+def test_values_are_told_to_the_last_digit(shown):
+    text = "{method: grid, parameters: {gates.penalty: {values: [0.123456, 0.123457]}}}"
+    assert [line for line in shown(text)[1] if "trial-0" in line] == [
+        "  trial-0000: gates.penalty=0.123456",
+        "  trial-0001: gates.penalty=0.123457",
+    ]
+    assert sweep_of().points() == 6

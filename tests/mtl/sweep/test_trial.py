@@ -1,0 +1,192 @@
+"""Trials that train, on a tiny corpus and encoder: what they leave, and how the command carries them out."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from mtl.commands.main import main
+from mtl.models import pretrained
+from mtl.models.inputs import Material
+from mtl.sweep.engine import Engine
+from mtl.sweep.folder import SweepFolder, progress_of, trials_of
+from mtl.sweep.trial import Training
+from mtl.sweep.trial_config import base_of, check
+from tests.mtl.sweep.conftest import MADE_OF, sweep_of
+
+
+def command(toy, tiny_encoder, *words):
+    return [
+        "mtl", "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "--tasks=[pos]",
+        "--trainer.accelerator=cpu", *words, "${args}",
+    ]  # fmt: skip
+
+
+def rows(folder, number):
+    return list(csv.DictReader((folder.run(number) / "history.csv").read_text().splitlines()))
+
+
+def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
+    toy, tiny_encoder, tmp_path, monkeypatch
+):
+    loaded = []
+    load = pretrained.load
+    monkeypatch.setattr(pretrained, "load", lambda *words: loaded.append(words) or load(*words))
+    sweep = sweep_of(
+        command=command(toy, tiny_encoder, "--pruning=dynamic", "--max_epochs=3"),
+        metric={"name": "loss/pos", "goal": "minimize"},
+        parameters={"optimizer.decoder_lr": {"values": [1e-2, 1e-8, 2e-2]}},
+        early_terminate={"type": "hyperband", "min_iter": 1, "eta": 2},
+    )
+    base = base_of(sweep)
+    material = Material(keep=True)
+    check(sweep, base, material)
+    folder = SweepFolder(tmp_path / "s")
+    folder.start(sweep, base, MADE_OF)
+    Engine(folder, sweep, Training(folder, sweep, base, "offline", material), 3).work()
+    assert [words[0] for words in loaded].count(str(tiny_encoder)) == 1  # the others are the kept models
+    trials = trials_of(folder.study(sweep))
+    assert [folder.state(each) for each in trials] == ["finished", "stopped", "finished"]
+    # One that learns nothing is stopped at its first comparison, the others are trained to the end.
+    assert [len(rows(folder, number)) for number in range(3)] == [3, 1, 3]
+    for trial in trials:
+        run = folder.run(trial.number)
+        kept = [row for row in rows(folder, trial.number) if int(row["epoch"]) == progress_of(trial).epoch]
+        assert trial.values == [pytest.approx(float(kept[0]["loss/pos"]))]
+        assert trial.user_attrs["open_heads"] == {"shared": float(kept[0]["gates/shared/open"])}
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        assert config["optimizer"]["decoder_lr"] == trial.user_attrs["values"]["optimizer.decoder_lr"]
+        assert config["wandb"]["group"] == "s"
+        [log] = (run / "wandb").glob("offline-run-*/*.wandb")
+        assert b"loss/pos" in log.read_bytes()
+
+
+def program(*words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "mtl", "sweep", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+    )  # fmt: skip
+
+
+def of_sweep(place, word):
+    """Processes of ours that work on a sweep folder."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if word in line and any(str(place) in each for each in line):
+            found.append(process)
+    return found
+
+
+def until(condition, seconds=240):
+    end = time.time() + seconds
+    while not condition():
+        assert time.time() < end, "waited too long"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, capsys):
+    words = {
+        "command": command(toy, tiny_encoder, "--max_epochs=2", "--pruning=dynamic"),
+        "method": "grid",
+        "metric": {"name": "dev/mean", "goal": "maximize"},
+        "parameters": {"gates.penalty": {"values": [0.01, 1.0]}, "seed": {"values": [1, 2]}},
+    }
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(words))
+    arguments = [str(file), "--local", "--jobs=2", f"--sweeps={tmp_path}"]
+    folder = SweepFolder(tmp_path / "search")
+    first = program(*arguments)
+    until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
+    # The program dies, and one of its workers; the other sees that and stops.
+    workers = of_sweep(folder.path, "mtl.sweep.worker")
+    assert len(workers) == 2
+    workers[0].kill()
+    first.kill()
+    first.communicate()
+    until(lambda: not of_sweep(folder.path, "mtl.sweep.worker"))
+    sweep, _, _ = folder.kept()
+    before = {each.number: dict(each.user_attrs["values"]) for each in trials_of(folder.study(sweep))}
+    again = program(*arguments)
+    out, errors = again.communicate(timeout=600)
+    assert again.returncode == 0, errors
+    trials = trials_of(folder.study(sweep))
+    points = [tuple(each.user_attrs["values"].values()) for each in trials]
+    assert points == [(0.01, 1), (0.01, 2), (1.0, 1), (1.0, 2)]
+    assert all(trials[number].user_attrs["values"] == values for number, values in before.items())
+    assert {folder.state(each) for each in trials} == {"finished"}
+    assert [len(rows(folder, number)) for number in range(4)] == [2] * 4
+    best = max(trials, key=lambda each: each.values[0])
+    assert f"best: trial-{best.number:04}" in out
+    assert "wandb sync" in out
+    assert "data:image/svg+xml" in (folder.path / "report.html").read_text()
+    for name in ("figures/parallel-coordinates.pdf", "figures/heads-kept.png", "tables/trials.csv"):
+        assert (folder.path / name).stat().st_size > 0
+    third = program(*arguments)
+    out, _ = third.communicate(timeout=300)
+    assert "4 trials: 4 finished" in out.splitlines()[0]
+    assert main(["sweep", str(folder.path), "--status"]) == 0
+    assert "trial-0003" in capsys.readouterr().out
+    # What the runs are made from has changed.
+    words["parameters"]["seed"]["values"] = [1, 2, 3]
+    file.write_text(yaml.safe_dump(words))
+    assert main(["sweep", *arguments]) == 2
+    assert "other parameters.seed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
+    words = {
+        # PCGrad cannot work with batches of one task.
+        "command": command(toy, tiny_encoder, "--tasks=[pos,dep]", "--batch.mode=separate", "--max_epochs=2"),
+        "method": "grid",
+        "parameters": {"balancer.name": {"values": ["pcgrad", "uniform"]}},
+    }
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(words))
+    arguments = [str(file), "--local", f"--sweeps={tmp_path}", "--wandb=disabled"]
+    folder = SweepFolder(tmp_path / "search")
+    first = program(*arguments)
+    until(lambda: (folder.run(1) / "history.csv").exists())
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=240)
+    assert first.returncode == 130
+    assert "goes on" in errors
+    sweep, _, _ = folder.kept()
+    assert folder.state(trials_of(folder.study(sweep))[0]) == "failed"
+    again = program(*arguments)
+    out, _ = again.communicate(timeout=400)
+    assert again.returncode == 1
+    assert "1 tried again" in out
+    assert "batch.mode=aligned" in out
+    assert "1 trials have failed" in out
+    assert [folder.state(each) for each in trials_of(folder.study(sweep))] == ["failed", "finished"]
+    assert json.loads((folder.run(1) / "status.json").read_text())["state"] == "finished"
+    assert not (folder.run(1) / "wandb").exists()
+
+
+def test_without_an_end_or_a_file_it_is_said(tmp_path, capsys):
+    file = tmp_path / "a.yaml"
+    file.write_text("{method: random, parameters: {seed: {min: 1, max: 9}}}")
+    assert main(["sweep"]) == 2
+    assert "needs a file" in capsys.readouterr().err
+    assert main(["sweep", str(tmp_path), "--status"]) == 2
+    assert "holds no sweep" in capsys.readouterr().err
+    assert main(["sweep", str(file), "--local", "--trials=0"]) == 2
+    assert "--trials=0" in capsys.readouterr().err
+    assert main(["sweep", str(file), "--local", "--corpus.path=nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err

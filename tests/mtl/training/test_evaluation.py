@@ -1,0 +1,37 @@
+"""Someone who looks at a run's evaluations."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from rich.console import Console
+
+from mtl.config.schema import CorpusConfig, EncoderConfig, TrainConfig, TrainerConfig
+from mtl.training.train import train
+
+
+@pytest.fixture
+def config(toy, tiny_encoder, tmp_path):
+    return TrainConfig(
+        name="run", runs=str(tmp_path), corpus=CorpusConfig(str(toy)),
+        encoder=EncoderConfig(str(tiny_encoder)), tasks=("pos",), max_epochs=5,
+        evaluate_every=2, trainer=TrainerConfig(accelerator="cpu"),
+    )  # fmt: skip
+
+
+def test_every_evaluation_is_shown_and_the_run_ends_when_told(config):
+    seen = []
+
+    def watch(row):
+        seen.append(row)
+        return row["epoch"] == 4
+
+    run = train(config, Console(quiet=True), watch=watch)
+    assert [row["epoch"] for row in seen] == [2, 4]
+    rows = list(csv.DictReader((run.folder / "history.csv").read_text().splitlines()))
+    assert [row["epoch"] for row in rows] == ["2", "4"]
+    assert [float(row["dev/mean"]) for row in rows] == [row["dev/mean"] for row in seen]
+    # Ended as runs end whose patience is over: whole, with its scores.
+    assert run.status()["state"] == "finished"
+    assert set(run.metrics()) == {"dev", "test"}

@@ -1,0 +1,155 @@
+"""Regimes, the price of gates, their record, and cutting by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from mtl.commands.main import main
+from mtl.config.schema import GatesConfig
+from mtl.errors import InputError
+from mtl.heads.gates import HeadGates
+from mtl.models.apply_masks import gates_from_file
+from mtl.models.joint import JointModel
+from mtl.training.gate_loss import GateLoss, gate_rate, gate_rows, gate_summary, gate_table, reach_warning
+
+
+def test_the_penalty_is_lambda_times_expected_heads_per_layer_and_warms_up_linearly():
+    gates = HeadGates(3, 4, ("pos", "dep"), init_mean=0.5)
+    whole = GateLoss(gates, 100, penalty=0.1)
+    expected = 0.1 * gates.probability_open().sum() / 3
+    torch.testing.assert_close(whole(0), expected)
+    warm = GateLoss(gates, 100, penalty=0.1, warmup=0.2)
+    torch.testing.assert_close(warm(9), expected / 2)
+    torch.testing.assert_close(warm(50), expected)
+
+
+@pytest.mark.parametrize("weight", [0.3, -0.3])
+def test_the_overlap_penalty_counts_each_pair_of_tasks_once(weight):
+    gates = HeadGates(2, 3, ("pos", "dep", "con"), init_mean=0.0, init_std=1.0)
+    z = gates.gate()
+    pairs = (z[0] * z[1] + z[0] * z[2] + z[1] * z[2]).sum()
+    torch.testing.assert_close(GateLoss(gates, 10, overlap_penalty=weight)(0), weight * pairs)
+
+
+def test_the_default_rate_lets_gates_close_and_a_small_one_is_warned_of():
+    gates = HeadGates(2, 3)
+    assert reach_warning(gates, gate_rate(GatesConfig(), 500), 500) is None
+    line = reach_warning(gates, 1e-3, 500)
+    assert line is not None
+    assert "500" in line
+
+
+def test_the_record_has_a_row_per_task_and_head():
+    gates = HeadGates(2, 3, init_mean=0.0, init_std=3.0)
+    table = gate_table(gate_rows(gates, ("pos", "dep"), 7))
+    assert table.columns == ["task", "step", "layer", "head", "log_alpha", "gate", "open"]
+    assert len(table) == 2 * 2 * 3
+    row = table.row(
+        by_predicate=(pl.col("task") == "dep") & (pl.col("layer") == 1) & (pl.col("head") == 2), named=True
+    )
+    assert row["gate"] == pytest.approx(gates.gate()[0, 1, 2].item())
+    assert row["open"] == gates.open()[0, 1, 2].item()
+    assert gate_summary(gates)["shared"]["open"] == gates.open().sum().item()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, tiny_encoder, toy) -> Path:
+    """An ungated run of two tasks, and what each regime makes of it."""
+    folder = tmp_path_factory.mktemp("runs")
+    common = [
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={folder}",
+        "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu", "--batch.sentences=8",
+    ]  # fmt: skip
+    assert main([*common, "--name=plain"]) == 0
+    static = [*common, "--from", str(folder / "plain"), "--gates.target_open=5"]
+    assert main([*static, "--name=static", "--pruning=static"]) == 0
+    assert main([*static, "--name=gates_only", "--pruning=gates_only"]) == 0
+    own = [*common, "--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=0.5"]
+    assert main([*own, "--name=own", "--gates.overlap_penalty=0.01"]) == 0
+    return folder
+
+
+def test_static_freezes_decoders_and_gates_only_the_encoder_too(runs):
+    plain, static, gates_only = (
+        JointModel.from_pretrained(runs / name) for name in ("plain", "static", "gates_only")
+    )
+
+    def same(first: torch.nn.Module, second: torch.nn.Module) -> bool:
+        pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+        return all(torch.equal(one, other) for one, other in pairs)
+
+    assert same(plain.decoders, static.decoders)
+    assert not same(plain.encoder, static.encoder)
+    assert same(plain.decoders, gates_only.decoders)
+    assert same(plain.encoder, gates_only.encoder)
+
+
+@pytest.mark.parametrize(("name", "masks", "wanted"), [("static", 1, 5), ("gates_only", 1, 5), ("own", 2, 6)])
+def test_a_target_is_reached_and_the_record_agrees_with_the_model(runs, name, masks, wanted):
+    model = JointModel.from_pretrained(runs / name)
+    assert model.gates is not None
+    opened = model.gates.open()
+    assert len(opened) == masks
+    assert opened.sum((1, 2)).tolist() == [wanted] * masks
+    table = pl.read_parquet(runs / name / "gates.parquet")
+    last = table.filter(pl.col("step") == pl.col("step").max())
+    for task in ("pos", "dep"):
+        own = last.filter(pl.col("task") == task).sort("layer", "head")["open"].to_list()
+        assert own == opened[model.mask_index(task)].flatten().tolist()
+
+
+def test_a_cut_run_scores_predicts_and_trains_on_as_the_masked_one(runs, tmp_path, toy, capsys):
+    assert main(["prune", str(runs / "static"), f"--out={tmp_path / 'cut'}"]) == 0
+    masked = JointModel.from_pretrained(runs / "static")
+    cut = JointModel.from_pretrained(tmp_path / "cut")
+    assert cut.gates is None
+    sentences = [["We", "ate", "."], ["The", "dog", "saw", "a", "cat", "in", "Paris", "."]]
+    assert cut.annotate(sentences) == masked.annotate(sentences)
+    before = json.loads((runs / "static" / "metrics.json").read_text())["dev"]
+    assert json.loads((tmp_path / "cut" / "metrics.json").read_text())["dev"] == before
+    assert sum(p.numel() for p in cut.parameters()) < sum(p.numel() for p in masked.parameters())
+    words = [
+        "train", f"--corpus.path={toy}", f"--runs={tmp_path}", "--tasks=pos,dep", "--name=on",
+        "--max_epochs=1", f"--from={tmp_path / 'cut'}", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+    assert main(words) == 0
+    assert main(["evaluate", str(tmp_path / "on"), "--split=dev"]) == 0
+
+
+def test_a_mask_per_task_is_cut_for_one_task(runs, tmp_path, capsys):
+    assert main(["prune", str(runs / "own"), f"--out={tmp_path / 'x'}"]) == 2
+    assert "choose one with --task" in capsys.readouterr().err
+    assert main(["prune", str(runs / "own"), f"--out={tmp_path / 'dep'}", "--task=dep"]) == 0
+    cut, masked = JointModel.from_pretrained(tmp_path / "dep"), JointModel.from_pretrained(runs / "own")
+    assert list(cut.tasks) == ["dep"]
+    assert sum(len(kept) for kept in cut.encoder.tap.kept) == 6
+    sentence = ["We", "ate", "."]
+    assert cut.annotate([sentence])[0].arcs == masked.annotate([sentence])[0].arcs
+
+
+def test_a_mask_file_of_another_shape_is_refused(runs, tmp_path, capsys):
+    with pytest.raises(InputError, match="3 layers of 4 heads, but the encoder has 6 layers of 12 heads"):
+        gates_from_file(runs / "own" / "gates.parquet", "dep", (6, 12))
+    words = ["prune", str(runs / "plain"), f"--out={tmp_path / 'cut'}"]
+    assert main(words) == 2
+    assert "no masks" in capsys.readouterr().err
+    assert main([*words, f"--mask={runs / 'static' / 'gates.parquet'}"]) == 0
+    assert sum(len(kept) for kept in JointModel.from_pretrained(tmp_path / "cut").encoder.tap.kept) == 5
+
+
+@pytest.mark.parametrize(
+    "balancer", ["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"]
+)
+def test_every_balancer_works_with_gates(balancer, toy, tiny_encoder, tmp_path):
+    words = [
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}", "--name=run",
+        "--tasks=pos,ner,dep", "--max_epochs=1", "--pruning=dynamic", f"--balancer.name={balancer}",
+        "--gates.scope=per_task", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+    assert main(words) == 0
+    assert (tmp_path / "run" / "gates.parquet").exists()

@@ -1,0 +1,98 @@
+"""Cosines of the tasks' gradients per head, against gradients taken task by task."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from mtl.commands.main import main
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.heads.families import attentions
+from mtl.models.batches import collate, examples
+from mtl.models.joint import JointModel
+from mtl.training.gradient_conflict import GradientConflict
+from tasks.catalogue import TASKS
+from tests.mtl import tiny
+
+NAMES = ("pos", "dep", "con")
+
+
+@pytest.fixture
+def model(toy: Path) -> JointModel:
+    torch.manual_seed(0)
+    encoder = tiny.encoder("bert", dtype=torch.float32, word_dropout=0.0)
+    tasks = {name: TASKS[name]() for name in NAMES}
+    sentences = read_jsonl(toy / "train.jsonl")
+    built = JointModel(encoder, tasks, {name: task.labels(sentences) for name, task in tasks.items()}).eval()
+    tiny.shake(built.decoders)  # fresh biaffines are zero, and so would be their gradients
+    return built
+
+
+def test_cosines_are_those_of_each_tasks_own_gradient(model, toy):
+    tokenizer = model.encoder.tokenizer
+    sentences = read_jsonl(toy / "train.jsonl")[:9]
+    batch = collate(examples(sentences, tokenizer, model.tasks, model.labels), tokenizer, model.tasks)
+    conflict = GradientConflict(model.encoder.tap, NAMES, every=2)
+    with conflict.watching(0) as outputs:
+        losses = model.losses(batch, model(batch))
+    conflict.add(outputs, losses)
+    with conflict.watching(1) as outputs:
+        losses = model.losses(batch, model(batch))
+    assert outputs == []
+    conflict.add(outputs, losses)
+    table = pl.DataFrame(conflict.rows(1))
+    assert table["count"].unique().to_list() == [1]
+
+    own = {}
+    for name in NAMES:
+        inputs: list[torch.Tensor] = []
+
+        def keep(module, args, inputs=inputs):
+            inputs.append(args[0])
+            args[0].retain_grad()
+
+        handles = [
+            attention.output.register_forward_pre_hook(keep)
+            for attention in attentions(model.encoder.transformer, model.encoder.family)
+        ]
+        model.losses(batch, model(batch))[name].backward()
+        for handle in handles:
+            handle.remove()
+        own[name] = [each.grad.unflatten(-1, (tiny.HEADS, tiny.HEAD_DIM)) for each in inputs]
+    for first, second in combinations(NAMES, 2):
+        for layer in range(tiny.LAYERS):
+            for head in range(tiny.HEADS):
+                one, other = (own[name][layer][:, :, head].flatten() for name in (first, second))
+                expected = torch.cosine_similarity(one, other, dim=0).item()
+                row = table.filter(label=f"{first}-{second}", layer=layer, head=head)
+                assert row["value"].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_training_records_every_epoch_and_is_not_changed_by_it(toy, tiny_encoder, tmp_path):
+    words = [
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}",
+        "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+    assert main([*words, "--name=plain"]) == 0
+    assert main([*words, "--name=watched", "--gradient_conflict_every=3"]) == 0
+    table = pl.read_parquet(tmp_path / "watched" / "heads.parquet")
+    assert set(table["choice"]) == {"epoch 1", "epoch 2"}
+    assert set(table["label"]) == {"pos-dep"}
+    assert len(table) == 2 * tiny.LAYERS * tiny.HEADS
+    assert table["value"].abs().max() <= 1 + 1e-6
+    plain, watched = (JointModel.from_pretrained(tmp_path / name) for name in ("plain", "watched"))
+    for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_one_task_has_nobody_to_compare_with(toy, tiny_encoder, tmp_path, capsys):
+    words = [
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}",
+        "--tasks=pos", "--gradient_conflict_every=1",
+    ]  # fmt: skip
+    assert main(words) == 2
+    assert "at least two tasks" in capsys.readouterr().err

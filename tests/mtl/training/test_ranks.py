@@ -1,0 +1,81 @@
+"""Several processes for one run: as many as it is for, and none misled by what the first one changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtl.config.schema import TrainerConfig
+from mtl.errors import InputError
+from mtl.training.ranks import check_processes, distributed
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4"}
+SRUN = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
+BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(("program", "environment"), [("torchrun", TORCHRUN), ("srun", SRUN)])
+def test_other_numbers_of_processes_than_the_run_is_for_are_refused(program, environment, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for devices, nodes in ((1, 1), (2, 1), (4, 2)):
+        with pytest.raises(InputError, match=f"^{program} began 4 processes, .* makes {devices * nodes}:"):
+            check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
+    for devices, nodes in ((4, 1), (2, 2)):
+        check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
+
+
+def test_a_command_of_a_batch_script_is_one_process(monkeypatch):
+    for name, value in BATCH.items():
+        monkeypatch.setenv(name, value)
+    check_processes(TrainerConfig())
+
+
+@pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (-1, 1), (1, 0)])
+def test_numbers_of_devices_and_machines_start_at_one(devices, nodes):
+    with pytest.raises(InputError, match=f"devices={devices}, .*num_nodes={nodes}: give numbers from 1 on"):
+        check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
+
+
+def test_what_lightning_refuses_is_one_line():
+    with (
+        pytest.raises(InputError, match=r"^trainer.devices=2, trainer.num_nodes=1: no such GPU$"),
+        distributed(TrainerConfig(devices=2)),
+    ):
+        raise ValueError("no such GPU\nmore of it")
+
+
+def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
+    """Two processes of `mtl train`."""
+    program = Path(sys.executable).with_name("torchrun")
+    return subprocess.run(
+        [
+            str(program), "--no-python", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2",
+            sys.executable, "-m", "mtl", "train", *words,
+        ],
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_overwritten_by_the_processes_of_torchrun(toy, tiny_encoder, tmp_path):
+    words = [
+        f"--runs={tmp_path}", "--name=run", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}",
+        "--tasks=[pos]", "--max_epochs=1", "--trainer.accelerator=cpu", "--trainer.threads=1",
+    ]  # fmt: skip
+    alone = torchrun(*words)
+    assert alone.returncode != 0
+    assert "torchrun began 2 processes, and trainer.devices=1 times" in alone.stderr
+    assert not (tmp_path / "run").exists()
+
+    for seed, more in ((1, []), (2, ["--overwrite=true"])):
+        done = torchrun(*words, "--trainer.devices=2", f"--seed={seed}", *more)
+        assert done.returncode == 0, done.stderr
+        assert "finished already" not in done.stdout
+        status = json.loads((tmp_path / "run" / "status.json").read_text())
+        assert (status["state"], status["seed"]) == ("finished", seed)

@@ -1,0 +1,126 @@
+"""Processes that share work: replaced when they die, given up when they die at once, fitted on GPUs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from mtl.errors import InputError
+from mtl.study.run_local import places_on
+from mtl.workers.pool import DISK_FULL, INTERRUPTED, Crew, devices, disk_is_full, environment_for, threads_for
+
+
+@pytest.fixture
+def crew(tmp_path, monkeypatch):
+    """Makes a crew of processes that run some lines; `place` is its folder, `begun()` counts processes."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def make(lines: str, **more) -> Crew:
+        head = "import os, sys, time\nfrom pathlib import Path\nplace = Path(sys.argv[1])\n"
+        count = "(place / f'begun-{os.getpid()}').touch()\n"
+        (tmp_path / "member.py").write_text(head + count + textwrap.dedent(lines))
+        return Crew("member", tmp_path, 1, **more)
+
+    return make
+
+
+def begun(crew: Crew) -> int:
+    return len(list(crew.folder.glob("begun-*")))
+
+
+def test_the_crew_works_until_all_have_ended(crew):
+    made = crew("(place / f'done-{os.getpid()}').touch()")
+    made.work(lambda: 3, lambda: 0)
+    assert begun(made) == 3
+    assert len(list(made.folder.glob("done-*"))) == 3
+    assert sys.argv[0]  # this process is still what it was
+
+
+def test_one_that_dies_is_replaced(crew):
+    made = crew("sys.exit(len(list(place.glob('begun-*'))) < 3)")
+    made.work(lambda: 1, lambda: 0)
+    assert begun(made) == 3
+
+
+def test_a_crew_that_dies_over_and_over_is_given_up(crew):
+    made = crew("sys.exit(1)")
+    with pytest.raises(InputError, match=r"processes die at once; see .*worker-"):
+        made.work(lambda: 1, lambda: 0)
+    assert begun(made) == 4
+
+
+@pytest.mark.parametrize(("code", "error"), [(DISK_FULL, InputError), (INTERRUPTED, KeyboardInterrupt)])
+def test_all_stop_with_one_that_must(crew, code, error):
+    made = crew(
+        f"""
+        try:
+            (place / 'first').mkdir()
+        except FileExistsError:
+            while not (place / 'first' / 'at-work').exists():
+                time.sleep(0.05)
+            sys.exit({code})
+        try:
+            (place / 'first' / 'at-work').touch()
+            time.sleep(60)
+        except KeyboardInterrupt:
+            (place / 'saved').touch()
+        """
+    )
+    with pytest.raises(error):
+        made.work(lambda: 2, lambda: 0)
+    assert (made.folder / "saved").exists()
+
+
+def test_each_has_a_gpu_and_a_share_of_the_cores(crew, monkeypatch):
+    lines = "(place / (os.environ['CUDA_VISIBLE_DEVICES'] + '-' + os.environ['OMP_NUM_THREADS'])).touch()"
+    made = crew(lines, gpus=("4", "7"))
+    made.work(lambda: 2, lambda: 0)
+    assert {path.name for path in made.folder.glob("?-1")} == {"4-1", "7-1"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert devices() == ["3", "5"]
+    monkeypatch.setattr("mtl.workers.pool.cores", lambda: 8)
+    assert [threads_for(count) for count in (1, 3, 8, 20)] == [8, 2, 1, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_cores_are_those_that_the_process_may_use():
+    own = os.sched_getaffinity(0)
+    lines = f"import os; os.sched_setaffinity(0, {{{min(own)}}}); from mtl import crew; print(crew.cores())"
+    told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    assert told.stdout == "1\n"
+
+
+def test_what_a_process_refuses_is_said_once(crew):
+    made = crew("print('mtl: no such thing', file=sys.stderr); sys.exit(2)")
+    with pytest.raises(InputError, match=r"^no such thing$"):
+        made.work(lambda: 1, lambda: 0)
+    assert begun(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("total", "peak", "expected"),
+    [(80.0, None, 1), (80.0, 8.0, 7), (80.0, 70.0, 1), (80.0, 0.5, 8), (24.0, 10.0, 1), (24.0, 4.0, 4)],
+)
+def test_as_many_runs_to_a_gpu_as_fit(total, peak, expected):
+    assert places_on("0", peak, total) == expected
+
+
+def test_a_process_is_no_part_of_a_larger_run(monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    environment = environment_for(3)
+    assert not {"SLURM_PROCID", "LOCAL_RANK"} & environment.keys()
+    assert environment["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_full_disk_is_known_however_it_is_said(tmp_path):
+    assert disk_is_full(OSError(errno.ENOSPC, "x"), tmp_path)
+    assert disk_is_full(RuntimeError("I/O error: No space left on device (os error 28)"), tmp_path)
+    assert not disk_is_full(OSError(errno.EACCES, "x"), tmp_path)
+    assert not disk_is_full(ValueError("x"), tmp_path)
