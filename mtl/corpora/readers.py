@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from mtl.corpora.formats.conll2005 import read_conll2005
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.errors import InputError
+from mtl.errors import InputError, did_you_mean
 from tasks.sentence import Sentence
 
 
@@ -73,6 +72,5 @@ def files(path: str | Path, format: str) -> list[Path]:
 
 def _format(name: str) -> Format:
     if name not in FORMATS:
-        nearest = difflib.get_close_matches(name, FORMATS, n=1, cutoff=0.0)[0]
-        raise InputError(f"unknown format '{name}'; did you mean '{nearest}'? ({', '.join(FORMATS)})")
+        raise InputError(f"unknown format '{name}'{did_you_mean(name, FORMATS, '')} ({', '.join(FORMATS)})")
     return FORMATS[name]

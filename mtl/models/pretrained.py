@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from mtl.errors import InputError
+from mtl.errors import InputError, did_you_mean
 from mtl.heads.families import Family
 from mtl.heads.pruned import rebuild
 
@@ -82,11 +81,10 @@ def check(name: str) -> None:
         try:
             AutoConfig.from_pretrained(name)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
-            mend = f"did you mean '{close[0]}'?" if close else "give 'minilm', a folder, or a name on the hub"
+            mend = did_you_mean(name, KNOWN, ": give 'minilm', a folder, or a name on the hub")
             if name in KNOWN:
-                mend = "it was not downloaded before, and the hub cannot be reached now"
-            raise InputError(f"no encoder {name!r} here or on the hub: {mend}") from error
+                mend = ": it was not downloaded before, and the hub cannot be reached now"
+            raise InputError(f"no encoder {name!r} here or on the hub{mend}") from error
 
 
 def embedded_minilm() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 from mtl.config.effective import only_used
 from mtl.config.parse import configuration_from, known_keys_of
 from mtl.config.schema import TASK_NAMES, PruningRegime, TaskName, TrainConfig
-from mtl.errors import InputError
+from mtl.errors import InputError, did_you_mean
 from mtl.runs.run import different_keys, plain
 from mtl.study.config import Block, Masks, StudyConfig
 
@@ -88,7 +87,9 @@ def check_train(train: TrainConfig) -> None:
             raise InputError(f"train.{key} cannot be set for a study: {_OF_THE_GRID[key]}")
     for name in train.balancer.weights:
         if name not in train.tasks:
-            raise InputError(f"unknown task in train.balancer.weights: '{name}'{nearest(name, train.tasks)}")
+            raise InputError(
+                f"unknown task in train.balancer.weights: '{name}'{did_you_mean(name, train.tasks)}"
+            )
     if train.trainer.devices * train.trainer.num_nodes > 1:
         raise InputError(
             "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one "
@@ -118,15 +119,8 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
             choices = [*tasks, *study.sets, *([STATIC, "single", "pairs", "all"] if whole else [])]
             kind = "setup" if whole else f"task in setup '{setup}'"
             outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in TASK_NAMES else ""
-            raise InputError(f"unknown {kind}: '{name}'{outside or nearest(name, choices)}")
+            raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
     return [_known(names)]
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """The end of a message about an unknown name."""
-    known = list(choices)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f": did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
 
 
 def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
@@ -143,7 +137,7 @@ def settings(train: TrainConfig, block: Block) -> TrainConfig:
     for key, value in block.set.items():
         keys = known_keys_of(TrainConfig)
         if key not in keys:
-            raise InputError(f"unknown key '{key}' in a block's set{nearest(key, keys)}")
+            raise InputError(f"unknown key '{key}' in a block's set{did_you_mean(key, keys)}")
         if key in _OF_THE_GRID:
             raise InputError(f"{key} cannot be in a block's set: {_OF_THE_GRID[key]}")
         *path, last = key.split(".")

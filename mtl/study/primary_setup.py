@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from mtl.config.parse import configuration_from
-from mtl.errors import InputError
+from mtl.errors import InputError, did_you_mean
 from mtl.study.config import Block, Masks, StudyConfig
 from mtl.study.grid import Planned, planned, task_sets
 from probes.report.claims import Deciding
@@ -58,10 +57,9 @@ def chosen_claims(
             raise InputError(
                 f"--claims={name} has no masks of several tasks; give one of {'; '.join(several)}"
             )
-        begun = [each for each in several if each.startswith(name)]
-        (close,) = begun[:1] or difflib.get_close_matches(name, list(several), n=1, cutoff=0.0)
-        known = "; ".join(several)
-        raise InputError(f"unknown setup in --claims: '{name}': did you mean '{close}'? There are {known}")
+        completions = [setup for setup in several if setup.startswith(name)]
+        nearest = f": did you mean '{completions[0]}'?" if completions else did_you_mean(name, several, ";")
+        raise InputError(f"unknown setup in --claims: '{name}'{nearest} There are {'; '.join(several)}")
     if fixed is not None and fixed.setup == name:
         return fixed
     why = "chosen with --claims when this page was made, so that the corrected p is the one to be read"

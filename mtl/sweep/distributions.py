@@ -10,8 +10,7 @@ from typing import Any
 
 from scipy import stats
 
-from mtl.errors import InputError
-from mtl.study.grid import nearest
+from mtl.errors import InputError, did_you_mean
 from mtl.sweep.parameter import Listed, Parameter, Quantiles, Range
 
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -105,11 +104,15 @@ class _Description:
     def _kind(self) -> str:
         unknown = [name for name in self.given if name not in _EVERY_FIELD]
         if unknown:
-            raise InputError(f"{self.where}: unknown '{unknown[0]}'{nearest(str(unknown[0]), _EVERY_FIELD)}")
+            raise InputError(
+                f"{self.where}: unknown '{unknown[0]}'{did_you_mean(str(unknown[0]), _EVERY_FIELD)}"
+            )
         kind = self.given.get("distribution")
         if kind is not None:
             if not isinstance(kind, str) or kind not in FIELDS:
-                raise InputError(f"{self.where}: unknown distribution '{kind}'{nearest(str(kind), FIELDS)}")
+                raise InputError(
+                    f"{self.where}: unknown distribution '{kind}'{did_you_mean(str(kind), FIELDS)}"
+                )
             return kind
         if "value" in self.given:
             return "constant"

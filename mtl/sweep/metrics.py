@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mtl.config.schema import TrainConfig
-from mtl.errors import InputError
-from mtl.study.grid import nearest
+from mtl.errors import InputError, did_you_mean
 
 _OF_GATES = ("open", "expected_l0", "penalty")
 
@@ -37,7 +36,7 @@ def check_metric(name: str, config: TrainConfig) -> None:
         f", gates.scope={config.gates.scope}" if config.pruning != "none" else ""
     )
     runs = f"runs with tasks={','.join(config.chosen())}{masks}"
-    raise InputError(f"metric: {runs} do not log '{name}'{nearest(name, known)}")
+    raise InputError(f"metric: {runs} do not log '{name}'{did_you_mean(name, known)}")
 
 
 def _figures(config: TrainConfig, task: str) -> list[str]:

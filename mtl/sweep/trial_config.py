@@ -14,11 +14,10 @@ from typing import Any, Literal, get_args, get_type_hints
 from mtl.config.parse import configuration_from, configured, known_keys_of
 from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.corpora.load import require_layers
-from mtl.errors import InputError
+from mtl.errors import InputError, did_you_mean
 from mtl.models import pretrained
 from mtl.models.inputs import Material
 from mtl.runs.run import plain
-from mtl.study.grid import nearest
 from mtl.sweep.file import Sweep
 from mtl.sweep.metrics import check_metric
 
@@ -178,7 +177,7 @@ def _put(place: dict[str, Any], key: str, value: Any) -> None:
     named = [f"{_WEIGHTS}.{task}" for task in value] if key == _WEIGHTS and isinstance(value, Mapping) else []
     for each in (key, *named):
         if each not in keys and each not in weights:
-            raise InputError(f"parameters: unknown key '{each}'{nearest(each, [*keys, *weights])}")
+            raise InputError(f"parameters: unknown key '{each}'{did_you_mean(each, [*keys, *weights])}")
     if value is None and key in keys and not _may_be_null(key):
         raise InputError(f"parameters: {key} cannot be null: give a value")
     path = key.split(".")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mtl.errors import InputError
-from mtl.study.grid import nearest
+from mtl.errors import InputError, did_you_mean
 
 
 def known(given: Mapping[str, Any], names: Sequence[str], place: str = "") -> None:
     """Raise `InputError`, with the nearest name, for a key that is none of these."""
     for name in given:
         if name not in names:
-            raise InputError(f"{f'{place}: ' if place else ''}unknown '{name}'{nearest(str(name), names)}")
+            raise InputError(
+                f"{f'{place}: ' if place else ''}unknown '{name}'{did_you_mean(str(name), names)}"
+            )
 
 
 def count(given: Mapping[str, Any], key: str, place: str = "") -> int | None:

@@ -64,7 +64,7 @@ def test_declared_variants(tmp_path):
 
 
 def test_what_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match="unknown format 'conlu'; did you mean 'conllu'"):
+    with pytest.raises(InputError, match="unknown format 'conlu': did you mean 'conllu'"):
         read(tmp_path, "conlu")
     with pytest.raises(InputError, match=r"no \*\.jsonl in this folder"):
         read(tmp_path, "jsonl")
