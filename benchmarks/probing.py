@@ -19,7 +19,7 @@ from mtl.analysis.probe import TASKS, Mask, Probed, probe
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.encoder import Encoder
 from mtl.models.subwords import Subwords
-from probes.table import best_heads
+from probes.heads_table import best_heads
 from tasks.sentence import Sentence
 
 

@@ -16,7 +16,7 @@ from mtl.models.batches import Example, buckets, examples
 from mtl.models.encoder import Encoder, Observation
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from mtl.models.windows import rows_of
-from probes.record import NOTHING, HeadRecords
+from probes.measures.record import NOTHING, HeadRecords
 from tasks.sentence import Sentence
 
 BATCH_TOKENS = 2048

@@ -14,12 +14,12 @@ from mtl.analysis.observe import Observer
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from probes import items, passes, roles
-from probes.attention import AttentionProbe
-from probes.clustering import ClusteringProbe
-from probes.items import ITEMS_OF, Items
-from probes.probe import Probe
-from probes.record import HeadRecords
+from probes.measures import items, passes, roles
+from probes.measures.attention import AttentionProbe
+from probes.measures.clustering import ClusteringProbe
+from probes.measures.items import ITEMS_OF, Items
+from probes.measures.probe import Probe
+from probes.measures.record import HeadRecords
 from tasks.sentence import Sentence
 
 TASKS = tuple(ITEMS_OF)

@@ -23,7 +23,7 @@ from mtl.models.encoder import Encoder
 from mtl.models.inputs import Material
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, versions
-from probes import table
+from probes import heads_table as table
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]

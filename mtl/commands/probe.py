@@ -39,7 +39,7 @@ def probe(
     from mtl.analysis.probe_run import probe_run
     from mtl.config.schema import CorpusConfig
     from mtl.files import write_text
-    from probes import table
+    from probes import heads_table as table
 
     @contextmanager
     def progress(total: int) -> Iterator[Callable[[int], None]]:
@@ -72,7 +72,7 @@ def probe(
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
     """Print the best head of every label beside chance, in per cent; layers and heads from 0."""
-    from probes.table import per_cent
+    from probes.heads_table import per_cent
 
     for mean in means.iter_rows(named=True):
         clustering = mean["measure"] == "clustering"
@@ -99,8 +99,8 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
 
 def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     """Print the roles that some head has, with the number of heads and the best one."""
-    from probes.roles import roles
-    from probes.table import per_cent
+    from probes.heads_table import per_cent
+    from probes.measures.roles import roles
 
     shown = Table(title="roles (Voita et al. 2019)")
     for title in ("role", "task", "label"):

@@ -15,14 +15,14 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.runs.run import Run
 from mtl.runs.tables import SAME, encoder_of, gates_of, heads_of
-from probes import table as heads_table
-from probes.report.evidence import Setup
+from probes import heads_table
+from probes.report.data import Setup
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Found:
+class RunWithSetup:
     """A run, its configuration and the setup that it belongs to."""
 
     run: Run
@@ -30,7 +30,9 @@ class Found:
     setup: Setup
 
 
-def of_one_encoder(found: Sequence[Found], bare: Sequence[Path], notes: list[str]) -> tuple[str, list[Found]]:
+def of_one_encoder(
+    found: Sequence[RunWithSetup], bare: Sequence[Path], notes: list[str]
+) -> tuple[str, list[RunWithSetup]]:
     """The most frequent encoder and the runs that began with it."""
     of = [encoder_of(each.run) for each in found]
     if not of:
@@ -44,7 +46,7 @@ def of_one_encoder(found: Sequence[Found], bare: Sequence[Path], notes: list[str
     return most, [each for each, encoder in zip(found, of, strict=True) if encoder == most]
 
 
-def masks_of(found: Sequence[Found], notes: list[str]) -> pl.DataFrame | None:
+def masks_of(found: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
     """The last step of all masks."""
     parts = []
     for each in found:
@@ -139,17 +141,17 @@ def probes_of(
     return heads, probes
 
 
-def averaged(found: Sequence[Found], heads: pl.DataFrame | None, notes: list[str]) -> None:
+def averaged(found: Sequence[RunWithSetup], heads: pl.DataFrame | None, notes: list[str]) -> None:
     """Say where runs of several kinds stand for single-task, pair or joint training in the probes."""
     if heads is None:
         return
     # Which tasks were trained together is no difference here.
     names = {str(each.run.folder): re.sub(r"^(MTL-\d+) [^,]*", r"\1", each.setup.name) for each in found}
-    pairs = heads.select("setup", "run").unique(maintain_order=True)
-    for setup, runs in pairs.group_by("setup", maintain_order=True).agg("run").iter_rows():
+    pairs = heads.select("regime", "run").unique(maintain_order=True)
+    for regime, runs in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
         kinds = list(dict.fromkeys(names[run] for run in runs if run in names))
         if len(kinds) > 1:
-            notes.append(f"probes of {setup} runs are means over {len(kinds)} setups: {'; '.join(kinds)}")
+            notes.append(f"probes of {regime} runs are means over {len(kinds)} setups: {'; '.join(kinds)}")
 
 
 def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) -> str:

@@ -16,7 +16,7 @@ from mtl.files import whole_file
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import gates_of, heads_of, scores_of
-from probes import tables as table_files
+from probes import table_files
 from probes.figures.correlation import correlation_matrix
 from probes.figures.gates_over_time import gates_over_time
 from probes.figures.grey_overlap import grey_overlap
@@ -26,9 +26,9 @@ from probes.figures.label_accuracy import label_accuracy
 from probes.figures.masks import animation, mask_picture
 from probes.figures.rgb_overlap import rgb_overlap
 from probes.figures.style import FORMATS, render
-from probes.masks import final_masks
-from probes.overlap import correlation_table, task_overlaps
-from probes.skill import absent_labels, label_values, skills
+from probes.statistics.masks import final_masks
+from probes.statistics.overlap import correlation_table, task_overlaps
+from probes.statistics.skill import absent_labels, label_values, skills
 
 KEEPING = ("penalty", "target_open")
 """Keys of `gates` that say how many heads are kept."""
@@ -38,7 +38,7 @@ Name = Literal["rgb", "grey", "correlation", "gates", "masks", "labels", "heatma
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FigureWithTables:
     """A figure, what is to be said on it, and its numbers."""
 
     figure: Figure
@@ -51,12 +51,12 @@ def _opened(folders: Sequence[Path]) -> list[Run]:
     return [Run.open(folder) for folder in folders]
 
 
-def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = gates_of(_opened(folders), tasks)
     found = list(gates["task"].unique(maintain_order=True))
     if len(found) == 3:
         masks, left_out = final_masks(gates)
-        return Drawn(rgb_overlap(masks.mean(), masks.tasks), (*notes, *left_out))
+        return FigureWithTables(rgb_overlap(masks.mean(), masks.tasks), (*notes, *left_out))
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != 3 or runs["run"].n_unique() != 3:
         raise InputError(
@@ -75,24 +75,24 @@ def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
     ]
     if len(set(names)) < 3:
         names = [Path(run).name for run in runs["run"]]
-    return Drawn(rgb_overlap(masks.gate[0], names), notes)
+    return FigureWithTables(rgb_overlap(masks.gate[0], names), notes)
 
 
-def _grey(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _grey(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = gates_of(_opened(folders), tasks)
     every = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(every)
-    return Drawn(grey_overlap(masks.gate[:, 0]), notes)
+    return FigureWithTables(grey_overlap(masks.gate[:, 0]), notes)
 
 
-def _correlation(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _correlation(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = gates_of(_opened(folders), tasks)
     masks, left_out = final_masks(gates)
     if len(masks.seeds) < 3:
         left_out += (f"{len(masks.seeds)} seed{'s' * (len(masks.seeds) > 1)}: the diagonal needs three",)
     table = correlation_table(masks)
     beside = {"": table, "-overlap": task_overlaps(masks)}
-    return Drawn(correlation_matrix(table), (*notes, *left_out), beside)
+    return FigureWithTables(correlation_matrix(table), (*notes, *left_out), beside)
 
 
 def _one_history(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -101,14 +101,14 @@ def _one_history(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.Data
     return gates_of(_opened(folders), tasks)
 
 
-def _gates(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _gates(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = _one_history(folders, tasks)
-    return Drawn(gates_over_time(gates), notes)
+    return FigureWithTables(gates_over_time(gates), notes)
 
 
-def _masks(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _masks(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = _one_history(folders, tasks)
-    return Drawn(mask_picture(gates), notes)
+    return FigureWithTables(mask_picture(gates), notes)
 
 
 def animate(folders: Sequence[Path], tasks: Sequence[str], out: Path) -> tuple[int, tuple[str, ...]]:
@@ -118,21 +118,21 @@ def animate(folders: Sequence[Path], tasks: Sequence[str], out: Path) -> tuple[i
         return animation(gates, path, "gif" if out.suffix.lower() == ".gif" else "webp"), notes
 
 
-def _labels(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _labels(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     heads, notes = heads_of(folders, tasks)
     _one_task(heads)
     values = label_values(heads)
-    return Drawn(label_accuracy(values), (*notes, *absent_labels(values)), {"": values})
+    return FigureWithTables(label_accuracy(values), (*notes, *absent_labels(values)), {"": values})
 
 
-def _heatmap(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _heatmap(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     heads, notes = heads_of(folders, tasks)
     _one_task(heads)
-    setups = sorted(set(heads["setup"]))
-    if len(setups) > 1:
-        raise InputError(f"a heat map shows runs of one setup, and these are of {', '.join(setups)}")
+    regimes = sorted(set(heads["regime"]))
+    if len(regimes) > 1:
+        raise InputError(f"a heat map shows runs of one regime, and these are of {', '.join(regimes)}")
     values = skills(heads)
-    return Drawn(head_label_heatmap(values), notes, {"": values})
+    return FigureWithTables(head_label_heatmap(values), notes, {"": values})
 
 
 def _one_task(heads: pl.DataFrame) -> None:
@@ -143,7 +143,7 @@ def _one_task(heads: pl.DataFrame) -> None:
         )
 
 
-def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Drawn:
+def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     runs = _opened(folders)
     gates, without = gates_of(runs, tasks, shared_once=False)
 
@@ -165,7 +165,7 @@ def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Dr
         .sort("task", "setup", "kept", "run")
     )
     whole = tuple(note.replace("left out", "drawn with all heads") for note in without)
-    return Drawn(heads_kept(table, size), (*whole, *notes, *said), {"": table})
+    return FigureWithTables(heads_kept(table, size), (*whole, *notes, *said), {"": table})
 
 
 def _kinds(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -202,7 +202,7 @@ def _kinds(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     return table, notes
 
 
-_DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], Drawn]] = {
+_DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], FigureWithTables]] = {
     "rgb": _rgb,
     "grey": _grey,
     "correlation": _correlation,
@@ -214,12 +214,14 @@ _DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], Drawn]] = {
 }
 
 
-def draw(name: Name, folders: Sequence[Path], tasks: Sequence[str] = (), split: str = "test") -> Drawn:
+def draw(
+    name: Name, folders: Sequence[Path], tasks: Sequence[str] = (), split: str = "test"
+) -> FigureWithTables:
     """A figure by its name; raises `InputError` or `ValueError` if the runs are not what it needs."""
     return _DRAW[name](folders, tasks, split)
 
 
-def save(drawn: Drawn, out: Path, tables: bool = True) -> list[Path]:
+def save(drawn: FigureWithTables, out: Path, tables: bool = True) -> list[Path]:
     """Write the figure as its suffix says (.pdf, .png, .svg) and its numbers beside it; returns the files."""
     kind = next(each for each in FORMATS if each == out.suffix.lower().removeprefix("."))
     contents = render(drawn.figure, kind)

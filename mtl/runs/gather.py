@@ -9,11 +9,19 @@ from typing import Any, Literal
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.runs.comparable import Found, averaged, line, masks_of, of_one_encoder, of_one_shape, probes_of
+from mtl.runs.comparable import (
+    RunWithSetup,
+    averaged,
+    line,
+    masks_of,
+    of_one_encoder,
+    of_one_shape,
+    probes_of,
+)
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import encoder_of, scores_of
-from probes.report.evidence import SCORES, Evidence
+from probes.report.data import SCORES, ReportData
 from probes.report.sweep import SweepEvidence
 
 Split = Literal["dev", "test"]
@@ -26,7 +34,7 @@ UNFINISHED = ("running", "interrupted", "failed")
 """States of runs whose scores and masks are not yet what they will be."""
 
 
-def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
+def gather(folder: Path, split: Split, score: Mapping[str, str]) -> ReportData:
     """All runs and probes in `folder` or up to two folders below; `score` names each task's main figure.
 
     Runs of other encoders keep their scores, but masks and probes are of the most frequent encoder and shape.
@@ -51,7 +59,7 @@ def gather(folder: Path, split: Split, score: Mapping[str, str]) -> Evidence:
     averaged(found, heads, notes)
     scores = _scores(found, split, dict(score), notes)
     _missing_seeds(scores, notes)
-    return Evidence(
+    return ReportData(
         name=folder.resolve().name,
         encoder=encoder,
         setups=tuple(dict.fromkeys(each.setup for each in found)),
@@ -76,7 +84,7 @@ def _sweep(folder: Path) -> SweepEvidence | None:
     return sweep_evidence(folder)
 
 
-def _of_sweep(sweep: SweepEvidence | None, found: list[Found], notes: list[str]) -> list[Found]:
+def _of_sweep(sweep: SweepEvidence | None, found: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
     """Of a sweep's runs those that were not stopped early, and of too many settings the best ones."""
     if sweep is None:
         return found
@@ -108,7 +116,7 @@ def _folders_with(folder: Path, name: str, but: Sequence[Path] = ()) -> list[Pat
     ]
 
 
-def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[Found]:
+def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunWithSetup]:
     configs: dict[Path, dict[str, Any]] = {}
     for place in _folders_with(folder, "config.yaml"):
         try:
@@ -127,12 +135,12 @@ def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[Found]:
         configs[place] = config
     setups = setups_of(list(configs.values()))
     found = [
-        Found(Run(place), config, setup)
+        RunWithSetup(Run(place), config, setup)
         for (place, config), setup in zip(configs.items(), setups, strict=True)
     ]
     number = {task: place for place, task in enumerate(tasks)}
 
-    def key(each: Found) -> tuple[object, ...]:
+    def key(each: RunWithSetup) -> tuple[object, ...]:
         own = [number.get(task, len(number)) for task in each.config["tasks"]]
         of_setup = (0, []) if each.setup.single else (len(own), own)
         return of_setup, each.setup.name, own, each.config["seed"], each.run.folder
@@ -152,9 +160,9 @@ def _configuration(run: Run) -> dict[str, Any]:
     return config
 
 
-def _without_repeats(found: Sequence[Found], notes: list[str]) -> list[Found]:
+def _without_repeats(found: Sequence[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
     """One run for each setup, tasks and seed."""
-    first: dict[Hashable, Found] = {}
+    first: dict[Hashable, RunWithSetup] = {}
     for each in found:
         key = each.setup.name, tuple(each.config["tasks"]), each.config["seed"]
         known = first.setdefault(key, each)
@@ -163,7 +171,9 @@ def _without_repeats(found: Sequence[Found], notes: list[str]) -> list[Found]:
     return list(first.values())
 
 
-def _scores(found: Sequence[Found], split: Split, score: dict[str, str], notes: list[str]) -> pl.DataFrame:
+def _scores(
+    found: Sequence[RunWithSetup], split: Split, score: dict[str, str], notes: list[str]
+) -> pl.DataFrame:
     parts = []
     for each in found:
         try:
@@ -193,7 +203,7 @@ def _missing_seeds(scores: pl.DataFrame, notes: list[str]) -> None:
             notes.append(f"no scores of {task} in {setup} with seed {absent}")
 
 
-def _provenance(folder: Path, found: Sequence[Found]) -> pl.DataFrame:
+def _provenance(folder: Path, found: Sequence[RunWithSetup]) -> pl.DataFrame:
     rows = []
     for each in found:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probes.report.evidence import Setup
+from probes.report.data import Setup
 
 _OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
 """Keys in which the runs of a setup may differ, or that its name holds anyway."""

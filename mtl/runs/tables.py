@@ -10,7 +10,7 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.runs.run import Run
-from probes import table as heads_table
+from probes import heads_table
 
 SAME = ("split", "corpus", "centroids", "final_special")
 """What must not differ between probed runs that are compared."""
@@ -47,7 +47,7 @@ def gates_of(
 
 
 def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """What the folders' heads can do and its chance level, with `setup`, `run` and `seed`, and notes.
+    """What the folders' heads can do and its chance level, with `regime`, `run` and `seed`, and notes.
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken. Runs of two tasks are pairs, unless none has more.
@@ -66,18 +66,18 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             raise InputError(str(error)) from error
         table = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
         settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
-        setup, seed, own = "static", 0, list(table["task"].unique(maintain_order=True))
+        regime, seed, own = "static", 0, list(table["task"].unique(maintain_order=True))
         if _is_run(folder):
             run = Run.open(folder)
             config = run.config()
             own, seed = list(config["tasks"]), int(config["seed"])
-            setup = "stl" if len(own) == 1 else "pair" if len(own) == 2 and most > 2 else "joint"
+            regime = "stl" if len(own) == 1 else "pair" if len(own) == 2 and most > 2 else "joint"
             encoders[str(folder)] = encoder_of(run)
         else:
             encoders[str(folder)] = provenance.get("target", "")
         part = _chosen(table.filter(pl.col("task").is_in(own)), tasks, str(folder), notes)
         if part is not None:
-            parts.append(part.with_columns(setup=pl.lit(setup), run=pl.lit(str(folder)), seed=pl.lit(seed)))
+            parts.append(part.with_columns(regime=pl.lit(regime), run=pl.lit(str(folder)), seed=pl.lit(seed)))
     if not parts:
         raise InputError((notes[-1] + "; " if notes else "") + "nothing to draw: give probed runs")
     check_encoders(encoders)
@@ -166,12 +166,12 @@ def _check_settings(settings: dict[str, dict[str, str]]) -> None:
 
 
 def _missing_seeds(heads: pl.DataFrame) -> list[str]:
-    """Notes on seeds that some trained setup of a task lacks."""
-    trained = heads.filter(pl.col("setup") != "static")
+    """Notes on seeds that some trained regime of a task lacks."""
+    trained = heads.filter(pl.col("regime") != "static")
     every = set(trained["seed"])
-    of = trained.group_by("task", "setup", maintain_order=True).agg(pl.col("seed").unique())
+    of = trained.group_by("task", "regime", maintain_order=True).agg(pl.col("seed").unique())
     return [
-        f"no {row['setup']} run of {row['task']} with seed {sorted(every - set(row['seed']))}"
+        f"no {row['regime']} run of {row['task']} with seed {sorted(every - set(row['seed']))}"
         for row in of.iter_rows(named=True)
         if every - set(row["seed"])
     ]

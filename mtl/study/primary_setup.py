@@ -13,8 +13,8 @@ from mtl.config.parse import configuration_from
 from mtl.errors import InputError, did_you_mean
 from mtl.study.config import Block, Masks, StudyConfig
 from mtl.study.grid import Planned, planned, task_sets
-from probes.report.claims import Deciding
-from probes.report.evidence import Evidence
+from probes.report.claims import PrimarySetup
+from probes.report.data import ReportData
 
 RULE = "fixed beforehand as those of the first block with masks in the study's file"
 
@@ -33,7 +33,7 @@ def kept_study(folder: Path) -> StudyConfig | None:
     return configuration_from(StudyConfig, values, str(path))
 
 
-def fixed_claims(study: StudyConfig, folder: Path, evidence: Evidence) -> Deciding | None:
+def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> PrimarySetup | None:
     """The setup that decides, whatever else the study has; `None` if its file names none that gives claims.
 
     Where that setup has no runs yet it keeps the name that the file gives it, and no other takes its place.
@@ -43,12 +43,12 @@ def fixed_claims(study: StudyConfig, folder: Path, evidence: Evidence) -> Decidi
         return None
     names = {run.name for run in runs}
     setups = {row["setup"] for row in evidence.runs.iter_rows(named=True) if Path(row["run"]).name in names}
-    return Deciding(min(setups, default=runs[0].setup), RULE)
+    return PrimarySetup(min(setups, default=runs[0].setup), RULE)
 
 
 def chosen_claims(
-    name: str, evidence: Evidence, several: Mapping[str, object], fixed: Deciding | None
-) -> Deciding:
+    name: str, evidence: ReportData, several: Mapping[str, object], fixed: PrimarySetup | None
+) -> PrimarySetup:
     """The setup that `--claims` names; raises `InputError` if it gives no claims."""
     if name not in several:
         if not several:
@@ -63,7 +63,9 @@ def chosen_claims(
     if fixed is not None and fixed.setup == name:
         return fixed
     why = "chosen with --claims when this page was made, so that the corrected p is the one to be read"
-    return Deciding(name, why if fixed is None else f"{why}; the study's file fixes those of {fixed.setup}")
+    return PrimarySetup(
+        name, why if fixed is None else f"{why}; the study's file fixes those of {fixed.setup}"
+    )
 
 
 def _first(study: StudyConfig, folder: Path) -> list[Planned]:

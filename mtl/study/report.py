@@ -21,7 +21,7 @@ from mtl.study.folder import Job, StudyFolder, done
 from mtl.study.primary_setup import fixed_claims
 from mtl.study.wandb_study import log_study
 from mtl.workers.lease import claimed
-from probes import tables
+from probes import table_files as tables
 from probes.report.report import report
 
 FORMS = ("pdf", "png")

@@ -16,7 +16,7 @@ from mtl.runs.run import Run, plain
 from mtl.runs.wandb_view import View, new_identity
 from mtl.study.config import StudyConfig
 from mtl.training.wandb_logger import STEP, flat, view_of
-from probes.table import best_heads, weighted_means
+from probes.heads_table import best_heads, weighted_means
 
 KNOWN = "wandb.json"
 """The file in a study's folder that names its W&B run."""

@@ -10,11 +10,11 @@ from mtl.config.parse import configuration_from
 from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError
 from mtl.files import write_text
-from mtl.runs.figures import Drawn, draw, save
+from mtl.runs.figures import FigureWithTables, draw, save
 from mtl.runs.gather import gather
 from mtl.runs.run import Run
 from mtl.sweep.folder import SweepFolder, trials_of
-from probes import tables
+from probes import table_files as tables
 from probes.report.report import report
 
 
@@ -36,7 +36,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
             path.parent.mkdir(exist_ok=True)
             tables.write(table, path, form)
     picture = None if evidence.sweep is None else evidence.sweep.picture()
-    figures = {} if picture is None else {"parallel-coordinates": Drawn(picture)}
+    figures = {} if picture is None else {"parallel-coordinates": FigureWithTables(picture)}
     if any(Run(each).config()["pruning"] != "none" for each in finished):
         try:
             figures["heads-kept"] = draw("heads-kept", finished, split="dev")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mtl.files import whole_file
 from mtl.heads.tap import HeadTap
 from mtl.runs.run import Run
-from probes import table
+from probes import heads_table as table
 
 MEASURE = "gradient_conflict"
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from probes.figures.style import COLOURS, FAINT, new_figure, styled
-from probes.skill import SETUPS
+from probes.statistics.skill import REGIME_NAMES, REGIMES
 
 PER_ROW = 24
 """Labels in one row of the figure; more than these are not legible at column width."""
@@ -19,40 +19,39 @@ LOOKS = {
     "pair": (COLOURS[4], 0.6, 1.6),
     "joint": (COLOURS[0], 0.6, 1.6),
 }
-"""Colour, length (as a share of a label's room) and thickness in points of each setup's marker."""
-NAMES = {"static": "static", "stl": "STL", "pair": "MTL-2", "joint": "MTL"}
+"""Colour, length (as a share of a label's room) and thickness in points of each regime's marker."""
 
 
 @styled
 def label_accuracy(labels: pl.DataFrame) -> Figure:
     """The best head's accuracy for each label of one task, most frequent label first.
 
-    `labels` as `label_values` gives them, of one task. A setup that lacks a label has no marker there; what
+    `labels` as `label_values` gives them, of one task. A regime that lacks a label has no marker there; what
     was trained alone is the line to compare with.
     """
     names = list(labels["label"])
-    setups = [setup for setup in SETUPS if setup in labels.columns]
+    regimes = [regime for regime in REGIMES if regime in labels.columns]
     rows = max(1, -(-len(names) // PER_ROW))
     figure = new_figure(0.3 + 1.25 * rows)
     for row, axes in enumerate(figure.subplots(rows, 1, squeeze=False).flat):
-        _row(axes, labels.slice(row * PER_ROW, PER_ROW), setups, PER_ROW if rows > 1 else len(names))
+        _row(axes, labels.slice(row * PER_ROW, PER_ROW), regimes, PER_ROW if rows > 1 else len(names))
     handles = [
-        Line2D([], [], color=LOOKS[setup][0], linewidth=LOOKS[setup][2], label=NAMES[setup])
-        for setup in setups
+        Line2D([], [], color=LOOKS[regime][0], linewidth=LOOKS[regime][2], label=REGIME_NAMES[regime])
+        for regime in regimes
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(setups))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(regimes))
     figure.supylabel("accuracy of the best head, %", fontsize=7)
     return figure
 
 
-def _row(axes: Axes, labels: pl.DataFrame, setups: list[str], room: int) -> None:
+def _row(axes: Axes, labels: pl.DataFrame, regimes: list[str], room: int) -> None:
     places = np.arange(labels.height)
-    for setup in setups:
-        colour, length, thickness = LOOKS[setup]
-        values = 100 * labels[setup].cast(pl.Float64).to_numpy()
+    for regime in regimes:
+        colour, length, thickness = LOOKS[regime]
+        values = 100 * labels[regime].cast(pl.Float64).to_numpy()
         axes.hlines(
             values, places - length / 2, places + length / 2, color=colour, linewidth=thickness,
-            zorder=2 + setups.index(setup), capstyle="butt",
+            zorder=2 + regimes.index(regime), capstyle="butt",
         )  # fmt: skip
     axes.vlines(places, 0, 100, color="#dddddd", linewidth=0.4, zorder=1)
     axes.set_xticks(places, list(labels["label"]), rotation=90 if room > 8 else 0)

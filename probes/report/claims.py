@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from probes.claim_sets import by_claims
-from probes.competition import Competition, compete
-from probes.masks import Masks
-from probes.report.evidence import Evidence
+from probes.report.data import ReportData
+from probes.statistics.claims_by_setup import by_claims
+from probes.statistics.competition import Competition, compete
+from probes.statistics.masks import Masks
 
 DEFAULT = (
     "by default: of the setups of single-task runs the one with masks of most tasks, then of most seeds, "
@@ -19,7 +19,7 @@ DEFAULT = (
 
 
 @dataclass(frozen=True)
-class Deciding:
+class PrimarySetup:
     """The setup whose claims the verdict goes by."""
 
     setup: str
@@ -32,12 +32,12 @@ class Deciding:
 class Contest:
     """What a report says on competition."""
 
-    deciding: Deciding | None
+    deciding: PrimarySetup | None
     masks: Masks | None
     """Those that the verdict goes by; `None` if they are not there."""
     competition: Competition | None
     by_claims: pl.DataFrame | None
-    """The test by the claims of each setup, as `probes.claim_sets.by_claims` gives it."""
+    """The test by the claims of each setup, as `probes.statistics.claims_by_setup.by_claims` gives it."""
     why_not: str
     """Why there is no verdict; empty if there is one."""
 
@@ -54,7 +54,7 @@ def claim_sets(by_setup: Mapping[str, Masks]) -> dict[str, Masks]:
 
 
 def contest(
-    evidence: Evidence, by_setup: Mapping[str, Masks], chosen: Deciding | None, notes: list[str]
+    evidence: ReportData, by_setup: Mapping[str, Masks], chosen: PrimarySetup | None, notes: list[str]
 ) -> Contest:
     """Competition by the chosen claims, or by those of the default; adds notes on what is missing."""
     deciding = chosen or _default(evidence, by_setup)
@@ -84,7 +84,7 @@ def contest(
     return Contest(deciding, masks, found, every, "" if found else f"No verdict: {missing}.")
 
 
-def _default(evidence: Evidence, by_setup: Mapping[str, Masks]) -> Deciding | None:
+def _default(evidence: ReportData, by_setup: Mapping[str, Masks]) -> PrimarySetup | None:
     """Masks of tasks trained alone, of most tasks and seeds; of one task only where there are no others."""
     alone = [each.name for each in evidence.setups if each.single and each.name in by_setup]
     several = claim_sets(by_setup)
@@ -92,4 +92,4 @@ def _default(evidence: Evidence, by_setup: Mapping[str, Masks]) -> Deciding | No
     if not pool:
         return None
     best = max(pool, key=lambda name: (len(by_setup[name].tasks), len(by_setup[name].seeds)))
-    return Deciding(best, DEFAULT)
+    return PrimarySetup(best, DEFAULT)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from probes.masks import Masks, final_masks
-from probes.overlap import correlation_table, overlap_table, task_overlaps
-from probes.report.evidence import Evidence
+from probes.report.data import ReportData
+from probes.statistics.masks import Masks, final_masks
+from probes.statistics.overlap import correlation_table, overlap_table, task_overlaps
 
 MOST_MASKS = 40
 """Masks that are compared with all others; pairs grow with the square."""
@@ -25,7 +25,7 @@ class Compared:
     overlaps: pl.DataFrame
 
 
-def masks_by_setup(evidence: Evidence) -> tuple[dict[str, Masks], tuple[str, ...]]:
+def masks_by_setup(evidence: ReportData) -> tuple[dict[str, Masks], tuple[str, ...]]:
     """The masks of every setup, over the seeds that all of its tasks have, and notes."""
     found: dict[str, Masks] = {}
     notes: list[str] = []

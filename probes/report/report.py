@@ -13,18 +13,17 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from probes.competition import Competition
-from probes.masks import Masks
-from probes.report import words
-from probes.report.claims import Contest, Deciding, contest
-from probes.report.evidence import Evidence
-from probes.report.explorer import grid, heads_data
+from probes.heads_table import CHANCE
+from probes.report.claims import Contest, PrimarySetup, contest
+from probes.report.data import ReportData
+from probes.report.head_data import grid, heads_data
+from probes.report.head_svg import head_map, strip
 from probes.report.overlaps import Compared, across, compare, masks_by_setup
-from probes.report.picture import head_map, strip
 from probes.report.scores import score_rows
 from probes.report.sweep import sweep_section
-from probes.skill import SETUPS, label_values, skills
-from probes.table import CHANCE
+from probes.statistics.competition import Competition
+from probes.statistics.masks import Masks
+from probes.statistics.skill import REGIME_NAMES, REGIMES, label_values, skills
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Picture:
     svg: Markup
 
 
-def report(evidence: Evidence, claims: Deciding | None = None) -> Page:
+def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
     """One HTML page that loads nothing from elsewhere; the verdict goes by `claims` (default: a rule)."""
     notes = list(evidence.notes)
     by_setup, said = masks_by_setup(evidence)
@@ -63,7 +62,7 @@ def report(evidence: Evidence, claims: Deciding | None = None) -> Page:
     found = contest(evidence, by_setup, claims, notes)
     claimed, competition = found.masks, found.competition
     skill, labels = _skills(evidence, notes)
-    notes += words.absent(labels) if labels is not None else ()
+    notes += number_format.absent(labels) if labels is not None else ()
     everything, note = across(by_setup)
     notes += [note] if note else []
     tasks, rows = score_rows(evidence)
@@ -86,7 +85,7 @@ def report(evidence: Evidence, claims: Deciding | None = None) -> Page:
         why_not=found.why_not,
         losses=_losses(competition, claimed, shape),
         labels=_label_rows(labels, skill, shape),
-        setups=[name for name in SETUPS if labels is not None and name in labels.columns],
+        regimes=[name for name in REGIMES if labels is not None and name in labels.columns],
         data=data,
         seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
         corpora=sorted(set(evidence.runs["corpus"]) - {""}),
@@ -97,7 +96,7 @@ def report(evidence: Evidence, claims: Deciding | None = None) -> Page:
     return Page(html, final, found.said(), _tables(evidence, compared, found))
 
 
-def _tables(evidence: Evidence, compared: Sequence[Compared], found: Contest) -> dict[str, pl.DataFrame]:
+def _tables(evidence: ReportData, compared: Sequence[Compared], found: Contest) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may want; those without rows are left out."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
     if evidence.sweep is not None:
@@ -126,12 +125,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": False}
-    environment.filters |= {"number": words.number, "signed": words.signed, "chance": words.chance}
+    environment.filters |= {
+        "number": number_format.number,
+        "signed": number_format.signed,
+        "chance": number_format.chance,
+    }
     environment.globals |= {
-        "setup_names": words.SETUP_NAMES,
-        "reading": words.reading,
-        "head": words.head,
-        "value_text": words.value_text,
+        "regime_names": REGIME_NAMES,
+        "reading": number_format.reading,
+        "head": number_format.head,
+        "value_text": number_format.value_text,
     }
     return environment
 
@@ -140,7 +143,7 @@ def _source(name: str) -> str:
     return (files("probes.report") / name).read_text(encoding="utf-8")
 
 
-def _shape(evidence: Evidence) -> tuple[int, int] | None:
+def _shape(evidence: ReportData) -> tuple[int, int] | None:
     table = evidence.gates if evidence.gates is not None else evidence.heads
     if table is None:
         return None
@@ -148,7 +151,7 @@ def _shape(evidence: Evidence) -> tuple[int, int] | None:
     return layers, heads
 
 
-def _pictures(evidence: Evidence) -> list[tuple[str, dict[str, list[Picture]]]]:
+def _pictures(evidence: ReportData) -> list[tuple[str, dict[str, list[Picture]]]]:
     """Per setup and task the masks of all seeds."""
     found: list[tuple[str, dict[str, list[Picture]]]] = []
     if evidence.gates is None:
@@ -199,7 +202,7 @@ def _losses(
     }
 
 
-def _skills(evidence: Evidence, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+def _skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     if evidence.heads is None:
         return None, None
     probes = evidence.heads.filter(pl.col("measure").is_in(list(CHANCE)))
@@ -216,22 +219,22 @@ def _skills(evidence: Evidence, notes: list[str]) -> tuple[pl.DataFrame | None, 
 def _label_rows(
     labels: pl.DataFrame | None, skill: pl.DataFrame | None, shape: tuple[int, int] | None
 ) -> list[dict[str, Any]]:
-    """Per label the best heads' values in each setup, chance, and which head is best on average."""
+    """Per label the best heads' values in each regime, chance, and which head is best on average."""
     if labels is None or skill is None or shape is None:
         return []
     best = (
         skill.sort("value", "layer", "head", descending=[True, False, False])
-        .group_by("setup", "task", "label", maintain_order=True)
+        .group_by("regime", "task", "label", maintain_order=True)
         .first()
     )
-    of = {(row["setup"], row["task"], row["label"]): row for row in best.iter_rows(named=True)}
+    of = {(row["regime"], row["task"], row["label"]): row for row in best.iter_rows(named=True)}
     chance = {
         (task, label): value
         for task, label, value in skill.group_by("task", "label").agg(pl.col("chance").max()).iter_rows()
     }
     rows = []
     for place, row in enumerate(labels.iter_rows(named=True)):
-        values = {name: row[name] for name in SETUPS if name in row}
+        values = {name: row[name] for name in REGIMES if name in row}
         heads = {}
         for name in values:
             found = of.get((name, row["task"], row["label"]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probes.report.evidence import Evidence, Setup
+from probes.report.data import ReportData, Setup
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Row:
     """Over all tasks; `None` if one is missing."""
 
 
-def score_rows(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     """The tasks, and a row for every setup that has a score."""
     tasks = tuple(evidence.scores["task"].unique(maintain_order=True))
     of: dict[tuple[str, str], dict[int, float]] = {}

@@ -11,7 +11,7 @@ import polars as pl
 import yaml
 
 from mtl.training.gate_loss import gate_table
-from probes import table as heads_table
+from probes import heads_table
 
 LABELS = {"pos": 45, "ner": 18, "dep": 45, "con": 26, "srl": 35}
 SCORES = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}

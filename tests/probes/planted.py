@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from probes.record import HeadRecords
+from probes.measures.record import HeadRecords
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
 

@@ -8,7 +8,6 @@ import itertools
 import numpy as np
 import polars as pl
 import pytest
-import worlds
 from matplotlib.colors import to_rgb
 from PIL import Image
 
@@ -21,6 +20,7 @@ from probes.figures.label_accuracy import LOOKS, PER_ROW, label_accuracy
 from probes.figures.masks import MOST_FRAMES, animation, mask_picture
 from probes.figures.rgb_overlap import rgb_image, rgb_overlap
 from probes.figures.style import COLUMN, pixels, render
+from tests.probes import worlds
 
 LAYERS, HEADS = 3, 4
 

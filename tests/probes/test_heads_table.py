@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from probes import table
+from probes import heads_table as table
 
 
 def example() -> pl.DataFrame:

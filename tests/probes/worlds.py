@@ -37,8 +37,8 @@ def random_gates(rng: np.random.Generator, tasks: int = len(TASKS), seeds: int =
     return np.where(gate < 0.4, 0.0, gate)
 
 
-def heads(value: np.ndarray, setup: str, tasks=TASKS, seeds=SEEDS, chance: float = CHANCE) -> pl.DataFrame:
-    """Rows of values (seed, task, label, layer, head) as those of heads.parquet, with setup, run and seed."""
+def heads(value: np.ndarray, regime: str, tasks=TASKS, seeds=SEEDS, chance: float = CHANCE) -> pl.DataFrame:
+    """Rows of values (seed, task, label, layer, head) as in heads.parquet, with regime, run and seed."""
     seed, task, label, layer, head = (axis.ravel() for axis in np.indices(value.shape))
     rows = pl.DataFrame(
         {
@@ -49,10 +49,10 @@ def heads(value: np.ndarray, setup: str, tasks=TASKS, seeds=SEEDS, chance: float
             "head": head,
             "value": value.ravel(),
             "count": 10 * (label + 1),
-            "setup": setup,
+            "regime": regime,
             "seed": [seeds[each] for each in seed],
         }
-    ).with_columns(run=pl.format("{}-{}", "setup", "seed"))
+    ).with_columns(run=pl.format("{}-{}", "regime", "seed"))
     lucky = rows.filter((pl.col("layer") == 0) & (pl.col("head") == 0)).with_columns(
         measure=pl.lit("attention_offset"),
         value=pl.lit(chance),
@@ -71,10 +71,10 @@ def competition(rng: np.random.Generator, effect: float) -> tuple[pl.DataFrame, 
     claims = ((gate > 1e-3).mean(1) >= 0.5).sum(0)
     ability = rng.uniform(0.2, 0.6, size=(1, len(TASKS), LABELS, LAYERS, HEADS))
     tables = []
-    for setup, seeds in (("static", (0,)), ("stl", SEEDS), ("joint", SEEDS)):
+    for regime, seeds in (("static", (0,)), ("stl", SEEDS), ("joint", SEEDS)):
         noise = rng.normal(size=(len(seeds), len(TASKS), LABELS, LAYERS, HEADS))
         value = CHANCE + ability + 0.05 * noise + 0.03 * rng.normal(size=(1, 1, 1, LAYERS, 1))
-        if setup == "joint":
+        if regime == "joint":
             value -= effect * claims / len(TASKS)
-        tables.append(heads(value, setup, seeds=seeds))
+        tables.append(heads(value, regime, seeds=seeds))
     return gates(gate), pl.concat(tables)

@@ -9,9 +9,9 @@ from torch import Tensor
 from mtl.analysis.observe import Observer, places_of, records
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder, Observation
-from probes import items
-from probes.attention import AttentionProbe
-from probes.record import NOTHING, ROOT, HeadRecords
+from probes.measures import items
+from probes.measures.attention import AttentionProbe
+from probes.measures.record import NOTHING, ROOT, HeadRecords
 from tasks.sentence import Arcs, Sentence
 from tests.mtl import tiny
 

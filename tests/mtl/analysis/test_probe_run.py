@@ -12,7 +12,7 @@ from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.joint import JointModel
-from probes import table
+from probes import heads_table as table
 from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 from tests.mtl import tiny

@@ -41,7 +41,10 @@ def test_every_module_that_is_loaded_is_in_the_fingerprint(entry):
 
 
 def test_drawing_and_reporting_are_no_part_of_training():
-    assert not {"mtl.runs.gather", "mtl.runs.figures", "probes.competition", "mtl.study.plan"} & set(
-        modules_of(TRAINING)
-    )
+    assert not {
+        "mtl.runs.gather",
+        "mtl.runs.figures",
+        "probes.statistics.competition",
+        "mtl.study.plan",
+    } & set(modules_of(TRAINING))
     assert code_fingerprint(TRAINING) != code_fingerprint(PROBING)

@@ -16,7 +16,7 @@ from mtl.commands.figure import figure
 from mtl.config.parse import arguments_of
 from mtl.errors import InputError
 from mtl.training.gate_loss import gate_table
-from probes import table as heads_table
+from probes import heads_table
 from tests.mtl.studies import Study
 
 LAYERS, HEADS = 2, 3
@@ -247,7 +247,7 @@ def test_heat_map_of_one_setup(folders, tmp_path):
     figure("heatmap", [static], tmp_path / "h.pdf", tables=False)
     assert not (tmp_path / "h.csv").exists()
     run = folders.probe(folders.run(["dep"]), ["dep"])
-    with pytest.raises(InputError, match="one setup, and these are of static, stl"):
+    with pytest.raises(InputError, match="one regime, and these are of static, stl"):
         figure("heatmap", [static, run], tmp_path / "h.pdf")
 
 

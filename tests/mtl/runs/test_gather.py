@@ -15,12 +15,12 @@ from mtl.config.parse import arguments_of
 from mtl.errors import InputError
 from mtl.runs.gather import gather
 from mtl.runs.setups import setups_of
-from probes import table as heads_table
-from probes.claim_sets import by_claims
+from probes import heads_table
 from probes.report.claims import claim_sets
+from probes.report.head_svg import head_map
+from probes.report.number_format import chance
 from probes.report.overlaps import masks_by_setup
-from probes.report.picture import head_map
-from probes.report.words import chance
+from probes.statistics.claims_by_setup import by_claims
 from tests.mtl.studies import SCORES, TASKS, Study
 
 

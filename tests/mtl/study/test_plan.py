@@ -20,7 +20,7 @@ from mtl.study.config import StudyConfig
 from mtl.study.folder import Progress, StudyFolder
 from mtl.study.plan import Plan, carrying_out, make_plan
 from mtl.workers.lease import claimed
-from probes import table as heads_table
+from probes import heads_table
 from tests.mtl.study import small
 
 

@@ -18,7 +18,7 @@ import yaml
 from mtl.commands.study import folder_of
 from mtl.study.folder import Job, Progress, StudyFolder
 from mtl.study.status import remaining
-from probes import table
+from probes import heads_table as table
 from tests.mtl.study import small
 
 GRID = [

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import polars as pl
 
-from probes.record import HeadRecords
+from probes.measures.record import HeadRecords
 
 
 class Probe(ABC):

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-import planted
 import polars as pl
 import pytest
 import torch
 from torch import Tensor
 
-from probes import chance, items
-from probes.attention import AttentionProbe
+from probes.measures import chance, items
+from probes.measures.attention import AttentionProbe
 from tasks.sentence import Sentence
+from tests.probes import planted
 
 LAYERS, HEADS = 2, 3
 

@@ -12,18 +12,18 @@ def label_tests(labels: pl.DataFrame) -> pl.DataFrame:
     """Sign tests over labels (as `label_values` gives them): is the best head worse in joint training?
 
     `share` is that of the labels, `p` the one-sided chance of as many if worse and better were as likely;
-    equal ones do not enter it, nor do labels that a setup lacks.
+    equal ones do not enter it, nor do labels that a regime lacks.
     """
     rows = []
-    for setup, than in COMPARISONS:
-        if setup not in labels.columns or than not in labels.columns:
+    for regime, than in COMPARISONS:
+        if regime not in labels.columns or than not in labels.columns:
             continue
-        change = labels.drop_nulls([setup, than]).select(pl.col(setup) - pl.col(than)).to_series()
+        change = labels.drop_nulls([regime, than]).select(pl.col(regime) - pl.col(than)).to_series()
         # Means of the same numbers in another order differ by rounding.
         worse, better = int((change < -1e-12).sum()), int((change > 1e-12).sum())
         rows.append(
             {
-                "comparison": f"{setup} worse than {than}",
+                "comparison": f"{regime} worse than {than}",
                 "labels": len(change),
                 "worse": worse,
                 "better": better,

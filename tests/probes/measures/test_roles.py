@@ -3,12 +3,13 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import planted
 import polars as pl
 import pytest
 import torch
 
-from probes import items, roles, table
+from probes import heads_table as table
+from probes.measures import items, roles
+from tests.probes import planted
 
 LAYERS, HEADS = 2, 3
 MATRICES = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, 5)

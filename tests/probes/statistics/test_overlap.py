@@ -8,13 +8,12 @@ from math import comb
 import numpy as np
 import polars as pl
 import pytest
-import worlds
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom, spearmanr
 
-from probes.masks import final_masks
-from probes.overlap import (
+from probes.statistics.masks import final_masks
+from probes.statistics.overlap import (
     correlation_table,
     jaccard,
     mean_pairwise_pearson,
@@ -23,9 +22,10 @@ from probes.overlap import (
     predicted_agreement,
     task_overlaps,
 )
-from probes.overlap_chance import chance_of_overlap, overlap_distribution
-from probes.resampling import bootstrap_within, interval, permutations_within, seed_weights
-from probes.stratified import mean_difference, permutation_chance, spearman
+from probes.statistics.overlap_chance import chance_of_overlap, overlap_distribution
+from probes.statistics.resampling import bootstrap_within, interval, permutations_within, seed_weights
+from probes.statistics.stratified_tests import mean_difference, permutation_chance, spearman
+from tests.probes import worlds
 
 
 @pytest.fixture

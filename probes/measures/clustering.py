@@ -8,11 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from probes import chance, table
-from probes.attention import shares, summed
-from probes.items import Items, Placed
-from probes.probe import FittedProbe
-from probes.record import HeadRecords, ragged
+from probes import heads_table as table
+from probes.measures import chance
+from probes.measures.attention import shares, summed
+from probes.measures.items import Items, Placed
+from probes.measures.probe import FittedProbe
+from probes.measures.record import HeadRecords, ragged
 
 
 class ClusteringProbe(FittedProbe):

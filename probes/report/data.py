@@ -24,7 +24,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReportData:
     """Everything that a report shows, before any statistic."""
 
     name: str
@@ -38,7 +38,7 @@ class Evidence:
     gates: pl.DataFrame | None
     """The columns of gates.parquet at the last step, run, seed, setup; all masks of one shape."""
     heads: pl.DataFrame | None
-    """The columns of heads.parquet, setup (static, stl, pair, joint), run, seed; all of the masks' shape."""
+    """The columns of heads.parquet, regime (static, stl, pair, joint), run, seed; all of the masks' shape."""
     runs: pl.DataFrame
     """Provenance of every run that was found, one column per fact."""
     probes: pl.DataFrame

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import planted
 import pytest
 
-from probes import items, passes
-from probes.attention import AttentionProbe
-from probes.clustering import ClusteringProbe
-from probes.record import HeadRecords
+from probes.measures import items, passes
+from probes.measures.attention import AttentionProbe
+from probes.measures.clustering import ClusteringProbe
+from probes.measures.record import HeadRecords
+from tests.probes import planted
 
 MATRICES = planted.random_matrices(planted.CORPUS, 1, 1, 0)
 OUTPUTS = planted.random_outputs(planted.CORPUS, 1, 1, 2, 0)

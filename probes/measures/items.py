@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from probes.record import ROOT, HeadRecords, ragged
+from probes.measures.record import ROOT, HeadRecords, ragged
 from tasks.sentence import Sentence
 from tasks.tree import Tree
 

@@ -15,11 +15,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from probes import chance, table
-from probes.attention import columns, hits, shares, summed
-from probes.items import Items
-from probes.probe import Probe
-from probes.record import HeadRecords
+from probes import heads_table as table
+from probes.measures import chance
+from probes.measures.attention import columns, hits, shares, summed
+from probes.measures.items import Items
+from probes.measures.probe import Probe
+from probes.measures.record import HeadRecords
 from tasks.sentence import Sentence
 
 POSITIONAL = 0.9

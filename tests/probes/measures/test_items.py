@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import planted
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes import items
-from probes.items import Item
-from probes.record import ROOT, ragged
+from probes.measures import items
+from probes.measures.items import Item
+from probes.measures.record import ROOT, ragged
+from tests.probes import planted
 
 
 def of(task: str, number: int) -> list[Item]:

@@ -3,15 +3,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import planted
 import polars as pl
 import pytest
 import torch
 from torch import Tensor
 
-from probes import items, passes
-from probes.clustering import ClusteringProbe
+from probes.measures import items, passes
+from probes.measures.clustering import ClusteringProbe
 from tasks.sentence import Sentence
+from tests.probes import planted
 
 LAYERS, HEADS, DIM = 2, 2, 3
 

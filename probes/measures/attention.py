@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from probes import chance, table
-from probes.items import Items, Placed
-from probes.probe import Probe
-from probes.record import HeadRecords, ragged
+from probes import heads_table as table
+from probes.measures import chance
+from probes.measures.items import Items, Placed
+from probes.measures.probe import Probe
+from probes.measures.record import HeadRecords, ragged
 
 
 class Hits(NamedTuple):

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from scipy.stats import false_discovery_control
 
-from probes.masks import Masks
-from probes.overlap_chance import chance_of_overlap
-from probes.resampling import interval, seed_weights
+from probes.statistics.masks import Masks
+from probes.statistics.overlap_chance import chance_of_overlap
+from probes.statistics.resampling import interval, seed_weights
 
 DRAWS = 1000
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from probes import chance, items
+from probes.measures import chance, items
 from tasks.sentence import Arcs, Frame, Sentence, Span
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.masks import Masks
-from probes.skill import SETUPS
+from probes.statistics.masks import Masks
+from probes.statistics.skill import REGIMES
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -64,21 +64,21 @@ def _means(table: pl.DataFrame | None) -> dict[str, list[float | None]]:
 
 
 def _labels(shape: tuple[int, int], skills: pl.DataFrame | None) -> dict[str, Any]:
-    """Value and skill of every head per setup and label."""
+    """Value and skill of every head per regime and label."""
     if skills is None:
         return {"labels": [], "value": {}, "skill": {}}
     counts = skills.group_by("task", "label").agg(pl.col("count").max())
     labels = counts.sort("task", "count", "label", descending=[False, True, False])
     known: dict[str, dict[str, list[str | None]]] = {"value": {}, "skill": {}}
-    blocks = dict(skills.group_by("setup", "task", "label"))
-    present = set(skills["setup"])
-    for setup in SETUPS:
-        if setup not in present:
+    blocks = dict(skills.group_by("regime", "task", "label"))
+    present = set(skills["regime"])
+    for regime in REGIMES:
+        if regime not in present:
             continue
         for column, of in known.items():
-            of[setup] = [
-                packed(grid(blocks[setup, task, label], column, shape))
-                if (setup, task, label) in blocks
+            of[regime] = [
+                packed(grid(blocks[regime, task, label], column, shape))
+                if (regime, task, label) in blocks
                 else None
                 for task, label, _ in labels.iter_rows()
             ]

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from probes.label_losses import label_tests
-from probes.masks import Masks
-from probes.resampling import bootstrap_within, interval, permutations_within
-from probes.skill import absent_labels, label_values, skills
-from probes.stratified import mean_difference, permutation_chance, spearman
+from probes.statistics.masks import Masks
+from probes.statistics.resampling import bootstrap_within, interval, permutations_within
+from probes.statistics.skill import absent_labels, label_values, skills
+from probes.statistics.stratified_tests import mean_difference, permutation_chance, spearman
+from probes.statistics.task_losses import label_tests
 
 WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"
@@ -100,17 +100,17 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
     the STL and the joint runs have are in it. Raises `ValueError` if there are none.
     """
     by, cell = ["task", "label"], ["layer", "head"]
-    both = [skill.filter(pl.col("setup") == setup).select(by).unique() for setup in ("stl", "joint")]
+    both = [skill.filter(pl.col("regime") == regime).select(by).unique() for regime in ("stl", "joint")]
     common = skill.join(both[0], on=by, how="semi").join(both[1], on=by, how="semi")
     if common.is_empty():
         raise ValueError("no label that was probed both in single-task and in joint runs: probe both kinds")
     weighted = (pl.col("skill") * pl.col("count")).sum() / pl.col("count").sum()
     means = (
-        common.group_by("setup", "task", *cell, maintain_order=True)
+        common.group_by("regime", "task", *cell, maintain_order=True)
         .agg(skill=weighted)
-        .group_by("setup", *cell, maintain_order=True)
+        .group_by("regime", *cell, maintain_order=True)
         .agg(pl.col("skill").mean())
-        .pivot("setup", index=cell, values="skill")
+        .pivot("regime", index=cell, values="skill")
     )
     if "static" not in means.columns:
         means = means.with_columns(static=pl.lit(None, dtype=pl.Float64))
@@ -182,9 +182,11 @@ def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: floa
     """What is missing for a verdict, in words; empty if nothing is."""
     if len(masks.tasks) < 2:
         return f"masks of {len(masks.tasks)} task, and competition needs two"
-    runs = heads.group_by("setup", "task").agg(pl.col("seed").n_unique())
-    seeds_of = {(setup, task): seeds for setup, task, seeds in runs.iter_rows()}
-    least = {setup: min(seeds_of.get((setup, task), 0) for task in masks.tasks) for setup in ("stl", "joint")}
+    runs = heads.group_by("regime", "task").agg(pl.col("seed").n_unique())
+    seeds_of = {(regime, task): seeds for regime, task, seeds in runs.iter_rows()}
+    least = {
+        regime: min(seeds_of.get((regime, task), 0) for task in masks.tasks) for regime in ("stl", "joint")
+    }
     seeds = {
         "masks": len(masks.seeds),
         "probed single-task runs": least["stl"],

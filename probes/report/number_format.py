@@ -6,9 +6,8 @@ import math
 
 import polars as pl
 
-from probes.skill import SETUPS
+from probes.statistics.skill import REGIMES
 
-SETUP_NAMES = {"static": "static", "stl": "STL", "pair": "MTL-2", "joint": "MTL"}
 NONE = "–"
 LEVEL = 0.05
 
@@ -58,14 +57,14 @@ def reading(more: float | None, fewer: float | None) -> str:
 
 
 def absent(labels: pl.DataFrame) -> tuple[str, ...]:
-    """Notes on labels that some setup's runs do not have, one for each task; of a table of best values."""
+    """Notes on labels that some regime's runs do not have, one for each task; of a table of best values."""
     notes = []
-    for setup in [name for name in labels.columns if name in SETUPS]:
+    for regime in [name for name in labels.columns if name in REGIMES]:
         for (task,), rows in labels.group_by("task", maintain_order=True):
-            lacking = rows.filter(pl.col(setup).is_null())["label"].to_list()
+            lacking = rows.filter(pl.col(regime).is_null())["label"].to_list()
             if len(lacking) == rows.height:
-                notes.append(f"the {setup} runs have no probes of {task}")
+                notes.append(f"the {regime} runs have no probes of {task}")
             elif lacking:
                 more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-                notes.append(f"the {setup} runs have no {task} label {', '.join(lacking[:5])}{more}")
+                notes.append(f"the {regime} runs have no {task} label {', '.join(lacking[:5])}{more}")
     return tuple(notes)

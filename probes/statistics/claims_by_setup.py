@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.competition import DIFFERENCE, PRIMARY, claims, head_tests, losses, verdict
-from probes.masks import Masks
-from probes.skill import skills
+from probes.statistics.competition import DIFFERENCE, PRIMARY, claims, head_tests, losses, verdict
+from probes.statistics.masks import Masks
+from probes.statistics.skill import skills
 
 SCHEMA = pl.Schema(
     {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-import worlds
 from scipy.stats import binom
 
-from probes.competition import claims, compete, losses
-from probes.label_losses import label_tests
-from probes.masks import final_masks
-from probes.skill import absent_labels, label_values, skills
+from probes.statistics.competition import claims, compete, losses
+from probes.statistics.masks import final_masks
+from probes.statistics.skill import absent_labels, label_values, skills
+from probes.statistics.task_losses import label_tests
+from tests.probes import worlds
 
 DRAWS = 200
 
@@ -57,7 +57,7 @@ def test_layers_that_differ_are_not_taken_for_competition(rng):
 def test_heads_that_only_gain_less_do_not_support_it(rng):
     gates, heads = worlds.competition(rng, 0.1)
     better = heads.with_columns(
-        value=pl.when((pl.col("setup") == "joint") & (pl.col("measure") == "attention"))
+        value=pl.when((pl.col("regime") == "joint") & (pl.col("measure") == "attention"))
         .then(pl.col("value") + 0.3)
         .otherwise("value")
     )
@@ -85,11 +85,11 @@ def test_the_verdict_says_its_level_and_is_the_same_every_time(rng):
     [
         (lambda g, h: (g.filter(pl.col("seed") < 3), h), "masks of 2 seeds"),
         (
-            lambda g, h: (g, h.filter((pl.col("setup") != "joint") | (pl.col("seed") == 1))),
+            lambda g, h: (g, h.filter((pl.col("regime") != "joint") | (pl.col("seed") == 1))),
             "joint runs of 1 seed",
         ),
         (
-            lambda g, h: (g, h.filter((pl.col("setup") != "stl") | (pl.col("task") != "con"))),
+            lambda g, h: (g, h.filter((pl.col("regime") != "stl") | (pl.col("task") != "con"))),
             "single-task runs of 0 seeds",
         ),
         (lambda g, h: (g.filter(pl.col("task") == "pos"), h), "needs two"),

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import polars as pl
 import pytest
-import worlds
 from scipy.stats import binom
 
-from probes.claim_sets import by_claims, holm
-from probes.competition import PRIMARY, compete
-from probes.masks import final_masks
+from probes.statistics.claims_by_setup import by_claims, holm
+from probes.statistics.competition import PRIMARY, compete
+from probes.statistics.masks import final_masks
+from tests.probes import worlds
 
 
 def closed(p: np.ndarray) -> np.ndarray:
