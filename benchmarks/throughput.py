@@ -24,10 +24,10 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.models.batches import Batch, BatchLoader, Example, Step, examples
 from mtl.models.encoder import Encoder
-from mtl.models.evaluate import evaluate
+from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
 from mtl.training.balancers import Uniform
-from mtl.training.data_module import batches, planner
+from mtl.training.plans import planner
 from mtl.training.step import JointTraining
 from tasks.sentence import Sentence
 from tasks.task import Task
@@ -64,7 +64,7 @@ def main() -> None:
     model, corpus = model_of(every)
     steps = planner(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
     untasked = [Step(step.indices, ()) for step in steps]
-    bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, lambda _: untasked))
+    bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
     jobs["bare encoder, forward and backward"] = lambda: seconds(lambda: encoder_step(model.encoder, bare))
     jobs["bare encoder, forward"] = lambda: seconds(lambda: encoder_pass(model.encoder, bare_evaluation))
     bare_evaluation = list(batches(corpus, model))
@@ -156,7 +156,7 @@ def training_seconds(model: JointModel, corpus: Sequence[Example], steps: list[S
         accelerator="cpu", max_epochs=1, logger=False, callbacks=[clock], enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
-    trainer.fit(module, BatchLoader(corpus, model.encoder.tokenizer, model.tasks, lambda _: steps))
+    trainer.fit(module, BatchLoader(corpus, model.encoder.tokenizer, model.tasks, steps))
     return clock.seconds
 
 

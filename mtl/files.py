@@ -1,11 +1,12 @@
-"""Files that are either wholly there or not at all."""
+"""Files that appear whole or not at all, and their hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,14 @@ def recover_folder(path: Path) -> None:
         old.pop().rename(path)
     for leftover in [*old, *path.parent.glob(f".{path.name}.new.*")]:
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """One sha256 over the contents of files, in the order given (their names and places do not count)."""
+    return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file's content, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

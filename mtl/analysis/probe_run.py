@@ -15,10 +15,9 @@ import torch
 from mtl.analysis.probe import MEASURES, TASKS, Mask, Probed, masks_of, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.fingerprint import fingerprint
 from mtl.corpora.load import sources
 from mtl.errors import InputError
-from mtl.files import whole_file
+from mtl.files import fingerprint, whole_file
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import Material
 from mtl.models.joint import JointModel

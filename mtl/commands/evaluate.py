@@ -36,7 +36,6 @@ def evaluate(
     from mtl.files import write_json
     from mtl.models.batches import examples
     from mtl.models.joint import JointModel
-    from mtl.training.data_module import batches
 
     opened = Run.open(run)
     model = JointModel.from_pretrained(opened.model)
@@ -48,7 +47,7 @@ def evaluate(
     gold = load_split(source, tuple(model.tasks), split)
     require_layers(gold, model.tasks, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
-    scores = mtl.models.evaluate.evaluate(model, batches(corpus_examples, model))
+    scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))
     print_scores({split: scores}, str(run))
     if json_out is not None:
         write_json(json_out, {split: scores})

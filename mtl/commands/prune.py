@@ -27,9 +27,8 @@ def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | No
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import cut, gates_for, gates_from_file
     from mtl.models.batches import Example, examples
-    from mtl.models.evaluate import Scores, evaluate
+    from mtl.models.evaluate import Scores, batches, evaluate
     from mtl.models.joint import JointModel
-    from mtl.training.data_module import batches
 
     source = Run.open(run)
     if (out / "config.yaml").exists():

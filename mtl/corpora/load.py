@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.fingerprint import fingerprint
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
+from mtl.files import fingerprint
 from tasks.sentence import Sentence
 from tasks.task import Task
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from torch import Tensor
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
-
-Sampling = Literal["in_turn", "proportional", "tempered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,47 +172,11 @@ def aligned_plan(
     return [Step(tuple(used[index] for index in batch), tuple(tasks)) for batch in batches]
 
 
-def separate_plan(
-    corpus: Sequence[Example],
-    tasks: Sequence[str],
-    batch_tokens: int,
-    batch_sentences: int | None,
-    rng: np.random.Generator,
-    sampling: Sampling,
-    temperature: float,
-) -> list[Step]:
-    """Batches of one task each (He & Choi 2021).
-
-    `in_turn` takes the tasks by turns until each has passed over its data; `proportional` shuffles all
-    batches of all tasks; `tempered` draws as many batches as there are, task k with probability in
-    proportion to n_k^(1/temperature) and its batches in order, starting over when they are used up.
-    """
-    plans = {name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
-    plans = {name: plan for name, plan in plans.items() if plan}
-    counts = np.array([len(plan) for plan in plans.values()])
-    if sampling == "in_turn":
-        longest = max(counts, default=0)
-        return [plan[turn] for turn in range(longest) for plan in plans.values() if turn < len(plan)]
-    if sampling == "proportional":
-        steps = [step for plan in plans.values() for step in plan]
-        return [steps[index] for index in rng.permutation(len(steps))]
-    weights = counts ** (1 / temperature)
-    names = list(plans)
-    drawn = rng.choice(len(names), size=counts.sum(), p=weights / weights.sum())
-    position = dict.fromkeys(names, 0)
-    steps = []
-    for choice in drawn.tolist():
-        plan = plans[names[choice]]
-        steps.append(plan[position[names[choice]] % len(plan)])
-        position[names[choice]] += 1
-    return steps
-
-
 class BatchLoader:
     """Iterates over a plan's batches, of which each rank collates its own share.
 
-    The plan of an epoch follows from its number alone, so that every rank has the same plan and a run that
-    goes on in the middle of an epoch (`skip`) meets the batches that it would have met.
+    `skip` is the number of batches that were done before the run was interrupted; the first iteration leaves
+    them out.
     """
 
     def __init__(
@@ -222,27 +184,21 @@ class BatchLoader:
         corpus: Sequence[Example],
         tokenizer: SubwordTokenizer,
         tasks: Mapping[str, Task],
-        plan: Callable[[int], list[Step]],
+        plan: Sequence[Step],
         rank: int = 0,
         ranks: int = 1,
         pin: bool = False,
+        skip: int = 0,
     ) -> None:
         self.corpus, self.tokenizer, self.tasks, self.plan = corpus, tokenizer, tasks, plan
-        self.rank, self.ranks, self.pin = rank, ranks, pin
-        self.epoch = 0
-        self.skip = 0
-        """Batches of the next iteration that were done before the run was cut off."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose plan is iterated next."""
-        self.epoch = epoch
+        self.rank, self.ranks, self.pin, self.skip = rank, ranks, pin, skip
 
     def __len__(self) -> int:
-        return len(self.plan(self.epoch))
+        return len(self.plan)
 
     def __iter__(self) -> Iterator[Batch]:
         skip, self.skip = self.skip, 0
-        for step in self.plan(self.epoch)[skip:]:
+        for step in self.plan[skip:]:
             whole = [self.corpus[index] for index in step.indices]
             # A rank without a share repeats the first sentence with no task, so that it can take part.
             share = whole[self.rank :: self.ranks] or [replace(whole[0], targets={})]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from mtl.models.batches import Batch
+from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.joint import JointModel, in_evaluation_mode
 from tasks.task import Task
 
 Scores = dict[str, dict[str, float]]
 """Per task its figures by name, in per cent."""
+
+
+def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+    """All of a corpus's annotated sentences once, for evaluation, or a rank's share of them."""
+    plan = aligned_plan(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
+    return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rank, ranks))
 
 
 @torch.inference_mode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sys
@@ -12,8 +13,11 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from mtl.config.schema import WandbConfig
+from mtl.config.schema import TrainConfig, WandbConfig
+from mtl.runs.run import Run, git_revision, plain
 
+STEP = "trainer/global_step"
+"""The key of W&B's x axis: the number of updates."""
 INIT_SECONDS, FINISH_SECONDS = 60.0, 300.0
 """How long W&B's server is waited for at a view's start and end, and a key that it asks a terminal for."""
 
@@ -140,6 +144,14 @@ class View:
                 run.finish(exit_code=1)
             except Exception:  # it has been said already that W&B fails
                 return
+
+
+def view_of(config: TrainConfig, run: Run) -> View:
+    """The run's view; the same W&B run again where the run goes on."""
+    identity = run.status().get("wandb_id") or new_identity(config.run_name())
+    run.update_status({"wandb_id": identity})
+    settings = {**plain(dataclasses.asdict(config)), "git": git_revision()}
+    return View(run.folder, config.wandb, identity, config.run_name(), settings, axis=STEP)
 
 
 def _shown(value: Any) -> Any:

@@ -11,10 +11,10 @@ from typing import Any
 
 from mtl.config.effective import only_used
 from mtl.config.schema import TrainConfig
-from mtl.corpora.fingerprint import fingerprint
 from mtl.corpora.load import SPLITS, require_layers, sources
 from mtl.corpora.readers import files
 from mtl.errors import InputError
+from mtl.files import fingerprint
 from mtl.models import pretrained
 from mtl.models.inputs import Material
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint

@@ -13,9 +13,9 @@ import polars as pl
 from mtl.config.schema import TrainConfig
 from mtl.files import write_json
 from mtl.runs.run import Run, plain
-from mtl.runs.wandb_view import View, new_identity
+from mtl.runs.wandb_view import STEP, View, new_identity, view_of
 from mtl.study.config import StudyConfig
-from mtl.training.wandb_logger import STEP, flat, view_of
+from mtl.training.wandb_logger import flat
 from probes.heads_table import best_heads, weighted_means
 
 KNOWN = "wandb.json"

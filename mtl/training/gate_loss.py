@@ -1,12 +1,7 @@
-"""Head gates in training: the regime, what the gates cost, and the record of how they move."""
+"""Head gates in training: the regime and what the gates cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import polars as pl
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -109,45 +104,3 @@ def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
         f"warning: at gates.lr={rate:g} a gate needs about {needed:.0f} updates to close, and the run has "
         f"{updates}: raise gates.lr to {10 / updates:.2g}, or train longer"
     )
-
-
-def gate_rows(gates: HeadGates, tasks: Sequence[str], update: int) -> list[dict[str, Any]]:
-    """All gates as rows of `gate_table`, layers and heads from 0; a shared mask once for each task."""
-    with torch.no_grad():
-        log_alpha = gates.log_alpha.float().tolist()
-        gate, opened = gates.gate().tolist(), gates.open().tolist()
-    rows = []
-    for task in tasks:
-        mask = gates.masks.index(task) if task in gates.masks else 0
-        for layer, heads in enumerate(log_alpha[mask]):
-            rows += [
-                {
-                    "task": task, "step": update, "layer": layer, "head": head, "log_alpha": value,
-                    "gate": gate[mask][layer][head], "open": opened[mask][layer][head],
-                }
-                for head, value in enumerate(heads)
-            ]  # fmt: skip
-    return rows
-
-
-def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """Rows of `gate_rows` as a table."""
-    schema = {
-        "task": pl.String, "step": pl.Int32, "layer": pl.Int16, "head": pl.Int16, "log_alpha": pl.Float32,
-        "gate": pl.Float32, "open": pl.Boolean,
-    }  # fmt: skip
-    return pl.DataFrame(rows, schema=schema)
-
-
-def gate_summary(gates: HeadGates) -> dict[str, dict[str, float]]:
-    """Per mask: open heads, expected L0 and the penalty before its weight."""
-    with torch.no_grad():
-        figures = {
-            "open": gates.open().sum((1, 2)),
-            "expected_l0": gates.expected_l0(),
-            "penalty": gates.penalty(),
-        }
-        return {
-            mask: {name: float(values[index]) for name, values in figures.items()}
-            for index, mask in enumerate(gates.masks)
-        }

@@ -7,9 +7,9 @@ import polars
 import pytorch_lightning as pl
 
 from mtl.files import whole_file
+from mtl.heads.gate_table import gate_table
 from mtl.runs.run import Run
 from mtl.training.evaluation import Evaluation
-from mtl.training.gate_loss import gate_table
 from mtl.training.step import JointTraining
 from mtl.training.wandb_logger import RunLogger
 from probes.figures.masks import animation, mask_picture

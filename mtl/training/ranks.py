@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from mtl.config.schema import TrainerConfig
@@ -17,6 +18,13 @@ def is_first_process() -> bool:
     return all(
         int(os.environ.get(name, 0)) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
     )
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """This process's number among those that train together, and how many they are."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
 
 
 def check_processes(config: TrainerConfig) -> None:

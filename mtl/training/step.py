@@ -119,8 +119,7 @@ class JointTraining(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """One AdamW with a group per learning rate, and the schedule of those rates."""
         groups = list(self._groups())
-        fused = all(parameter.is_floating_point() for group in groups for parameter in group["params"])
-        optimizer = torch.optim.AdamW(groups, fused=fused)
+        optimizer = torch.optim.AdamW(groups, fused=True)
 
         def schedule(update: int) -> float:
             return rate_factor(self.optimizer, self.updates, update)

@@ -23,22 +23,24 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
 from mtl.models.batches import Example, examples
-from mtl.models.evaluate import Scores, evaluate
+from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import Material
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, plain, versions
 from mtl.training.balancing import balancer_for
 from mtl.training.check import check
-from mtl.training.data_module import TrainingData, batches, planner, rank_and_ranks
-from mtl.training.evaluation import Evaluation, ProgressLine, Resumption
+from mtl.training.checkpoint import Resumption
+from mtl.training.data_module import TrainingData
+from mtl.training.evaluation import Evaluation, Watch, Watched
 from mtl.training.gate_loss import GateLoss, add_gates, freeze_for, gate_loss, gate_rate, reach_warning
 from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.training.initial_model import build_model
 from mtl.training.mask_pictures import MaskPictures
-from mtl.training.ranks import check_processes, distributed, is_first_process
+from mtl.training.plans import planner
+from mtl.training.progress import ProgressLine
+from mtl.training.ranks import check_processes, distributed, is_first_process, rank_and_ranks
 from mtl.training.step import JointTraining
 from mtl.training.wandb_logger import RunLogger, finish, wandb_logger
-from mtl.training.watching import Watch, Watched
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +11,8 @@ from pytorch_lightning.loggers.logger import Logger
 
 from mtl.config.schema import TrainConfig
 from mtl.models.evaluate import Scores
-from mtl.runs.run import Run, git_revision, plain
-from mtl.runs.wandb_view import View, new_identity
-
-STEP = "trainer/global_step"
+from mtl.runs.run import Run
+from mtl.runs.wandb_view import STEP, View, view_of
 
 
 class RunLogger(Logger):
@@ -56,14 +53,6 @@ class RunLogger(Logger):
         """End the view of a run that has failed or was interrupted; of others, `finish` does."""
         if status != "success":
             self.view.end(failed=True)
-
-
-def view_of(config: TrainConfig, run: Run) -> View:
-    """The run's view; the same W&B run again where the run goes on."""
-    identity = run.status().get("wandb_id") or new_identity(config.run_name())
-    run.update_status({"wandb_id": identity})
-    settings = {**plain(dataclasses.asdict(config)), "git": git_revision()}
-    return View(run.folder, config.wandb, identity, config.run_name(), settings, axis=STEP)
 
 
 def wandb_logger(config: TrainConfig, run: Run) -> RunLogger:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from mtl.training.gate_loss import gate_table
+from mtl.heads.gate_table import gate_table
 from probes import heads_table
 
 LABELS = {"pos": 45, "ner": 18, "dep": 45, "con": 26, "srl": 35}

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtl.corpora.ewt5.pairing import Keys, corresponds, pair_sentences
-from mtl.corpora.ewt5.upstream import LICENCE, UPSTREAM, manifest
-from mtl.corpora.fingerprint import fingerprint, git_blob_id, sha256
+from mtl.corpora.ewt5.upstream import LICENCE, UPSTREAM, git_blob_id, manifest
 from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
@@ -22,7 +21,7 @@ from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
 from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
-from mtl.files import write_json
+from mtl.files import fingerprint, sha256, write_json
 from tasks.sentence import Sentence
 
 SPLITS = ("train", "dev", "test")

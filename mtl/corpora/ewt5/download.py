@@ -12,8 +12,7 @@ import requests
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mtl.corpora.ewt5.upstream import UpstreamFile, manifest
-from mtl.corpora.fingerprint import git_blob_id
+from mtl.corpora.ewt5.upstream import UpstreamFile, git_blob_id, manifest
 from mtl.errors import InputError
 
 GITHUB = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"

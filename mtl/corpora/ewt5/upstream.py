@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 LICENCE = "CC BY-SA 4.0"
@@ -45,3 +47,9 @@ def manifest() -> list[UpstreamFile]:
     """All files that the build reads, and the licences that go with them."""
     text = resources.files("mtl.corpora.ewt5").joinpath("ewt5_manifest.txt").read_text(encoding="utf-8")
     return [UpstreamFile(path, blob) for blob, _, path in (line.partition(" ") for line in text.splitlines())]
+
+
+def git_blob_id(path: Path) -> str:
+    """The id under which git stores a file's content: sha1 over `blob LENGTH`, a zero byte, the content."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

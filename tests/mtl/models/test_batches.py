@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.models.batches import Example, aligned_plan, buckets, separate_plan
+from mtl.models.batches import Example, aligned_plan, buckets
 from mtl.models.subwords import Tokens
 from tasks.sentence import Sentence
 
@@ -67,30 +67,6 @@ def test_an_aligned_plan_has_every_annotated_sentence_once_for_all_tasks():
     steps = aligned_plan(CORPUS, ("pos", "dep"), 20, None, np.random.default_rng(0))
     assert sorted(index for step in steps for index in step.indices) == [0, 1, 3, 4]
     assert {step.tasks for step in steps} == {("pos", "dep")}
-
-
-@pytest.mark.parametrize("sampling", ["in_turn", "proportional"])
-def test_a_separate_plan_passes_over_each_tasks_data_once(sampling):
-    steps = separate_plan(CORPUS, ("pos", "dep"), 10, None, np.random.default_rng(0), sampling, 2.0)
-    seen = {"pos": Counter(), "dep": Counter()}
-    for step in steps:
-        (task,) = step.tasks
-        seen[task].update(step.indices)
-    assert seen == {"pos": Counter([0, 1, 4]), "dep": Counter([0, 3, 4])}
-    if sampling == "in_turn":
-        assert [step.tasks[0] for step in steps[:4]] == ["pos", "dep", "pos", "dep"]
-
-
-def test_tempered_sampling_draws_tasks_in_proportion_to_a_power_of_their_size():
-    corpus = [example(5, "pos") for _ in range(900)] + [example(5, "dep") for _ in range(100)]
-    steps = [
-        step
-        for seed in range(20)
-        for step in separate_plan(corpus, ("pos", "dep"), 5, 1, np.random.default_rng(seed), "tempered", 2.0)
-    ]
-    share = sum(step.tasks == ("dep",) for step in steps) / len(steps)
-    # 100^(1/2) / (900^(1/2) + 100^(1/2)) = 1/4; 20,000 draws have a standard deviation of 0.003.
-    assert abs(share - 0.25) < 0.015
 
 
 @dataclass(frozen=True)

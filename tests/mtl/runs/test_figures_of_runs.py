@@ -15,7 +15,7 @@ from PIL import Image
 from mtl.commands.figure import figure
 from mtl.config.parse import arguments_of
 from mtl.errors import InputError
-from mtl.training.gate_loss import gate_table
+from mtl.heads.gate_table import gate_table
 from probes import heads_table
 from tests.mtl.studies import Study
 

@@ -10,7 +10,7 @@ import pytest
 import pytorch_lightning as pl
 
 from mtl.models.batches import Batch
-from mtl.training.evaluation import Resumption
+from mtl.training.checkpoint import Resumption
 
 
 @pytest.mark.parametrize(("accumulate", "expected"), [(1, [0, 1, 2, 3, 4]), (2, [1, 3])])

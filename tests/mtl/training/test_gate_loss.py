@@ -1,4 +1,4 @@
-"""Regimes, the price of gates, their record, and cutting by them."""
+"""Regimes, the price of gates, and cutting by them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import gates_from_file
 from mtl.models.joint import JointModel
-from mtl.training.gate_loss import GateLoss, gate_rate, gate_rows, gate_summary, gate_table, reach_warning
+from mtl.training.gate_loss import GateLoss, gate_rate, reach_warning
 
 
 def test_the_penalty_is_lambda_times_expected_heads_per_layer_and_warms_up_linearly():
@@ -42,19 +42,6 @@ def test_the_default_rate_lets_gates_close_and_a_small_one_is_warned_of():
     line = reach_warning(gates, 1e-3, 500)
     assert line is not None
     assert "500" in line
-
-
-def test_the_record_has_a_row_per_task_and_head():
-    gates = HeadGates(2, 3, init_mean=0.0, init_std=3.0)
-    table = gate_table(gate_rows(gates, ("pos", "dep"), 7))
-    assert table.columns == ["task", "step", "layer", "head", "log_alpha", "gate", "open"]
-    assert len(table) == 2 * 2 * 3
-    row = table.row(
-        by_predicate=(pl.col("task") == "dep") & (pl.col("layer") == 1) & (pl.col("head") == 2), named=True
-    )
-    assert row["gate"] == pytest.approx(gates.gate()[0, 1, 2].item())
-    assert row["open"] == gates.open()[0, 1, 2].item()
-    assert gate_summary(gates)["shared"]["open"] == gates.open().sum().item()
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from mtl.corpora.ewt5.download import GITHUB, download_ewt5
-from mtl.corpora.ewt5.upstream import UPSTREAM, UpstreamFile, manifest
-from mtl.corpora.fingerprint import git_blob_id
+from mtl.corpora.ewt5.upstream import UPSTREAM, UpstreamFile, git_blob_id, manifest
 from mtl.errors import InputError
 
 CONTENT = {

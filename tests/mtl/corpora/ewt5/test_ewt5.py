@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.ewt5.build import SPLITS, build_ewt5
-from mtl.corpora.fingerprint import fingerprint, git_blob_id
+from mtl.corpora.ewt5.upstream import git_blob_id
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
+from mtl.files import fingerprint
 from tasks.sentence import Arcs, Frame, Sentence, Span
 
 # Per document its sentences: words with tags (UD), entity tags (UNER), and the skeleton's tags and columns.

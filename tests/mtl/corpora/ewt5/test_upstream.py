@@ -1,12 +1,13 @@
+"""The ids under which git stores files."""
+
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 
 import pytest
 
-from mtl.corpora.fingerprint import fingerprint, git_blob_id, sha256
+from mtl.corpora.ewt5.upstream import git_blob_id
 
 
 def test_blob_ids_known_to_git(tmp_path):
@@ -26,17 +27,3 @@ def test_blob_ids_against_git(tmp_path):
         git_blob_id(path)
         == subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     )
-
-
-def test_the_fingerprint_sees_content_and_its_division_but_no_names(tmp_path):
-    a, b, c = (tmp_path / name for name in "abc")
-    a.write_bytes(b"xy")
-    b.write_bytes(b"z")
-    c.write_bytes(b"xy")
-    assert sha256(a) == hashlib.sha256(b"xy").hexdigest()
-    assert fingerprint([a, b]) == fingerprint([c, b])
-    assert fingerprint([a, b]) != fingerprint([b, a])
-    before = fingerprint([a, b])
-    a.write_bytes(b"x")
-    b.write_bytes(b"yz")
-    assert fingerprint([a, b]) != before

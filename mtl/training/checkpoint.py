@@ -1,0 +1,112 @@
+"""Checkpoints from which an interrupted run resumes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from mtl.models.batches import Batch
+
+
+class Resumption(pl.Callback):
+    """Writes a checkpoint at every epoch's end, at intervals, and when the run is asked to stop.
+
+    A checkpoint holds the state of the random generators, so that a run that goes on from it computes what
+    it would have computed. `interrupted` tells that a signal ended the run.
+    """
+
+    def __init__(self, path: Path, minutes: float) -> None:
+        self.path, self.minutes = path, minutes
+        self.interrupted = False
+        self._written = 0.0
+        self._generators: dict[str, Any] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Turn a first Ctrl-C or SIGTERM into a stop after the current update; a second one stops at once."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._handlers[number] = signal.signal(number, self._stop)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Give the signals back."""
+        self._give_back()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Give the signals back to a process that goes on without this run."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the random generators where they were."""
+        self._written = time.monotonic()
+        if self._generators:
+            restore_generators(self._generators)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        """Write a checkpoint if it is time to, between updates."""
+        # After the last batch comes the epoch's end with its evaluation, which a run that goes on from here
+        # would leave out: the checkpoint is written there.
+        if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 == trainer.num_training_batches:
+            return
+        # Ranks do not see a clock or a signal at the same batch: several of them meet at epochs' ends only.
+        due = self.interrupted or time.monotonic() - self._written > 60 * self.minutes
+        if due and trainer.world_size == 1:
+            self._write(trainer)
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write a checkpoint."""
+        self._write(trainer)
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        trainer.save_checkpoint(temporary)  # every rank takes part, the first one writes
+        if trainer.is_global_zero:
+            temporary.replace(self.path)
+        self._written = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the random generators."""
+        return {"generators": generators()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remember the generators' state until training starts."""
+        self._generators = state_dict["generators"]
+
+
+def generators() -> dict[str, Any]:
+    """The state of all random generators that training draws from."""
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_generators(state: dict[str, Any]) -> None:
+    """Put all random generators into a state that `generators` returned."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])

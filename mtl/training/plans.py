@@ -1,0 +1,65 @@
+"""Which batches an epoch has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from mtl.config.schema import BatchConfig
+from mtl.models.batches import Example, Step, aligned_plan
+
+Sampling = Literal["in_turn", "proportional", "tempered"]
+
+
+def planner(
+    config: BatchConfig, seed: int, corpus: Sequence[Example], tasks: Sequence[str]
+) -> Callable[[int], list[Step]]:
+    """From the number of an epoch to its batches; the same for the same seed, on every rank."""
+
+    def plan(epoch: int) -> list[Step]:
+        rng = np.random.default_rng([seed, epoch])
+        if config.mode == "aligned":
+            return aligned_plan(corpus, tasks, config.tokens, config.sentences, rng)
+        return separate_plan(
+            corpus, tasks, config.tokens, config.sentences, rng, config.sampling, config.temperature
+        )
+
+    return plan
+
+
+def separate_plan(
+    corpus: Sequence[Example],
+    tasks: Sequence[str],
+    batch_tokens: int,
+    batch_sentences: int | None,
+    rng: np.random.Generator,
+    sampling: Sampling,
+    temperature: float,
+) -> list[Step]:
+    """Batches of one task each (He & Choi 2021).
+
+    `in_turn` takes the tasks by turns until each has passed over its data; `proportional` shuffles all
+    batches of all tasks; `tempered` draws as many batches as there are, task k with probability in
+    proportion to n_k^(1/temperature) and its batches in order, starting over when they are used up.
+    """
+    plans = {name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
+    plans = {name: plan for name, plan in plans.items() if plan}
+    counts = np.array([len(plan) for plan in plans.values()])
+    if sampling == "in_turn":
+        longest = max(counts, default=0)
+        return [plan[turn] for turn in range(longest) for plan in plans.values() if turn < len(plan)]
+    if sampling == "proportional":
+        steps = [step for plan in plans.values() for step in plan]
+        return [steps[index] for index in rng.permutation(len(steps))]
+    weights = counts ** (1 / temperature)
+    names = list(plans)
+    drawn = rng.choice(len(names), size=counts.sum(), p=weights / weights.sum())
+    position = dict.fromkeys(names, 0)
+    steps = []
+    for choice in drawn.tolist():
+        plan = plans[names[choice]]
+        steps.append(plan[position[names[choice]] % len(plan)])
+        position[names[choice]] += 1
+    return steps
