@@ -19,7 +19,7 @@ from mtl.corpora.load import sources
 from mtl.errors import InputError
 from mtl.files import fingerprint, whole_file
 from mtl.models.encoder import Encoder
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, versions
 from probes import heads_table as table
@@ -49,7 +49,7 @@ def probe_run(
     masks: bool = True,
     centroids: Centroids = "self",
     final_special: bool = False,
-    material: Material | None = None,
+    material: InputCache | None = None,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
 ) -> Measured:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
@@ -58,7 +58,7 @@ def probe_run(
     annotations for; `progress` is told the number of
     sentences to go through, and gives a function that is told how many more are done.
     """
-    material = material or Material()
+    material = material or InputCache()
     model, encoder, source, folder = _opened(target, source, out, material)
     tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
     sentences = material.split(source, tasks, split)
@@ -111,7 +111,7 @@ def forget_probes(path: Path) -> None:
 
 
 def _opened(
-    target: str, source: CorpusConfig | None, out: Path | None, material: Material
+    target: str, source: CorpusConfig | None, out: Path | None, material: InputCache
 ) -> tuple[JointModel | None, Encoder, CorpusConfig, Path]:
     """A run's or an encoder's model, its corpus and the folder to write to."""
     folder = Path(target)

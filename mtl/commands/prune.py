@@ -25,7 +25,7 @@ def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | No
     from mtl.errors import InputError
     from mtl.files import whole_folder
     from mtl.heads.gates import OPEN
-    from mtl.models.apply_masks import cut, gates_for, gates_from_file
+    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file
     from mtl.models.batches import Example, examples
     from mtl.models.evaluate import Scores, batches, evaluate
     from mtl.models.joint import JointModel
@@ -51,7 +51,7 @@ def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | No
     before = sum(parameter.numel() for parameter in model.encoder.parameters())
     if mask is None:
         scores["dev, masked"] = {name: evaluate(model, batches(corpus, model))[name] for name in tasks}
-    smaller = cut(model, gates, tasks)
+    smaller = apply_masks(model, gates, tasks)
     scores["dev, cut"] = evaluate(smaller, batches(corpus, smaller))
     after = sum(parameter.numel() for parameter in smaller.encoder.parameters())
     result = Run(out)

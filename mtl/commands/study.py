@@ -51,7 +51,7 @@ def study(words: Sequence[str]) -> int:
 
 def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.config.parse import configured
-    from mtl.models.inputs import Material
+    from mtl.models.inputs import InputCache
     from mtl.study.config import StudyConfig
     from mtl.study.plan import carrying_out, make_plan
     from mtl.study.report import collect
@@ -61,7 +61,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     config = configured("mtl study", StudyConfig, words, options=Options)
     folder = StudyFolder(_place(config.studies, config.name, words))
-    plan = make_plan(config, folder, Material(keep=True), options.keep_code)
+    plan = make_plan(config, folder, InputCache(keep=True), options.keep_code)
     if options.dry_run:
         _say(plan.changes, console)
         console.print(overview(folder, plan.jobs, options.jobs or None))

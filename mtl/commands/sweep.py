@@ -128,7 +128,7 @@ def _local(found: Sweep, folder: SweepFolder, options: Options, console: Console
     from mtl.config.parse import configuration_from
     from mtl.config.schema import TrainConfig
     from mtl.corpora.load import corpus_fingerprint
-    from mtl.models.inputs import Material
+    from mtl.models.inputs import InputCache
     from mtl.runs.code_fingerprint import TRAINING, code_fingerprint
     from mtl.sweep.collect import collect
     from mtl.sweep.folder import trials_of
@@ -137,7 +137,7 @@ def _local(found: Sweep, folder: SweepFolder, options: Options, console: Console
     from mtl.sweep.trial_config import base_of, check, trial_name
 
     base = base_of(found, Options)
-    check(found, base, Material(keep=True))
+    check(found, base, InputCache(keep=True))
     limit = _limit(found, options.trials)
     config = configuration_from(TrainConfig, base, "base")
     made_of = {

@@ -1,4 +1,4 @@
-"""From a model with masks to a model without the heads that they close."""
+"""Make a model without the heads that its masks close."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mtl.heads.gates import OPEN
 from mtl.models.joint import JointModel
 
 
-def cut(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tuple[str, ...]) -> JointModel:
-    """A model of some tasks in which heads with a closed gate are gone and the others carry theirs.
+def apply_masks(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tuple[str, ...]) -> JointModel:
+    """Cut heads with a closed gate out of the encoder, and scale the others by their gates.
 
-    Takes the encoder and decoders of `model`, which must not be used any more. Open gates below 1 are
-    multiplied into the output projections.
+    The new model has the given tasks. It takes over the encoder and decoders of `model`, which must not be
+    used afterwards. Open gates below 1 are multiplied into the output projections.
     """
     closed = {
         layer: [head for head, gate in enumerate(row) if gate <= OPEN]
@@ -36,7 +36,7 @@ def cut(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tuple[str,
 
 
 def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer head"], tuple[str, ...]]:
-    """The evaluation gates to cut by, and the tasks that they serve.
+    """The evaluation gates of a run's mask, and the tasks that it serves.
 
     Raises `InputError` without masks, for an unknown task, and where masks differ and no task is named.
     """

@@ -23,7 +23,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 @dataclass
-class Material:
+class InputCache:
     """Reads corpora, tokenises them and loads encoders; with `keep`, each only once.
 
     Files are known by path, time of change and size, so that a corpus that was changed is read again.

@@ -72,7 +72,7 @@ def load(
     return model, tokenizer
 
 
-def check(name: str) -> None:
+def check_encoder(name: str) -> None:
     """Raise `InputError`, with the nearest known name, if there is no such encoder."""
     if name == "minilm":
         embedded_minilm()

@@ -16,7 +16,7 @@ from mtl.corpora.readers import files
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models import pretrained
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.runs.run import plain, without_volatile
 from mtl.study.config import StudyConfig
@@ -25,7 +25,7 @@ from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
 from mtl.training.check import check
 
 
-def wanted_jobs(study: StudyConfig, folder: StudyFolder, material: Material) -> tuple[Job, ...]:
+def wanted_jobs(study: StudyConfig, folder: StudyFolder, material: InputCache) -> tuple[Job, ...]:
     """A job for every run, each after the one that it needs; raises `InputError` for what cannot be run."""
     runs = planned(study, folder.path)
     if not runs and not probes_the_encoder(study):
@@ -34,10 +34,10 @@ def wanted_jobs(study: StudyConfig, folder: StudyFolder, material: Material) -> 
     return tuple(_jobs(study, runs, folder))
 
 
-def _check(study: StudyConfig, runs: Sequence[Planned], material: Material) -> None:
+def _check(study: StudyConfig, runs: Sequence[Planned], material: InputCache) -> None:
     """Whether the encoder can be loaded and every task has something to learn from, before the first run."""
     for name in dict.fromkeys([study.train.encoder.name, *(run.config.encoder.name for run in runs)]):
-        pretrained.check(name)
+        pretrained.check_encoder(name)
     seen = set()
     for run in runs:
         try:

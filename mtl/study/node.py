@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from mtl.errors import InputError
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.study.folder import StudyFolder
 from mtl.study.run_ray import UNLIKE
 from mtl.workers.pool import share_of
@@ -16,7 +16,7 @@ def main(folder: str, parent: str, threads: str) -> int:
     """Do jobs until none is left, if this machine makes of them what the planning machine does."""
     from mtl.study.perform import work
 
-    study, material = StudyFolder(Path(folder)), Material(keep=True)
+    study, material = StudyFolder(Path(folder)), InputCache(keep=True)
 
     def share() -> None:
         check(study, material)
@@ -29,7 +29,7 @@ def main(folder: str, parent: str, threads: str) -> int:
         return UNLIKE
 
 
-def check(study: StudyFolder, material: Material) -> None:
+def check(study: StudyFolder, material: InputCache) -> None:
     """Raise `InputError` unless the study planned here and now has the folder's jobs.
 
     So a machine with another version of the code, another corpus at the same place or no way to the encoder

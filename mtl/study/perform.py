@@ -20,7 +20,7 @@ from mtl.config.parse import configuration_from
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.files import write_text
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.runs.run import Run
 from mtl.study.folder import Job, Progress, StudyFolder, done, given_up, now, ready, trained_alike
@@ -32,7 +32,7 @@ WAIT = 1.0
 """Seconds between looks at jobs that others work on."""
 
 
-def work(study: StudyFolder, material: Material) -> None:
+def work(study: StudyFolder, material: InputCache) -> None:
     """Do jobs until none is left that could be begun.
 
     Raises `KeyboardInterrupt` if a run was interrupted (its state is saved) and `FullDisk`.
@@ -58,7 +58,7 @@ def work(study: StudyFolder, material: Material) -> None:
         time.sleep(WAIT)
 
 
-def attempt(study: StudyFolder, job: Job, material: Material) -> bool:
+def attempt(study: StudyFolder, job: Job, material: InputCache) -> bool:
     """Do a job, unless another process has it or has done it; whether this process did."""
     with claimed(study.claim(job.name)) as mine:
         if not mine:
@@ -114,7 +114,7 @@ def _at_their_places(study: StudyFolder, job: Job) -> None:
         write_text(path, yaml.safe_dump(job.config, sort_keys=False, allow_unicode=True))
 
 
-def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progress) -> Progress:
+def _outcome(study: StudyFolder, job: Job, material: InputCache, progress: Progress) -> Progress:
     from mtl.training.train import Interrupted
 
     try:
@@ -142,7 +142,7 @@ def _outcome(study: StudyFolder, job: Job, material: Material, progress: Progres
     )
 
 
-def _perform(study: StudyFolder, job: Job, material: Material) -> tuple[float, float]:
+def _perform(study: StudyFolder, job: Job, material: InputCache) -> tuple[float, float]:
     """Train and probe; returns the time of the first step and the seconds of training."""
     from mtl.training.train import train
 

@@ -17,7 +17,7 @@ import yaml
 from mtl.analysis.probe_run import forget_probes
 from mtl.errors import InputError
 from mtl.files import write_text
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.runs.run import different_keys, plain
 from mtl.study.config import StudyConfig
 from mtl.study.folder import Job, Progress, StudyFolder, trained_alike, without_probes
@@ -54,7 +54,7 @@ class Plan:
     """The whole study file."""
 
 
-def make_plan(study: StudyConfig, folder: StudyFolder, material: Material, keep_code: bool = False) -> Plan:
+def make_plan(study: StudyConfig, folder: StudyFolder, material: InputCache, keep_code: bool = False) -> Plan:
     """The study's jobs beside what the folder holds; raises `InputError` for what cannot be run.
 
     With `keep_code`, runs that other code has made are kept.

@@ -11,12 +11,12 @@ from mtl.workers.pool import REFUSED, share_of
 
 def main(folder: str, parent: str, threads: str) -> int:
     """Do jobs until none is left."""
-    from mtl.models.inputs import Material
+    from mtl.models.inputs import InputCache
     from mtl.study.folder import StudyFolder
     from mtl.study.perform import work
 
     try:
-        return share_of(parent, threads, lambda: work(StudyFolder(Path(folder)), Material(keep=True)))
+        return share_of(parent, threads, lambda: work(StudyFolder(Path(folder)), InputCache(keep=True)))
     except InputError as error:
         print(f"mtl: {error}", file=sys.stderr)
         return REFUSED

@@ -13,7 +13,7 @@ from rich.console import Console
 from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
 from mtl.sweep.engine import Look, Outcome
 from mtl.sweep.file import Sweep
@@ -30,7 +30,7 @@ class Training:
     sweep: Sweep
     base: Mapping[str, Any]
     mode: Mode
-    material: Material
+    material: InputCache
 
     def __call__(self, number: int, values: Mapping[str, Any], look: Look) -> Outcome:
         """Train, or go on training, and read the outcome off the run's folder."""

@@ -16,7 +16,7 @@ from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.corpora.load import require_layers
 from mtl.errors import InputError, did_you_mean
 from mtl.models import pretrained
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.runs.run import plain
 from mtl.sweep.file import Sweep
 from mtl.sweep.metrics import check_metric
@@ -81,7 +81,7 @@ def trial_name(number: int) -> str:
     return f"trial-{number:04}"
 
 
-def check(sweep: Sweep, base: Mapping[str, Any], material: Material | None) -> None:
+def check(sweep: Sweep, base: Mapping[str, Any], material: InputCache | None) -> None:
     """Raise `InputError` for whatever would make trials fail that can be told before the first.
 
     With `material`, encoders and corpora are looked at, too.
@@ -113,10 +113,10 @@ def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
         )
 
 
-def _check_material(config: TrainConfig, material: Material, seen: set[str]) -> None:
+def _check_material(config: TrainConfig, material: InputCache, seen: set[str]) -> None:
     if config.encoder.name not in seen:
         seen.add(config.encoder.name)
-        pretrained.check(config.encoder.name)
+        pretrained.check_encoder(config.encoder.name)
     for task, settings in config.chosen().items():
         key = json.dumps(
             [task, plain(dataclasses.asdict(config.corpus)), plain(dataclasses.asdict(settings))]

@@ -10,7 +10,7 @@ from mtl.workers.pool import share_of
 
 def main(folder: str, parent: str, threads: str, limit: str, mode: str) -> int:
     """Do trials until none is left."""
-    from mtl.models.inputs import Material
+    from mtl.models.inputs import InputCache
     from mtl.sweep.engine import Engine
     from mtl.sweep.folder import SweepFolder
     from mtl.sweep.trial import Training
@@ -18,7 +18,7 @@ def main(folder: str, parent: str, threads: str, limit: str, mode: str) -> int:
     place = SweepFolder(Path(folder))
     sweep, base, _ = place.kept()
     training = Training(
-        place, sweep, base, "disabled" if mode == "disabled" else "offline", Material(keep=True)
+        place, sweep, base, "disabled" if mode == "disabled" else "offline", InputCache(keep=True)
     )
     return share_of(parent, threads, Engine(place, sweep, training, int(limit)).work)
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from tasks.sentence import Sentence
 from tasks.task import Task
 
 
 def build_model(
-    config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence], material: Material
+    config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence], material: InputCache
 ) -> JointModel:
     """A model with labels from the training sentences, on a pretrained encoder or on another run's.
 

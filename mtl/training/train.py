@@ -24,7 +24,7 @@ from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import Scores, batches, evaluate
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, plain, versions
 from mtl.training.balancing import balancer_for
@@ -52,7 +52,7 @@ class Interrupted(Exception):
 def train(
     config: TrainConfig,
     console: Console | None = None,
-    material: Material | None = None,
+    material: InputCache | None = None,
     watch: Watch | None = None,
 ) -> Run:
     """Train, or go on training, and return the run; raises `InputError` for what the user can mend.
@@ -60,7 +60,7 @@ def train(
     `material` is what several runs of one process share; `watch` sees every evaluation and may end the run.
     """
     console = console or Console(quiet=not is_first_process())
-    material = material or Material()
+    material = material or InputCache()
     run = Run(Path(config.runs) / config.run_name())
     tasks = config.chosen()
     check(config)
@@ -101,7 +101,7 @@ def _train(
     splits: Mapping[str, Sequence[Sentence]],
     going_on: bool,
     console: Console,
-    material: Material,
+    material: InputCache,
     watch: Watch | None,
 ) -> None:
     pl.seed_everything(config.seed, verbose=False)

@@ -11,7 +11,7 @@ import torch
 from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.readers import read
 from mtl.models import inputs as module
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def counted(monkeypatch):
 
 def test_files_are_read_once_for_all_tasks_unless_they_change(toy, tmp_path, counted):
     shutil.copytree(toy, tmp_path / "corpus")
-    material, config = Material(keep=True), CorpusConfig(str(tmp_path / "corpus"))
+    material, config = InputCache(keep=True), CorpusConfig(str(tmp_path / "corpus"))
     first = material.split(config, ("pos",), "dev")
     second = material.split(config, ("dep",), "dev")
     assert counted == ["dev.jsonl"]
@@ -51,7 +51,7 @@ def test_files_are_read_once_for_all_tasks_unless_they_change(toy, tmp_path, cou
 
 
 def test_every_run_gets_an_encoder_of_its_own_and_the_same(tiny_encoder, counted):
-    material, config = Material(keep=True), EncoderConfig(str(tiny_encoder))
+    material, config = InputCache(keep=True), EncoderConfig(str(tiny_encoder))
     first = material.encoder(config)
     expected = {name: value.clone() for name, value in first.state_dict().items()}
     with torch.no_grad():
@@ -60,13 +60,13 @@ def test_every_run_gets_an_encoder_of_its_own_and_the_same(tiny_encoder, counted
     second = material.encoder(config)
     assert counted == ["encoder"]
     assert all(torch.equal(value, expected[name]) for name, value in second.state_dict().items())
-    alone = Material().encoder(config)
+    alone = InputCache().encoder(config)
     assert all(torch.equal(value, expected[name]) for name, value in alone.state_dict().items())
 
 
 def test_loading_leaves_the_random_numbers_alone(tiny_encoder):
     drawn = []
-    for material in (Material(keep=True), Material(keep=True)):
+    for material in (InputCache(keep=True), InputCache(keep=True)):
         torch.manual_seed(5)
         if not drawn:
             material.encoder(EncoderConfig(str(tiny_encoder)))
@@ -75,7 +75,7 @@ def test_loading_leaves_the_random_numbers_alone(tiny_encoder):
 
 
 def test_pieces_are_those_of_the_tokenizer(toy, tiny_encoder):
-    material = Material(keep=True)
+    material = InputCache(keep=True)
     encoder = material.encoder(EncoderConfig(str(tiny_encoder)))
     sentences = material.split(CorpusConfig(str(toy)), ("pos",), "dev")
     expected = encoder.tokenizer.encode_all([sentence.words for sentence in sentences])

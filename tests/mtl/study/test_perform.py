@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import InputError
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.study import perform as module
 from mtl.study.folder import Job, Progress, StudyFolder
@@ -26,7 +26,7 @@ def study(tmp_path: Path, monkeypatch) -> StudyFolder:
 def test_a_process_with_other_code_than_was_planned_begins_nothing(study, changed):
     job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**PLANNED, changed: "other"}, None, {})
     with pytest.raises(InputError, match="the code was changed after the study was planned"):
-        module.attempt(study, job, Material())
+        module.attempt(study, job, InputCache())
     assert study.last_progress(job.name) == Progress()
     assert study.owners([job]) == {}
 
@@ -35,6 +35,6 @@ def test_probes_of_a_run_that_other_code_has_trained_may_be_measured_again(study
     before = {**PLANNED, "code": "kept", "probes": "old"}
     study.write_progress("pos-seed1", Progress("finished", before, 1))
     job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**before, "probes": "new"}, None, {})
-    assert module.attempt(study, job, Material())
+    assert module.attempt(study, job, InputCache())
     assert study.last_progress(job.name).state == "finished"
     assert study.last_progress(job.name).made_of["probes"] == "new"

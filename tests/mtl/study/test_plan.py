@@ -14,7 +14,7 @@ import pytest
 from mtl.config.parse import configured
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.study import jobs as module
 from mtl.study.config import StudyConfig
 from mtl.study.folder import Progress, StudyFolder
@@ -40,7 +40,9 @@ class World:
 
     def plan(self, *words: str, keep_code: bool = False, **study):
         file = small.write(self.root / "s.yaml", self.corpus, self.encoder, **study)
-        return make_plan(configured("", StudyConfig, [str(file), *words]), self.folder, Material(), keep_code)
+        return make_plan(
+            configured("", StudyConfig, [str(file), *words]), self.folder, InputCache(), keep_code
+        )
 
     def finish(self, plan) -> None:
         carry_out(plan)

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
 from mtl.study import run_ray as on_ray
 from mtl.study.config import StudyConfig
@@ -145,7 +145,7 @@ def until(holds: Callable[[], object], alive: Node | subprocess.Popen[str]) -> N
 
 def plan(file: Path) -> StudyFolder:
     study = StudyFolder(small.folder(file))
-    with carrying_out(make_plan(read_configuration(StudyConfig, file), study, Material())):
+    with carrying_out(make_plan(read_configuration(StudyConfig, file), study, InputCache())):
         return study
 
 
@@ -231,7 +231,7 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
             assert len(begun) == 1
             assert ": training " in begun[0]
 
-    work(plan(alone), Material(keep=True))
+    work(plan(alone), InputCache(keep=True))
     assert small.metrics(file) == small.metrics(alone)
     for name in NAMES:
         ours, theirs = (
@@ -256,10 +256,10 @@ def plan_otherwise(study: StudyFolder, part: str) -> str:
 
 @pytest.mark.parametrize("part", ["code", "corpus"])
 def test_a_node_that_would_make_something_else_is_refused(planned, part):
-    check(planned, Material(keep=True))
+    check(planned, InputCache(keep=True))
     name = plan_otherwise(planned, part)
     with pytest.raises(InputError, match=rf"^{name} would be made of another {part} here: every node needs"):
-        check(planned, Material(keep=True))
+        check(planned, InputCache(keep=True))
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_a_finished_study_does_nothing_again(whole):
 
 @pytest.mark.slow
 def test_runs_of_one_process_are_what_they_are_alone(whole, toy, tiny_encoder, tmp_path):
-    """Material that is kept between runs, and whatever else one run leaves to the next, changes nothing."""
+    """InputCache that is kept between runs, and whatever else one run leaves to the next, changes nothing."""
     file, _ = whole
     words = ["--config", str(small.folder(file) / "runs" / "all-dynamic-seed1" / "config.yaml")]
     subprocess.run(

@@ -15,7 +15,7 @@ import yaml
 
 from mtl.commands.main import main
 from mtl.models import pretrained
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.sweep.engine import Engine
 from mtl.sweep.folder import SweepFolder, progress_of, trials_of
 from mtl.sweep.trial import Training
@@ -47,7 +47,7 @@ def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
         early_terminate={"type": "hyperband", "min_iter": 1, "eta": 2},
     )
     base = base_of(sweep)
-    material = Material(keep=True)
+    material = InputCache(keep=True)
     check(sweep, base, material)
     folder = SweepFolder(tmp_path / "s")
     folder.start(sweep, base, MADE_OF)

@@ -10,7 +10,7 @@ import pytest
 from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.models.inputs import Material
+from mtl.models.inputs import InputCache
 from mtl.sweep.file import read_sweep
 from mtl.sweep.metrics import known_metrics
 from mtl.sweep.trial_config import base_of, check, trial_settings, with_values
@@ -181,10 +181,10 @@ def test_bad_files_are_said_in_one_line(changes, said):
 def test_encoders_and_corpora_are_looked_at_before_the_first_trial(toy, tiny_encoder):
     command = ["mtl", "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "${args}"]
     fine = sweep_of(command=command)
-    check(fine, base_of(fine), Material(keep=True))
+    check(fine, base_of(fine), InputCache(keep=True))
     alone = [[*command[:2], command[place], "${args}"] for place in (2, 3)]
-    assert "nowhere" in said_of(Material(), command=alone[0], **parameters(encoder__name=["nowhere/bert"]))
-    assert "missing" in said_of(Material(), command=alone[1], **parameters(corpus__path=["missing"]))
+    assert "nowhere" in said_of(InputCache(), command=alone[0], **parameters(encoder__name=["nowhere/bert"]))
+    assert "missing" in said_of(InputCache(), command=alone[1], **parameters(corpus__path=["missing"]))
 
 
 def test_files_that_are_none(tmp_path):
