@@ -56,5 +56,8 @@ def evaluate(
             dataclasses.replace(sentence, entities=None, arcs=None, tree=None, frames=None)
             for sentence in gold
         ]
-        for path in write_export(gold, model.annotate(bare), export, tuple(model.tasks)):
+        exported = write_export(gold, model.annotate(bare), export, tuple(model.tasks))
+        for path in exported.paths:
             Console().print(f"wrote {path}", highlight=False)
+        for items, count in exported.left_out.items():
+            Console().print(f"left out of these files: {count} {items}", highlight=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -24,25 +24,35 @@ def predict(
     Args:
         run: The run's folder.
         input: Running text, or tokenised sentences (a line each, words separated by spaces).
-        output: A readable picture of the layers, CoNLL-U, or JSON lines.
+        output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines.
     """
+    from mtl.corpora.formats.conllu import to_conllu
     from mtl.corpora.formats.jsonl import to_line
-    from mtl.corpora.picture import picture, to_conllu
-    from mtl.corpora.raw_text import sentences_of
+    from mtl.corpora.picture import picture
+    from mtl.corpora.raw_text import read_text, read_tokens
+
+    folder = Run.open(run).model
+    words = (read_tokens if input == "tokens" else read_text)(sys.stdin.buffer)
+    first = next(words, None)
+    if first is None:
+        print("mtl: no words on standard input, so nothing to annotate", file=sys.stderr)
+        return
     from mtl.models.joint import JointModel
 
-    model = JointModel.from_pretrained(Run.open(run).model)
+    model = JointModel.from_pretrained(folder)
     show = {"picture": picture, "conllu": to_conllu, "json": to_line}[output]
-    lines = (line for line in sys.stdin if line.strip())
-    words: Iterable[list[str]] = (
-        (line.split() for line in lines)
-        if input == "tokens"
-        else (sentence for line in lines for sentence in sentences_of(line))
-    )
-    for chunk in _chunks(words):
+    end = "" if output == "conllu" else "\n"
+    watched = sys.stderr.isatty() and not sys.stdout.isatty()
+    done = 0
+    for chunk in _chunks(chain([first], words)):
         for sentence in model.annotate(chunk):
-            print(show(sentence))
+            print(show(sentence), end=end)
         sys.stdout.flush()
+        done += len(chunk)
+        if watched:
+            print(f"\r{done:,} sentences", end="", file=sys.stderr, flush=True)
+    if watched:
+        print(file=sys.stderr)
 
 
 def _chunks(words: Iterable[list[str]]) -> Iterator[list[list[str]]]:

@@ -1,8 +1,8 @@
-"""Annotated sentences as text: a picture for the eye, and CoNLL-U."""
+"""Annotated sentences as a picture on the terminal."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from io import StringIO
@@ -11,92 +11,51 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree as Branch
 
-from mtl.corpora.formats.jsonl import to_json
-from mtl.errors import InputError
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.sentence import Arcs, Frame, Sentence
 from tasks.tree import Tree
 
 _WIDE = 10_000
+_SLASH = "\\/"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys instead of showing them, the direction of writing included."""
 
 
 def picture(sentence: Sentence) -> str:
-    """The layers that are annotated, one below the other; `None` layers are left out.
+    r"""The layers that are annotated, one below the other; `None` layers are left out.
 
-    Words with their tags, entities in brackets; arcs as a tree from the root down, each word with its number
-    and relation; constituents as a tree, the lowest in bracket notation; and a line per frame.
+    Words with their tags as `word/TAG` (a slash within a word is `\/`, as in the Penn Treebank), entities in
+    brackets; arcs as a tree from the root down, each word with its number and relation; constituents as a
+    tree, the lowest in bracket notation; and a line per frame. A layer in which nothing was found is `none`.
+    Control characters are shown as escapes.
     """
-    parts = [_line(sentence)]
+    words = [_visible(word) for word in sentence.words]
+    parts = [_line(sentence, words)]
+    if sentence.entities is not None and not sentence.entities:
+        parts.append("entities: none")
     if sentence.arcs is not None:
-        parts.append(_drawn(_arcs(sentence.words, sentence.arcs)))
+        parts.append(_drawn(_arcs(words, sentence.arcs)))
     if sentence.tree is not None:
         parts.append(_drawn(_constituents(sentence.tree)))
     if sentence.frames is not None:
-        frames = [_frame(sentence.words, frame) for frame in sentence.frames]
+        frames = [_frame(words, frame) for frame in sentence.frames]
         parts.append("\n".join(["frames", *frames] if frames else ["frames: none"]))
     return "\n".join(parts) + "\n"
 
 
-def to_conllu(sentence: Sentence) -> str:
-    """One sentence in CoNLL-U, without the empty line that parts it from the next.
-
-    What has no column there stands elsewhere: entities as `NER=B-PER` in MISC, the tree in `# tree`, frames
-    in `# frames` as JSON. Blanks that would break a column become one space. Raises `InputError` where
-    entities overlap, for which there is no BIO.
-    """
-    record = to_json(sentence)
-    words = [_cell(word) for word in sentence.words]
-    comments = [f"# sent_id = {_cell(sentence.id)}"] if sentence.id else []
-    comments.append(f"# text = {' '.join(words)}")
-    if sentence.tree is not None:
-        comments.append(f"# tree = {record['tree']}")
-    if sentence.frames is not None:
-        comments.append(f"# frames = {json.dumps(record['frames'], ensure_ascii=False)}")
-    blank = ["_"] * len(words)
-    columns = (
-        [str(number) for number in range(1, len(words) + 1)],
-        words,
-        blank,
-        [_cell(tag) for tag in sentence.upos or blank],
-        [_cell(tag) for tag in sentence.tags or blank],
-        blank,
-        blank if sentence.arcs is None else [str(head) for head in sentence.arcs.heads],
-        blank if sentence.arcs is None else [_cell(relation) for relation in sentence.arcs.relations],
-        blank,
-        blank if sentence.entities is None else _bio(sentence, sentence.entities),
-    )
-    rows = ["\t".join(row) for row in zip(*columns, strict=True)]
-    return "\n".join([*comments, *rows]) + "\n"
+def _visible(text: str) -> str:
+    return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()) or "_"
-
-
-def _bio(sentence: Sentence, entities: Sequence[Span]) -> list[str]:
-    tags = ["NER=O"] * len(sentence)
-    for start, end, label in entities:
-        if any(tag != "NER=O" for tag in tags[start:end]):
-            raise InputError(
-                f"sentence '{sentence.id}': overlapping entities at word {start + 1} have no BIO in CoNLL-U; "
-                "write JSON instead"
-            )
-        tags[start:end] = [f"NER=B-{label}", *[f"NER=I-{label}"] * (end - start - 1)]
-    return tags
-
-
-def _line(sentence: Sentence) -> str:
-    words = [*sentence.words] if sentence.tags is None else _tagged(sentence.words, sentence.tags)
+def _line(sentence: Sentence, words: Sequence[str]) -> str:
+    if sentence.tags is not None:
+        words = [f"{word.replace('/', _SLASH)}/{tag}" for word, tag in zip(words, sentence.tags, strict=True)]
     opening: defaultdict[int, str] = defaultdict(str)
     closing: defaultdict[int, str] = defaultdict(str)
     # The longest first, so that an entity within another opens after it.
     for start, end, label in sorted(sentence.entities or (), key=lambda span: (span.start, -span.end)):
         opening[start] += f"[{label} "
         closing[end - 1] += "]"
-    return " ".join(opening[place] + word + closing[place] for place, word in enumerate(words))
-
-
-def _tagged(words: Sequence[str], tags: Sequence[str]) -> list[str]:
-    return [f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)]
+    return " ".join(opening[index] + word + closing[index] for index, word in enumerate(words))
 
 
 def _arcs(words: Sequence[str], arcs: Arcs) -> Branch:
@@ -104,32 +63,32 @@ def _arcs(words: Sequence[str], arcs: Arcs) -> Branch:
     for number, head in enumerate(arcs.heads, start=1):
         dependents[head].append(number)
     root = Branch("dependencies")
-    waiting = [(root, 0)]
-    while waiting:
-        branch, head = waiting.pop()
+    stack = [(root, 0)]
+    while stack:
+        branch, head = stack.pop()
         for number in dependents[head]:
             label = Text(f"{words[number - 1]} ({number}) {arcs.relations[number - 1]}")
-            waiting.append((branch.add(label), number))
+            stack.append((branch.add(label), number))
     return root
 
 
 def _constituents(tree: Tree) -> Branch:
     root = Branch("constituents")
-    waiting = [(root, tree)]
-    while waiting:
-        branch, node = waiting.pop()
+    stack = [(root, tree)]
+    while stack:
+        branch, node = stack.pop()
         if isinstance(node.children, str) or all(child.is_preterminal for child in node.children):
-            branch.add(Text(str(node)))
+            branch.add(Text(_visible(str(node))))
             continue
         inner = branch.add(Text(node.label or "()"))
-        waiting += [(inner, child) for child in reversed(node.children)]
+        stack += [(inner, child) for child in reversed(node.children)]
     return root
 
 
 def _drawn(branch: Branch) -> str:
     out = StringIO()
     Console(file=out, width=_WIDE, color_system=None, emoji=False, highlight=False).print(branch)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
 
 
 def _frame(words: Sequence[str], frame: Frame) -> str:

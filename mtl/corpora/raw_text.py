@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
 
 from nltk.tokenize.destructive import NLTKWordTokenizer
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+from mtl.errors import InputError
 
 _ABBREVIATIONS = (
     "a.m adm al approx apr assn attn aug ave bros capt cf cmdr co col conf corp d.c dec dept dr e.g ed "
@@ -17,12 +20,13 @@ _ABBREVIATIONS = (
 )
 _INITIALS = "a b c d e f g h j k l m n o p q r s t u v w x y z"
 
+# A word's run of characters is tried from its start only, so that a long one takes no quadratic time.
 _WHOLE = re.compile(
     r"(?:https?://|www\.)[^\s<>()\"]*[^\s<>()\".,;:!?']"  # addresses of pages
-    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # of people
+    r"|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"  # of people
     r"|[:;=]-?[()DPp](?!\w)"  # faces
     r"|[!?]{2,}|\.{2,}|-{2,}|\*{2,}|={2,}|_{2,}|<<+|>>+"  # the same mark many times
-    r"|\w+\*+\w+"  # sh*t
+    r"|(?<!\w)\w++\*+\w+"  # sh*t
 )
 _JOINED = re.compile(r"(?<=\w)[-–/](?=[^\W\d_])|(?<=[^\W\d_])[-–/](?=\d)")
 _APOSTROPHE = re.compile(r"(?<=[^\W\d_])’(?=[^\W\d_])")
@@ -32,10 +36,36 @@ _PREFIX = re.compile(
 _LONGEST_PREFIX = len("multi")
 
 
+def read_text(lines: Iterable[bytes]) -> Iterator[list[str]]:
+    """The words of each sentence of running text, line by line as it comes; raises `InputError`."""
+    for line in _decoded(lines):
+        yield from sentences_of(line)
+
+
+def read_tokens(lines: Iterable[bytes]) -> Iterator[list[str]]:
+    """The words of each line that has any, separated by white space; raises `InputError`."""
+    for line in _decoded(lines):
+        words = line.split()
+        if words:
+            yield words
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"standard input, line {number}: not UTF-8 ({error.reason}); convert it, for instance with "
+                "iconv -f LATIN1 -t UTF-8"
+            ) from error
+        yield text.removeprefix("\ufeff") if number == 1 else text
+
+
 def sentences_of(text: str) -> list[list[str]]:
     """The words of each sentence of a text; joined up they are the text without its white space.
 
-    Sentences are found by Punkt (Kiss & Strunk 2006), with a list of English abbreviations in the place of
+    Sentences are found by Punkt (Kiss & Strunk 2006), with a list of English abbreviations instead of
     its training. Words are those of the Penn Treebank (contractions and possessives are words of their own),
     with the changes of the English Web Treebank: page and mail addresses, faces and repeated marks are one
     word; hyphens and slashes within words are words, except after prefixes (`e-mail`, `non-profit`).

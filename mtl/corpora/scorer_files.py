@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mtl.corpora.formats.brackets import to_brackets
+from mtl.corpora.formats.columns import cell, lines
+from mtl.corpora.formats.conll2005 import to_props
+from mtl.corpora.formats.conll2012 import without_verb
+from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.iob import to_bio
 from mtl.errors import InputError
 from mtl.files import write_text
-from tasks.sentence import Frame, Sentence, Span
+from tasks.sentence import Frame, Sentence
+from tasks.spans import without_overlaps
 from tasks.tree import Tree
 
-_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 _EVALB_WORD = 90
 """Bytes of a word that EVALB gets: its buffers hold 100, and it only asks whether the words are the same."""
 
 
+@dataclass(frozen=True)
+class Exported:
+    """The files that were written, and what of gold or prediction their formats could not hold."""
+
+    paths: tuple[Path, ...]
+    left_out: Mapping[str, int]
+    """Items left out of the files, by a name such as `overlapping entities in gold`."""
+
+
 def export(
     gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path, tasks: Sequence[str]
-) -> list[Path]:
-    """Write the scorers' files of `tasks` into `folder` and return their paths.
+) -> Exported:
+    """Write the scorers' files of `tasks` into `folder`.
 
-    A task's files hold only the sentences whose gold carries its layer; a task without any writes nothing.
-    Raises `InputError` where gold and prediction do not pair or a format cannot hold what it is given.
+    A task's files hold only the sentences whose gold has its layer; a task without any writes nothing. Of
+    overlapping entities or arguments and of several frames at one predicate only those are written that
+    training uses as well; the others are counted. Raises `InputError` where gold and prediction do not pair.
     """
     if len(gold) != len(predicted):
         raise InputError(
@@ -31,17 +48,22 @@ def export(
     for task in tasks:
         if task not in _FORMATS:
             raise InputError(f"export: unknown task '{task}'; choose from {', '.join(_FORMATS)}")
-    paths = []
+    paths: list[Path] = []
+    left_out: Counter[str] = Counter()
     for task in tasks:
         layer, formats = _FORMATS[task]
         pairs = [pair for pair in zip(gold, predicted, strict=True) if getattr(pair[0], layer) is not None]
         for pair in pairs:
             _check(*pair, layer)
+        writable = [
+            (_writable(one, layer, "gold", left_out), _writable(other, layer, "prediction", left_out))
+            for one, other in pairs
+        ]
         for name, write in formats.items():
-            if pairs:
+            if writable:
                 paths.append(folder / name)
-                write_text(paths[-1], "".join(write(*pair) for pair in pairs))
-    return paths
+                write_text(paths[-1], "".join(write(*pair) for pair in writable))
+    return Exported(tuple(paths), dict(left_out))
 
 
 def _check(gold: Sentence, predicted: Sentence, layer: str) -> None:
@@ -54,58 +76,51 @@ def _check(gold: Sentence, predicted: Sentence, layer: str) -> None:
         raise InputError(f"{where}: the prediction has no {layer}; predict this task or leave it out")
 
 
-def _cell(text: str) -> str:
-    """Text that fits one column: no blanks or control characters, and something at all."""
-    return _BLANK.sub("_", text) or "_"
+def _writable(sentence: Sentence, layer: str, side: str, left_out: Counter[str]) -> Sentence:
+    """The sentence with what the format of `layer` can hold; the rest is added to `left_out`."""
+    if layer == "entities" and sentence.entities is not None:
+        entities = without_overlaps(sentence.entities)
+        _count(left_out, f"overlapping entities in {side}", len(sentence.entities) - len(entities))
+        return replace(sentence, entities=tuple(entities))
+    if layer == "frames" and sentence.frames is not None:
+        frames: dict[int, Frame] = {}
+        for frame in sentence.frames:
+            arguments = without_verb(frame.arguments)
+            frames.setdefault(frame.predicate, replace(frame, arguments=arguments))
+        _count(left_out, f"second frames of a predicate in {side}", len(sentence.frames) - len(frames))
+        disjoint = [
+            replace(frame, arguments=tuple(without_overlaps(frame.arguments))) for frame in frames.values()
+        ]
+        overlapping = sum(
+            len(frame.arguments) - len(other.arguments)
+            for frame, other in zip(frames.values(), disjoint, strict=True)
+        )
+        _count(left_out, f"overlapping arguments in {side}", overlapping)
+        return replace(sentence, frames=tuple(disjoint))
+    return sentence
 
 
-def _lines(rows: Iterable[str]) -> str:
-    return "".join(f"{row}\n" for row in rows) + "\n"
+def _count(left_out: Counter[str], name: str, items: int) -> None:
+    if items:
+        left_out[name] += items
 
 
 def _tags(gold: Sentence, predicted: Sentence) -> str:
     assert gold.tags is not None
     assert predicted.tags is not None
     columns = zip(gold.words, gold.tags, predicted.tags, strict=True)
-    return _lines("\t".join(map(_cell, row)) for row in columns)
+    return lines("\t".join(map(cell, row)) for row in columns)
 
 
 def _entities(gold: Sentence, predicted: Sentence) -> str:
-    assert gold.entities is not None
-    assert predicted.entities is not None
     # conlleval takes the word -X- for a sentence boundary.
     words = ("-X-_" if word == "-X-" else word for word in gold.words)
-    columns = zip(words, _bio(gold, gold.entities), _bio(predicted, predicted.entities), strict=True)
-    return _lines(" ".join(map(_cell, row)) for row in columns)
+    tags = (to_bio(sentence.entities or (), len(gold)) for sentence in (gold, predicted))
+    return lines(" ".join(map(cell, row)) for row in zip(words, *tags, strict=True))
 
 
-def _bio(sentence: Sentence, entities: Sequence[Span]) -> list[str]:
-    tags = ["O"] * len(sentence)
-    for start, end, label in entities:
-        if any(tag != "O" for tag in tags[start:end]):
-            raise InputError(
-                f"export: sentence '{sentence.id}': overlapping entities at word {start} have no BIO"
-            )
-        tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
-    return tags
-
-
-def _conllu(sentence: Sentence) -> str:
-    assert sentence.arcs is not None
-    blank = ("_",) * len(sentence)
-    columns = zip(
-        sentence.words,
-        sentence.upos or blank,
-        sentence.tags or blank,
-        sentence.arcs.heads,
-        sentence.arcs.relations,
-        strict=True,
-    )
-    rows = [
-        f"{number}\t{_cell(word)}\t_\t{_cell(upos)}\t{_cell(tag)}\t_\t{head}\t{_cell(relation)}\t_\t_"
-        for number, (word, upos, tag, head, relation) in enumerate(columns, start=1)
-    ]
-    return _lines([f"# sent_id = {_cell(sentence.id)}", *rows])
+def _dependencies(sentence: Sentence) -> str:
+    return to_conllu(replace(sentence, entities=None, tree=None, frames=None))
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
@@ -117,7 +132,7 @@ def _brackets(gold: Sentence, sentence: Sentence) -> str:
     tree = _with_leaves(sentence.tree, leaves)
     if next(leaves, None) is not None:
         raise InputError(f"export: sentence '{gold.id}': the predicted tree does not span all words")
-    return f"{tree}\n"
+    return f"{to_brackets(tree)}\n"
 
 
 def _with_leaves(tree: Tree, leaves: Iterator[Tree]) -> Tree:
@@ -132,43 +147,20 @@ def _with_leaves(tree: Tree, leaves: Iterator[Tree]) -> Tree:
 
 
 def _evalb_word(word: str) -> str:
-    word = _cell(word).replace("(", "-LRB-").replace(")", "-RRB-")
-    return word.encode()[:_EVALB_WORD].decode(errors="ignore")
+    escaped = cell(word).replace("(", "-LRB-").replace(")", "-RRB-")
+    return escaped.encode()[:_EVALB_WORD].decode(errors="ignore")
 
 
-def _props(sentence: Sentence, also: Sequence[Frame] = ()) -> str:
-    """CoNLL-2005 columns; `also` adds predicates without arguments of their own."""
-    frames = list(sentence.frames or ())
+def _with_predicates(gold: Sentence, predicted: Sentence) -> Sentence:
+    """The gold with the predicates that only the prediction has, as predicates without arguments.
+
+    srl-eval.pl drops such predicates; so their arguments count as excess, as a score over (predicate, start,
+    end, role) demands.
+    """
+    frames = gold.frames or ()
     known = {frame.predicate for frame in frames}
-    frames += [Frame(frame.predicate, None, ()) for frame in also if frame.predicate not in known]
-    frames.sort(key=lambda frame: frame.predicate)
-    targets = ["-"] * len(sentence)
-    for frame in frames:
-        if targets[frame.predicate] != "-":
-            raise InputError(
-                f"export: sentence '{sentence.id}': two frames for the predicate at word {frame.predicate}"
-            )
-        # "-" is the scorer's mark of a word that is no predicate.
-        targets[frame.predicate] = _cell(sentence.words[frame.predicate]).replace("-", "_")
-    columns = zip(targets, *(_column(sentence, frame) for frame in frames), strict=True)
-    return _lines(" ".join(row) for row in columns)
-
-
-def _column(sentence: Sentence, frame: Frame) -> list[str]:
-    spans = list(frame.arguments)
-    covered = [word for start, end, _ in spans for word in range(start, end)]
-    if len(covered) != len(set(covered)):
-        raise InputError(
-            f"export: sentence '{sentence.id}': arguments of the predicate at word {frame.predicate} overlap"
-        )
-    if frame.predicate not in covered:
-        # V does not count, but an argument with V inside it would be taken for a discontinuous one.
-        spans.append(Span(frame.predicate, frame.predicate + 1, "V"))
-    column = ["*"] * len(sentence)
-    for start, end, label in spans:
-        column[start] = f"({_cell(label)}{column[start]}"
-        column[end - 1] += ")"
-    return column
+    others = [Frame(frame.predicate, None, ()) for frame in predicted.frames or ()]
+    return replace(gold, frames=(*frames, *[frame for frame in others if frame.predicate not in known]))
 
 
 _Writer = Callable[[Sentence, Sentence], str]
@@ -178,8 +170,8 @@ _FORMATS: dict[str, tuple[str, dict[str, _Writer]]] = {
     "dep": (
         "arcs",
         {
-            "dep.gold.conllu": lambda gold, _: _conllu(gold),
-            "dep.pred.conllu": lambda _, predicted: _conllu(predicted),
+            "dep.gold.conllu": lambda gold, _: _dependencies(gold),
+            "dep.pred.conllu": lambda _, predicted: _dependencies(predicted),
         },
     ),
     "con": (
@@ -192,10 +184,8 @@ _FORMATS: dict[str, tuple[str, dict[str, _Writer]]] = {
     "srl": (
         "frames",
         {
-            # srl-eval.pl drops predicates that only the prediction has; as gold predicates without arguments
-            # their arguments count as excess, as a score over (predicate, start, end, role) demands.
-            "srl.gold.props": lambda gold, predicted: _props(gold, predicted.frames or ()),
-            "srl.pred.props": lambda _, predicted: _props(predicted),
+            "srl.gold.props": lambda gold, predicted: to_props(_with_predicates(gold, predicted)),
+            "srl.pred.props": lambda _, predicted: to_props(predicted),
         },
     ),
 }

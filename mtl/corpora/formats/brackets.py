@@ -6,13 +6,25 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from mtl.corpora.formats.columns import cell
 from mtl.corpora.formats.lines import malformed, read_lines
-from mtl.corpora.formats.treebank import plain_word, rooted, with_words, without_functions, without_traces
+from mtl.corpora.formats.soundness import fault
+from mtl.corpora.formats.treebank import (
+    parse_tree,
+    plain_word,
+    rooted,
+    with_words,
+    without_functions,
+    without_traces,
+)
 from tasks.sentence import Sentence
 from tasks.tree import Tree
 
 _TOKEN = re.compile(r"[()\n]|[^\s()]+")
 _COLUMN = re.compile(r" at column (\d+)")
+
+
+_ESCAPES = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 
 
 class _Text(NamedTuple):
@@ -28,7 +40,7 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
     sentences = []
     for number, text in enumerate(_texts(path), start=1):
         try:
-            tree: Tree | None = Tree.parse(text.text)
+            tree: Tree | None = parse_tree(text.text)
         except ValueError as error:
             raise _at_line(path, text, str(error)) from error
         if clean and tree is not None:
@@ -37,15 +49,25 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
             raise malformed(path, text.line, "a tree of nothing but traces; take it out")
         leaves = list(tree.leaves())
         words = tuple([plain_word(leaf.children) for leaf in leaves if isinstance(leaf.children, str)])
-        sentences.append(
-            Sentence(
-                words=words,
-                tags=tuple([leaf.label for leaf in leaves]),
-                tree=rooted(with_words(tree, words)),
-                id=f"{path.stem}-{number:04d}",
-            )
+        sentence = Sentence(
+            words=words,
+            tags=tuple([leaf.label for leaf in leaves]),
+            tree=rooted(with_words(tree, words)),
+            id=f"{path.stem}-{number:04d}",
         )
+        found = fault(sentence)
+        if found is not None:
+            raise malformed(path, text.line, found.what)
+        sentences.append(sentence)
     return sentences
+
+
+def to_brackets(tree: Tree) -> str:
+    """A tree on one line; brackets in words and labels become `-LRB-` and `-RRB-`, blanks in them `_`."""
+    label = cell(tree.label).translate(_ESCAPES) if tree.label else ""
+    if isinstance(tree.children, str):
+        return f"({label} {cell(tree.children).translate(_ESCAPES)})"
+    return f"({label} {' '.join(map(to_brackets, tree.children))})"
 
 
 def _texts(path: Path) -> list[_Text]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.soundness import fault
+from tasks.sentence import Sentence
+
+_NOT_IN_A_CELL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 
 class Row(NamedTuple):
@@ -25,6 +29,24 @@ class Block(NamedTuple):
 
     def column(self, index: int) -> list[str]:
         return [row.fields[index] for row in self.rows]
+
+
+def cell(text: str) -> str:
+    """Text as one column: blanks and control characters become `_`, and so does empty text."""
+    return _NOT_IN_A_CELL.sub("_", text) or "_"
+
+
+def lines(rows: Iterable[str]) -> str:
+    """The rows of one sentence as text, with the empty line that ends it."""
+    return "".join(f"{row}\n" for row in rows) + "\n"
+
+
+def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
+    """The sentence of a block with a row per word; raises `InputError` at the line of its first fault."""
+    found = fault(sentence)
+    if found is not None:
+        raise malformed(path, block.rows[found.word or 0].line, found.what)
+    return sentence
 
 
 def read_blocks(path: Path, comment: re.Pattern[str], ragged: bool = False) -> Iterator[Block]:

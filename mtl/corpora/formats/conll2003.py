@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, read_blocks
+from mtl.corpora.formats.columns import Block, checked, read_blocks
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities
 from mtl.corpora.formats.lines import malformed
 from tasks.sentence import Sentence
@@ -49,14 +49,13 @@ def read_conll2003(
         except TagError as error:
             how = "" if scheme else f" (the file looks most like {used}; declare its scheme if it is another)"
             raise malformed(path, block.rows[error.word].line, f"{error}{how}") from error
-        sentences.append(
-            Sentence(
-                words=tuple(block.column(word_column)),
-                tags=None if tag_column is None else tuple(block.column(tag_column)),
-                entities=spans,
-                id=_id(block) or f"{path.stem}-{number:04d}",
-            )
+        sentence = Sentence(
+            words=tuple(block.column(word_column)),
+            tags=None if tag_column is None else tuple(block.column(tag_column)),
+            entities=spans,
+            id=_id(block) or f"{path.stem}-{number:04d}",
         )
+        sentences.append(checked(path, block, sentence))
     return sentences
 
 

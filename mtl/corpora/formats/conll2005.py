@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, read_blocks
+from mtl.corpora.formats.columns import Block, cell, checked, lines, read_blocks
 from mtl.corpora.formats.conll2012 import without_verb
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans
 from mtl.corpora.formats.treebank import plain_word
 from mtl.errors import InputError
-from tasks.sentence import Frame, Sentence
+from tasks.sentence import Frame, Sentence, Span
 
 _NO_COMMENT = re.compile(r"(?!)")
 _FRAMESET = re.compile(r"\d+|XX")
@@ -38,7 +38,8 @@ def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
         except CellError as error:
             raise malformed(path, block.rows[error.row].line, str(error)) from error
         named = f"{path.stem}-{number:04d}"
-        sentences.append(Sentence(words=tuple(map(plain_word, text)), frames=frames, id=named))
+        sentence = Sentence(words=tuple(map(plain_word, text)), frames=frames, id=named)
+        sentences.append(checked(path, block, sentence))
     return sentences
 
 
@@ -83,3 +84,30 @@ def _words(path: Path, words: Path | None, blocks: list[Block]) -> list[list[str
     if len(blocks) != len(others):
         raise InputError(f"{beside}: {len(others)} sentences, where {path} has {len(blocks)}")
     return [other.column(0) for other in others]
+
+
+def to_props(sentence: Sentence) -> str:
+    """Predicates and arguments of one sentence, with the empty line that ends it.
+
+    Frames come in the order of their predicates, at most one per predicate and without overlapping
+    arguments; a predicate on no argument gets `V`.
+    """
+    frames = sorted(sentence.frames or (), key=lambda frame: frame.predicate)
+    # "-" marks a word that is no predicate.
+    targets = ["-"] * len(sentence)
+    for frame in frames:
+        targets[frame.predicate] = cell(sentence.words[frame.predicate]).replace("-", "_")
+    columns = zip(targets, *(_column(sentence, frame) for frame in frames), strict=True)
+    return lines(" ".join(row) for row in columns)
+
+
+def _column(sentence: Sentence, frame: Frame) -> list[str]:
+    spans = list(without_verb(frame.arguments))
+    if not any(start <= frame.predicate < end for start, end, _ in spans):
+        # V does not count, but an argument with V inside it would be taken for a discontinuous one.
+        spans.append(Span(frame.predicate, frame.predicate + 1, "V"))
+    column = ["*"] * len(sentence)
+    for start, end, label in spans:
+        column[start] = f"({cell(label)}{column[start]}"
+        column[end - 1] += ")"
+    return column

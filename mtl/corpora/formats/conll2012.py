@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, read_blocks
+from mtl.corpora.formats.columns import Block, checked, read_blocks
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans, starred_tree
 from mtl.corpora.formats.treebank import plain_word, rooted
@@ -42,7 +42,7 @@ def read_conll2012(path: Path) -> list[Sentence]:
         number = counts[document] = counts.get(document, 0) + 1
         name = f"{document[0]}-{document[1]}" if propbank else f"{document[0]}-{document[1]}-{number:04d}"
         try:
-            sentences.append(_sentence(block, propbank, name))
+            sentences.append(checked(path, block, _sentence(block, propbank, name)))
         except CellError as error:
             raise malformed(path, block.rows[error.row].line, str(error)) from error
     return sentences

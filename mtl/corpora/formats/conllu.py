@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Literal
 
-from mtl.corpora.formats.columns import Block, Row, read_blocks
-from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.brackets import to_brackets
+from mtl.corpora.formats.columns import Block, Row, cell, checked, lines, read_blocks
+from mtl.corpora.formats.iob import TagError, to_bio
+from mtl.corpora.formats.lines import malformed, shown
+from mtl.errors import InputError
 from tasks.sentence import Arcs, Sentence
 
 _COMMENT = re.compile("#")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
 _ID, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL, _COLUMNS = 0, 1, 3, 4, 6, 7, 10
 
@@ -31,13 +36,14 @@ def _sentence(path: Path, block: Block, column: str, fallback: str) -> Sentence:
     words = _words(path, block)
     upos, xpos = _annotated(words, _UPOS), _annotated(words, _XPOS)
     ids = [match[1] for comment in block.comments if (match := _SENT_ID.match(comment))]
-    return Sentence(
+    sentence = Sentence(
         words=tuple([row.fields[_FORM] for row in words]),
         tags=xpos if column == "xpos" else upos,
         upos=upos,
         arcs=_arcs(path, words),
         id=ids[0] if ids else fallback,
     )
+    return checked(path, Block(block.comments, words), sentence)
 
 
 def _words(path: Path, block: Block) -> list[Row]:
@@ -69,23 +75,48 @@ def _arcs(path: Path, words: list[Row]) -> Arcs | None:
     heads = []
     for row in words:
         value = row.fields[_HEAD]
-        if not (value.isascii() and value.isdigit()) or int(value) > len(words):
-            raise malformed(path, row.line, f"head '{value}'; it must be 0 (the root) to {len(words)}")
+        if not _NUMBER.fullmatch(value) or int(value) > len(words):
+            raise malformed(path, row.line, f"head {shown(value)}; it must be 0 (the root) to {len(words)}")
         heads.append(int(value))
-    on_cycle = cycle(heads)
-    if on_cycle is not None:
-        raise malformed(path, words[on_cycle].line, "the heads form a cycle through this word; mend one")
     return Arcs(tuple(heads), tuple([row.fields[_DEPREL] for row in words]))
 
 
-def cycle(heads: list[int]) -> int | None:
-    """A word (from 0) on a cycle of heads (from 1, 0 the root), or `None` if every word reaches the root."""
-    seen = [0] * (len(heads) + 1)
-    for start in range(1, len(heads) + 1):
-        word = start
-        while word and not seen[word]:
-            seen[word] = start
-            word = heads[word - 1]
-        if word and seen[word] == start:
-            return word - 1
-    return None
+def to_conllu(sentence: Sentence) -> str:
+    """One sentence in CoNLL-U, with the empty line that ends it.
+
+    Layers without a column of their own: entities are `NER=B-PER` in MISC, the tree is in the comment
+    `# tree`, frames are in `# frames` as JSON. Blanks and control characters in a column become `_`. Raises
+    `InputError` where entities overlap, which BIO cannot hold.
+    """
+    words = [cell(word) for word in sentence.words]
+    comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
+    comments.append(f"# text = {' '.join(words)}")
+    if sentence.tree is not None:
+        comments.append(f"# tree = {to_brackets(sentence.tree)}")
+    if sentence.frames is not None:
+        frames = [
+            {"predicate": frame.predicate, "sense": frame.sense, "arguments": frame.arguments}
+            for frame in sentence.frames
+        ]
+        comments.append(f"# frames = {json.dumps(frames, ensure_ascii=False)}")
+    empty = ["_"] * len(words)
+    columns = (
+        [str(number) for number in range(1, len(words) + 1)],
+        words,
+        empty,
+        [cell(tag) for tag in sentence.upos or empty],
+        [cell(tag) for tag in sentence.tags or empty],
+        empty,
+        empty if sentence.arcs is None else [str(head) for head in sentence.arcs.heads],
+        empty if sentence.arcs is None else [cell(relation) for relation in sentence.arcs.relations],
+        empty,
+        empty if sentence.entities is None else _entities(sentence),
+    )
+    return lines([*comments, *("\t".join(row) for row in zip(*columns, strict=True))])
+
+
+def _entities(sentence: Sentence) -> list[str]:
+    try:
+        return [f"NER={cell(tag)}" for tag in to_bio(sentence.entities or (), len(sentence))]
+    except TagError as error:
+        raise InputError(f"sentence '{sentence.id}': {error} in CoNLL-U; write JSON instead") from error

@@ -27,11 +27,11 @@ def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
     before, label = "O", ""  # the position tag and label of the word before
     for word, tag in enumerate([*tags, "O"]):
         prefix, name = _split(word, tag, scheme)
-        inside = before in "BI" and label == name  # an entity of this label may go on here
+        inside = before in "BI" and label == name  # an entity of this label may continue here
         fault = None
         if scheme == "IOBES":
             if before in "BI" and not (inside and prefix in "IE"):
-                fault = f"'{tag}' where the entity of '{label}' must go on or end"
+                fault = f"'{tag}' where the entity of '{label}' must continue or end"
             elif prefix in "IE" and not inside:
                 fault = f"'{tag}' begins an entity, which IOBES writes B- or S-"
         elif scheme == "IOB2" and prefix == "I" and not inside:
@@ -79,3 +79,14 @@ def _split(word: int, tag: str, scheme: Scheme) -> tuple[str, str]:
             word, f"'{tag}' is no {scheme} tag; they are O and {', '.join(_PREFIXES[scheme])} with -LABEL"
         )
     return prefix, name
+
+
+def to_bio(entities: Sequence[Span], words: int) -> list[str]:
+    """One IOB2 tag for each of `words` words; raises `TagError` where entities overlap."""
+    tags = ["O"] * words
+    for start, end, label in entities:
+        for word in range(start, end):
+            if tags[word] != "O":
+                raise TagError(word, f"overlapping entities at word {word + 1} have no BIO tags")
+            tags[word] = f"I-{label}" if word > start else f"B-{label}"
+    return tags

@@ -8,14 +8,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mtl.corpora.formats.conllu import cycle
-from mtl.corpora.formats.lines import malformed, read_lines
-from mtl.corpora.formats.treebank import with_words
+from mtl.corpora.formats.brackets import to_brackets
+from mtl.corpora.formats.columns import cell
+from mtl.corpora.formats.lines import malformed, read_lines, shown
+from mtl.corpora.formats.soundness import fault
+from mtl.corpora.formats.treebank import parse_tree, with_words
 from mtl.files import write_text
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
 
 _KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames")
+_C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Control characters that `json` writes as they are, and terminals obey."""
 
 
 def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
@@ -32,9 +36,13 @@ def read_jsonl(path: Path) -> list[Sentence]:
         for number, line in enumerate(read_lines(path), start=1):
             if line and not line.isspace():
                 try:
-                    sentences.append(from_json(json.loads(line)))
+                    sentences.append(from_json(json.loads(line, object_pairs_hook=_object)))
                 except json.JSONDecodeError as error:
                     raise malformed(path, number, f"not JSON ({error}); write one object a line") from error
+                except RecursionError as error:
+                    raise malformed(
+                        path, number, "brackets nested too deeply; write one object a line"
+                    ) from error
                 except (ValueError, TypeError, KeyError) as error:
                     raise malformed(path, number, str(error)) from error
         return sentences
@@ -45,11 +53,11 @@ def read_jsonl(path: Path) -> list[Sentence]:
 
 def to_line(sentence: Sentence) -> str:
     """A sentence as its line, without the end of the line."""
-    return json.dumps(to_json(sentence), ensure_ascii=False)
+    return json.dumps(to_json(sentence), ensure_ascii=False).translate(_C1_CONTROLS)
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:
-    """A sentence as the object that stands on its line."""
+    """A sentence as the object of its line."""
     arcs, frames = sentence.arcs, sentence.frames
     return {
         "id": sentence.id,
@@ -58,7 +66,7 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
         "tags": sentence.tags,
         "entities": sentence.entities,
         "arcs": None if arcs is None else {"heads": arcs.heads, "relations": arcs.relations},
-        "tree": None if sentence.tree is None else _brackets(sentence.tree),
+        "tree": None if sentence.tree is None else to_brackets(sentence.tree),
         "frames": None
         if frames is None
         else [
@@ -74,14 +82,14 @@ def from_json(record: Any) -> Sentence:
         raise ValueError("not an object; write one sentence a line as {...}")
     if not record.keys() <= set(_KEYS):
         unknown = next(key for key in record if key not in _KEYS)
-        raise ValueError(f"unknown key '{unknown}'; the keys are {', '.join(_KEYS)}")
+        raise ValueError(f"unknown key {shown(unknown)}; the keys are {', '.join(_KEYS)}")
     words = _strings(record, "words", None)
     if not words:
         raise ValueError("'words' is missing or empty")
     name = record.get("id", "")
     if not isinstance(name, str):
         raise ValueError("'id' must be a string")
-    return Sentence(
+    sentence = Sentence(
         words=words,
         tags=_strings(record, "tags", words),
         upos=_strings(record, "upos", words),
@@ -91,6 +99,20 @@ def from_json(record: Any) -> Sentence:
         frames=None if record.get("frames") is None else _frames(record["frames"], words),
         id=name,
     )
+    found = fault(sentence)
+    if found is not None:
+        raise ValueError(found.what)
+    return sentence
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raises `ValueError` if a key occurs twice, of which `json` takes the last."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {shown(twice)} occurs twice in one object; write it once")
+    return record
 
 
 def _strings(record: dict[str, Any], key: str, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -105,14 +127,16 @@ def _strings(record: dict[str, Any], key: str, words: tuple[str, ...] | None) ->
 
 
 def _spans(values: Any, key: str, words: tuple[str, ...]) -> tuple[Span, ...]:
+    if not isinstance(values, list):
+        raise ValueError(f"'{key}' must be a list of [start, end, label]")
     spans = []
     for value in values:
         if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not str:
-            raise ValueError(f"'{key}' holds {value!r}; a span is [start, end, label]")
+            raise ValueError(f"'{key}' holds {shown(value)}; a span is [start, end, label]")
         start, end, label = value
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(words):
             raise ValueError(
-                f"'{key}' holds {value!r}; start and end must satisfy 0 <= start < end <= {len(words)}"
+                f"'{key}' holds {shown(value)}; start and end must satisfy 0 <= start < end <= {len(words)}"
             )
         spans.append(Span(start, end, label))
     return tuple(spans)
@@ -126,9 +150,6 @@ def _arcs(value: Any, words: tuple[str, ...]) -> Arcs:
         raise ValueError(f"'arcs' must have one head and one relation for each of the {len(words)} words")
     if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
         raise ValueError(f"'arcs' has a head that is not 0 (the root) to {len(words)}")
-    on_cycle = cycle(heads)
-    if on_cycle is not None:
-        raise ValueError(f"'arcs' has a cycle through word {on_cycle + 1}; make the heads a tree")
     return Arcs(tuple(heads), relations)
 
 
@@ -136,7 +157,7 @@ def _tree(value: Any, words: tuple[str, ...]) -> Tree:
     if not isinstance(value, str):
         raise ValueError("'tree' must be a string in bracket notation")
     try:
-        tree = Tree.parse(value)
+        tree = parse_tree(value)
         leaves = [leaf.children for leaf in tree.leaves() if isinstance(leaf.children, str)]
         if tuple(leaves) == words:
             return tree
@@ -146,30 +167,28 @@ def _tree(value: Any, words: tuple[str, ...]) -> Tree:
         raise ValueError(f"'tree': {error}") from error
     for leaf, word in zip(leaves, words, strict=True):
         if _escaped(leaf) != _escaped(word):
-            raise ValueError(f"'tree' has the word '{leaf}' where the sentence has '{word}'")
+            raise ValueError(f"'tree' has the word {shown(leaf)} where the sentence has {shown(word)}")
     return tree
 
 
 def _frames(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
+    if not isinstance(values, list):
+        raise ValueError("'frames' must be a list of objects")
     frames = []
     for value in values:
         if not isinstance(value, dict) or value.keys() != {"predicate", "sense", "arguments"}:
             raise ValueError("each of 'frames' must be an object with 'predicate', 'sense' and 'arguments'")
         predicate, sense = value["predicate"], value["sense"]
         if type(predicate) is not int or not 0 <= predicate < len(words):
-            raise ValueError(f"'frames' has the predicate {predicate!r}; it must be 0 to {len(words) - 1}")
+            raise ValueError(
+                f"'frames' has the predicate {shown(predicate)}; it must be 0 to {len(words) - 1}"
+            )
         if sense is not None and not isinstance(sense, str):
-            raise ValueError(f"'frames' has the sense {sense!r}; it must be a string or null")
+            raise ValueError(f"'frames' has the sense {shown(sense)}; it must be a string or null")
         frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
     return tuple(frames)
 
 
-def _brackets(tree: Tree) -> str:
-    words = [leaf.children for leaf in tree.leaves() if isinstance(leaf.children, str)]
-    if any(" " in word or word.split() != [word] for word in words):
-        tree = with_words(tree, ["_".join(word.split()) or "_" for word in words])
-    return str(tree)
-
-
 def _escaped(word: str) -> str:
-    return "_".join(word.replace("(", "-LRB-").replace(")", "-RRB-").split()) or "_"
+    """A word as bracket notation has it, without the `_` for blanks at its ends."""
+    return cell(word).replace("(", "-LRB-").replace(")", "-RRB-").strip("_")

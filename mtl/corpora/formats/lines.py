@@ -6,10 +6,18 @@ from pathlib import Path
 
 from mtl.errors import InputError
 
+_LONGEST_QUOTE = 60
+
 
 def malformed(path: Path, line: int, what: str) -> InputError:
     """The error for a fault at one line of a file (counted from 1)."""
     return InputError(f"{path}:{line}: {what}")
+
+
+def shown(value: object) -> str:
+    """A value of a file as a message quotes it: in quotes, printable, and cut where it is long."""
+    text = ascii(value)
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
 def read_lines(path: Path) -> list[str]:

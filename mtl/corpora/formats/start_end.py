@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from mtl.corpora.formats.treebank import DEEPEST
 from tasks.sentence import Span
 from tasks.tree import Tree
 
@@ -52,6 +53,8 @@ def starred_tree(cells: Sequence[str], tags: Sequence[str], words: Sequence[str]
     for row, (cell, tag, word) in enumerate(zip(cells, tags, words, strict=True)):
         opened, closed = _split(row, cell)
         stack.extend((label, []) for label in opened)
+        if len(stack) > DEEPEST:
+            raise CellError(row, f"more than {DEEPEST} levels of brackets")
         if not stack:
             raise CellError(row, "a word outside of the tree's brackets")
         stack[-1][1].append(Tree(tag, word))

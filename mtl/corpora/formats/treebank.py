@@ -9,6 +9,9 @@ from tasks.tree import Tree
 
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")
+DEEPEST = 200
+"""Levels of a tree that are read (English Web Treebank has 38): what walks trees is recursive."""
+_EMPTY_LABEL = re.compile(r"\(\s*\(")
 _ROOTS = {"", "TOP", "ROOT", "S1"}
 
 
@@ -19,6 +22,21 @@ def plain_word(word: str) -> str:
     if word in {"/.", "/?"}:
         return word[1:]
     return word.replace("\\/", "/").replace("\\*", "*") if "\\" in word else word
+
+
+def parse_tree(text: str) -> Tree:
+    """The tree in bracket notation; raises `ValueError` if it is malformed, too deep or lacks a label."""
+    if text.count("(") > DEEPEST:
+        depth = deepest = 0
+        for sign in re.finditer(r"[()]", text):
+            depth += 1 if sign.group() == "(" else -1
+            deepest = max(deepest, depth)
+        if deepest > DEEPEST:
+            raise ValueError(f"{deepest} levels of brackets; at most {DEEPEST} are read")
+    unlabelled = _EMPTY_LABEL.search(text, text.find("(") + 1)
+    if unlabelled is not None:
+        raise ValueError(f"a constituent without a label at column {unlabelled.start() + 1}")
+    return Tree.parse(text)
 
 
 def with_words(tree: Tree, words: Sequence[str]) -> Tree:

@@ -113,9 +113,29 @@ def run(tmp_path, tiny_encoder, toy):
     return tmp_path / "run"
 
 
+def stdin(content: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [(b"", 0, "no words on standard input"), (b" \n\n", 0, "no words"), (b"K\xe4se", 2, "line 1: not UTF-8")],
+)
+def test_input_without_words_is_told_before_the_model_is_loaded(
+    content, code, said, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    (tmp_path / "status.json").write_text('{"state": "finished"}')
+    monkeypatch.setattr("sys.stdin", stdin(content))
+    assert main(["predict", str(tmp_path)]) == code
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
 def test_predict_and_evaluate(run, toy, tmp_path, monkeypatch, capsys):
     for given, output in (("text", "picture"), ("tokens", "conllu"), ("tokens", "json")):
-        monkeypatch.setattr("sys.stdin", io.StringIO("We ate a cat .\n\nThe dog saw a cat .\n"))
+        monkeypatch.setattr("sys.stdin", stdin(b"We ate a cat .\n\nThe dog saw a cat .\n"))
         capsys.readouterr()
         assert main(["predict", str(run), f"--input={given}", f"--output={output}"]) == 0
         text = capsys.readouterr().out

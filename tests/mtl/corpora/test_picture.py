@@ -1,14 +1,6 @@
 from __future__ import annotations
 
-import dataclasses
-import json
-from pathlib import Path
-
-import pytest
-
-from mtl.corpora.formats.conllu import read_conllu
-from mtl.corpora.picture import picture, to_conllu
-from mtl.errors import InputError
+from mtl.corpora.picture import picture
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
 
@@ -29,7 +21,7 @@ SENTENCE = Sentence(
 )
 
 PICTURE = """\
-We/PRP ate/VBD cold/JJ [b]pizza[/b]/NN in/IN [LOC New/NNP York/NNP] ./.
+We/PRP ate/VBD cold/JJ [b]pizza[\\/b]/NN in/IN [LOC New/NNP York/NNP] ./.
 dependencies
 └── ate (2) root
     ├── We (1) nsubj
@@ -64,7 +56,8 @@ def test_picture_of_five_layers() -> None:
 def test_layers_not_annotated_are_left_out() -> None:
     words = ("Hello", "there")
     assert picture(Sentence(words)) == "Hello there\n"
-    assert picture(Sentence(words, tags=("UH", "RB"), frames=())) == "Hello/UH there/RB\nframes: none\n"
+    nothing = Sentence(words, tags=("UH", "RB"), entities=(), frames=())
+    assert picture(nothing) == "Hello/UH there/RB\nentities: none\nframes: none\n"
 
 
 def test_entities_within_entities() -> None:
@@ -82,43 +75,22 @@ def test_deep_trees_and_long_sentences_are_not_cut() -> None:
     assert lines[-1].endswith("└── w299 (300) dep")
 
 
-def test_conllu_reads_back(tmp_path: Path) -> None:
-    file = tmp_path / "lunch.conllu"
-    file.write_text(f"{to_conllu(SENTENCE)}\n{to_conllu(SENTENCE)}\n", encoding="utf8")
-    kept = dataclasses.replace(SENTENCE, entities=None, tree=None, frames=None)
-    assert read_conllu(file) == [kept, kept]
+def test_what_a_terminal_would_obey_is_shown() -> None:
+    """Escape sequences, bells, line ends and changes of direction in words stay visible text."""
+    words = ("\x1b[31mred", "a\x9bb", "\x07", "c\nd\u2028e", "\u202eevil")
+    tree = Tree("TOP", tuple(Tree("X", word) for word in words))
+    sentence = Sentence(
+        words,
+        tags=("X",) * 5,
+        arcs=Arcs((0, 1, 1, 1, 1), ("root", *("dep",) * 4)),
+        tree=tree,
+        frames=(Frame(0, None, (Span(1, 5, "A0"),)),),
+    )
+    text = picture(sentence)
+    assert not any(character in text for character in "\x1b\x9b\x07\u2028\u202e")
+    assert len(text.splitlines()) == 1 + 6 + 2 + 2
+    assert text.startswith(r"\x1b[31mred/X a\x9bb/X \x07/X c\nd\u2028e/X \u202eevil/X")
 
 
-def test_conllu_carries_what_has_no_column() -> None:
-    lines = to_conllu(SENTENCE).splitlines()
-    comments = dict(line[2:].split(" = ", 1) for line in lines if line.startswith("#"))
-    assert Tree.parse(comments["tree"]) == SENTENCE.tree
-    assert json.loads(comments["frames"]) == [
-        {"predicate": 1, "sense": "eat.01", "arguments": [[2, 4, "A1"], [0, 1, "A0"]]},
-        {"predicate": 3, "sense": None, "arguments": []},
-    ]
-    assert comments["text"] == "We ate cold [b]pizza[/b] in New York ."
-    misc = [line.split("\t")[9] for line in lines if not line.startswith("#")]
-    assert misc == ["NER=O"] * 5 + ["NER=B-LOC", "NER=I-LOC", "NER=O"]
-
-
-def test_conllu_of_bare_words(tmp_path: Path) -> None:
-    """Tabs and line ends in a word would be columns and rows of their own."""
-    bare = Sentence(("a\tb", "c\nd", ""))
-    text = to_conllu(bare)
-    assert text.splitlines() == [
-        "# text = a b c d _",
-        "1\ta b" + "\t_" * 8,
-        "2\tc d" + "\t_" * 8,
-        "3\t_" + "\t_" * 8,
-    ]
-    file = tmp_path / "bare.conllu"
-    file.write_text(text, encoding="utf8")
-    (read,) = read_conllu(file)
-    assert (read.tags, read.arcs) == (None, None)
-
-
-def test_overlapping_entities_have_no_conllu() -> None:
-    overlapping = dataclasses.replace(SENTENCE, entities=(Span(0, 3, "PER"), Span(2, 4, "LOC")))
-    with pytest.raises(InputError, match="'lunch-1': overlapping entities at word 3"):
-        to_conllu(overlapping)
+def test_a_slash_in_a_word_is_no_end_of_it() -> None:
+    assert picture(Sentence(("1/2", "/"), tags=("CD", "SYM"))) == "1\\/2/CD \\//SYM\n"

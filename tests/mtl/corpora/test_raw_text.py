@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtl.corpora.raw_text import sentences_of
+from mtl.corpora.raw_text import read_text, read_tokens, sentences_of
+from mtl.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -48,3 +51,29 @@ def test_nothing_is_lost_or_added(text: str) -> None:
     assert "".join(word for sentence in sentences for word in sentence) == "".join(text.split())
     assert all(sentence for sentence in sentences)
     assert all(word and word.split() == [word] for sentence in sentences for word in sentence)
+
+
+def test_lines_are_read_as_they_come() -> None:
+    """A reader of a pipe gets the first sentence before the last line is there."""
+
+    def lines():
+        yield b"\xef\xbb\xbfWe ate. It rained.\n"
+        raise AssertionError("read too far")
+
+    sentences = read_text(lines())
+    assert next(sentences) == ["We", "ate", "."]
+    assert next(sentences) == ["It", "rained", "."]
+    assert list(read_tokens([b"a b\n", b" \n", b"\n", b"c"])) == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize("read", [read_text, read_tokens])
+def test_what_is_not_utf8_is_named_with_its_line(read) -> None:
+    with pytest.raises(InputError, match="standard input, line 2: not UTF-8"):
+        list(read([b"We ate.\n", "Käse\n".encode("latin-1")]))
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "a-" * 200_000, "www." * 100_000, "a." * 200_000])
+def test_a_word_of_a_million_letters_takes_no_quadratic_time(text: str) -> None:
+    start = time.process_time()
+    assert "".join(word for sentence in sentences_of(text) for word in sentence) == text
+    assert time.process_time() - start < 30

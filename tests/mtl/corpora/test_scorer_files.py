@@ -35,13 +35,14 @@ PREDICTED = replace(
 
 
 def test_formats(tmp_path):
-    paths = export([GOLD], [PREDICTED], tmp_path / "new", TASKS)
+    paths = export([GOLD], [PREDICTED], tmp_path / "new", TASKS).paths
     texts = {path.name: path.read_text() for path in paths}
     assert texts == {
         "pos.tsv": "Mary_(\tNNP\tNN\ngave\tVBD\tVBD\nBob_Lee\tNNP\tNNP\n-\t:\t.\n\n",
         "ner.conll": "Mary_( B-PER B-ORG\ngave O I-ORG\nBob_Lee B-PER O\n- O O\n\n",
         "dep.gold.conllu": (
             "# sent_id = one\n"
+            "# text = Mary_( gave Bob_Lee -\n"
             "1\tMary_(\t_\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n"
             "2\tgave\t_\tVERB\tVBD\t_\t0\troot\t_\t_\n"
             "3\tBob_Lee\t_\tPROPN\tNNP\t_\t2\tobj\t_\t_\n"
@@ -49,6 +50,7 @@ def test_formats(tmp_path):
         ),
         "dep.pred.conllu": (
             "# sent_id = one\n"
+            "# text = Mary_( gave Bob_Lee -\n"
             "1\tMary_(\t_\tPROPN\tNN\t_\t2\tnsubj\t_\t_\n"
             "2\tgave\t_\tVERB\tVBD\t_\t0\troot\t_\t_\n"
             "3\tBob_Lee\t_\tPROPN\tNNP\t_\t1\tobj\t_\t_\n"
@@ -67,16 +69,16 @@ def test_only_annotated_sentences_are_written(tmp_path):
     bare = Sentence(words=("Hm",), tags=("UH",))
     paths = export(
         [bare, GOLD], [replace(PREDICTED, words=("Hm",), tags=("NN",)), PREDICTED], tmp_path, TASKS
-    )
+    ).paths
     lines = {path.name: path.read_text().split("\n\n") for path in paths}
     assert len(lines["pos.tsv"]) == 3
     assert len(lines["ner.conll"]) == len(lines["dep.gold.conllu"]) == len(lines["srl.pred.props"]) == 2
-    assert export([bare], [bare], tmp_path / "none", ["ner", "dep", "con", "srl"]) == []
+    assert export([bare], [bare], tmp_path / "none", ["ner", "dep", "con", "srl"]).paths == ()
 
 
 def test_empty_layers_are_annotated(tmp_path):
     empty = replace(GOLD, entities=(), frames=())
-    paths = export([empty], [empty], tmp_path, ["ner", "srl"])
+    paths = export([empty], [empty], tmp_path, ["ner", "srl"]).paths
     assert paths[0].read_text().splitlines()[0] == "Mary_( O O"
     assert paths[1].read_text() == "-\n-\n-\n-\n\n"
 
@@ -92,13 +94,13 @@ def test_no_word_breaks_a_file(tmp_path):
         tree=Tree("TOP", tuple(Tree("NN", word) for word in words)),
         frames=tuple(Frame(index, None, ()) for index in range(size)),
     )
-    for path in export([sentence], [sentence], tmp_path, TASKS):
+    for path in export([sentence], [sentence], tmp_path, TASKS).paths:
         text = path.read_text()
         if path.suffix == ".mrg":
             assert [leaf.label for leaf in Tree.parse(text).leaves()] == ["NN"] * size
             assert max(len(word.encode()) for word in text.split()) < 100
             continue
-        rows = [line for line in text.split("\n") if line and not line.startswith("# sent_id")]
+        rows = [line for line in text.split("\n") if line and not line.startswith("# text")]
         assert len(rows) == size
         # As many columns as promised, under any notion of a blank.
         columns = {".tsv": 3, ".conll": 3, ".conllu": 10, ".props": 1 + size}[path.suffix]
@@ -109,10 +111,7 @@ def test_no_word_breaks_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("ner", {"entities": (Span(0, 2, "PER"), Span(1, 3, "ORG"))}, "overlapping entities at word 1"),
         ("ner", {"entities": None}, "no entities"),
-        ("srl", {"frames": (Frame(1, None, ()), Frame(1, None, ()))}, "two frames"),
-        ("srl", {"frames": (Frame(0, None, (Span(1, 3, "A"), Span(2, 4, "B"))),)}, "overlap"),
         ("con", {"tree": Tree.parse("(TOP (A a) (B b))")}, "does not span"),
         ("con", {"tree": Tree.parse("(TOP (A a) (B b) (C c) (D d) (E e))")}, "more words"),
         ("pos", {"words": ("a", "b", "c", "d")}, "different words"),
@@ -129,3 +128,34 @@ def test_unequal_numbers_of_sentences(tmp_path):
         export([GOLD, GOLD], [PREDICTED], tmp_path, TASKS)
     with pytest.raises(InputError, match="no words"):
         export([Sentence((), tags=())], [Sentence((), tags=())], tmp_path, TASKS)
+
+
+def test_what_a_format_cannot_hold_is_left_out_and_counted(tmp_path):
+    """What training leaves out is left out of the files too, and the files of later tasks are written."""
+    crossing = replace(
+        GOLD,
+        entities=(Span(1, 2, "ORG"), Span(0, 3, "PER"), Span(0, 3, "PER"), Span(3, 4, "LOC")),
+        frames=(
+            Frame(1, "give.01", (Span(2, 4, "B"), Span(1, 3, "A"), Span(1, 2, "V"), Span(0, 1, "C"))),
+            Frame(1, "give.02", (Span(0, 1, "D"),)),
+            Frame(3, None, (Span(3, 4, "E"),)),
+        ),
+    )
+    exported = export([crossing], [PREDICTED], tmp_path, TASKS)
+    assert exported.left_out == {
+        "overlapping entities in gold": 2,
+        "second frames of a predicate in gold": 1,
+        "overlapping arguments in gold": 1,
+    }
+    assert len(exported.paths) == 8
+    gold = [line.split()[1] for line in (tmp_path / "ner.conll").read_text().splitlines() if line]
+    assert gold == ["B-PER", "I-PER", "I-PER", "B-LOC"]
+    assert (tmp_path / "srl.gold.props").read_text() == "- (C*) *\ngave (A* *\n- *) *\n_ * (E*)\n\n"
+
+
+def test_a_bracket_as_a_tag_does_not_break_the_tree(tmp_path):
+    """STTS has the tag `$(`."""
+    tree = Tree("TOP", (Tree("$(", "("), Tree("NN", "b")))
+    sentence = Sentence(("(", "b"), tree=tree)
+    export([sentence], [sentence], tmp_path, ["con"])
+    assert (tmp_path / "con.gold.mrg").read_text() == "(TOP ($-LRB- -LRB-) (NN b))\n"

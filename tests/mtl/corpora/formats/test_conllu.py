@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from itertools import product
+import dataclasses
+import json
+from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.conllu import cycle, read_conllu
+from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.errors import InputError
-from tasks.sentence import Arcs, Sentence
+from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.tree import Tree
 
 TEXT = """\
 # newdoc id = d
@@ -23,6 +26,22 @@ TEXT = """\
 
 1\t#\t#\tSYM\t_\t_\t_\t_\t_\t_
 """
+
+LUNCH = Sentence(
+    words=("We", "ate", "cold", "[b]pizza[/b]", "in", "New", "York", "."),
+    tags=("PRP", "VBD", "JJ", "NN", "IN", "NNP", "NNP", "."),
+    upos=("PRON", "VERB", "ADJ", "NOUN", "ADP", "PROPN", "PROPN", "PUNCT"),
+    entities=(Span(5, 7, "LOC"),),
+    arcs=Arcs(
+        (2, 0, 4, 2, 7, 7, 2, 2), ("nsubj", "root", "amod", "obj", "case", "compound", "obl:loc", "punct")
+    ),
+    tree=Tree.parse(
+        "(TOP (S (NP (PRP We)) (VP (VBD ate) (NP (JJ cold) (NN [b]pizza[/b])) "
+        "(PP (IN in) (NP (NNP New) (NNP York)))) (. .)))"
+    ),
+    frames=(Frame(1, "eat.01", (Span(2, 4, "A1"), Span(0, 1, "A0"))), Frame(3, None, ())),
+    id="lunch-1",
+)
 
 
 def test_words_tags_and_arcs(tmp_path):
@@ -48,7 +67,14 @@ def test_words_tags_and_arcs(tmp_path):
         ("\t5\tcase", "\t6\tcase", 9, "head '6'"),
         ("\t5\tcase", "\tfive\tcase", 9, "head 'five'"),
         ("\t5\tcase", "\t-1\tcase", 9, "head '-1'"),
+        ("\t5\tcase", "\t" + "9" * 5000 + "\tcase", 9, "head '999"),
+        ("\t5\tcase", "\t٣\tcase", 9, "head"),
         ("VV\t_\t0\troot", "VV\t_\t2\troot", 5, "cycle"),
+        ("PP\t_\t1\tobj", "PP\t_\t0\tobj", 6, "2 roots, the first at words 1 and 2"),
+        ("2\tnos", "2\t", 6, "word 2 is empty"),
+        ("2\tnos", "2\tn\x00s", 6, "control character"),
+        ("PP\t_\t1\tobj", "PP\t_\t1\t", 6, "an empty label"),
+        ("PP\t_\t1\tobj", "PP\t_\t1\tan obj", 6, "white space"),
     ],
 )
 def test_faults_are_named_with_their_line(tmp_path, old, new, line, what):
@@ -61,20 +87,44 @@ def test_faults_are_named_with_their_line(tmp_path, old, new, line, what):
     assert what in str(error.value)
 
 
-def test_cycles_against_following_every_word():
-    for n in (1, 2, 3, 4):
-        for heads in product(range(n + 1), repeat=n):
+def test_conllu_reads_back(tmp_path: Path) -> None:
+    file = tmp_path / "lunch.conllu"
+    file.write_text(to_conllu(LUNCH) * 2, encoding="utf8")
+    kept = dataclasses.replace(LUNCH, entities=None, tree=None, frames=None)
+    assert read_conllu(file) == [kept, kept]
 
-            def stays(word: int, heads: tuple[int, ...] = heads) -> bool:
-                for _ in range(len(heads)):
-                    word = heads[word - 1] if word else 0
-                return word != 0
 
-            found = cycle(list(heads))
-            assert (found is not None) == any(stays(word) for word in range(1, n + 1))
-            if found is not None:
-                word, seen = heads[found], []
-                while word not in seen:
-                    seen.append(word)
-                    word = heads[word - 1]
-                assert found + 1 in seen
+def test_conllu_carries_what_has_no_column() -> None:
+    lines = to_conllu(LUNCH).splitlines()
+    comments = dict(line[2:].split(" = ", 1) for line in lines if line.startswith("#"))
+    assert Tree.parse(comments["tree"]) == LUNCH.tree
+    assert json.loads(comments["frames"]) == [
+        {"predicate": 1, "sense": "eat.01", "arguments": [[2, 4, "A1"], [0, 1, "A0"]]},
+        {"predicate": 3, "sense": None, "arguments": []},
+    ]
+    assert comments["text"] == "We ate cold [b]pizza[/b] in New York ."
+    misc = [line.split("\t")[9] for line in lines if line[:1].isdigit()]
+    assert misc == ["NER=O"] * 5 + ["NER=B-LOC", "NER=I-LOC", "NER=O"]
+
+
+def test_conllu_of_bare_words(tmp_path: Path) -> None:
+    """Tabs and line ends in a word would be columns and rows of their own."""
+    bare = Sentence(("a\tb", "c\nd", ""))
+    text = to_conllu(bare)
+    assert text.splitlines() == [
+        "# text = a_b c_d _",
+        "1\ta_b" + "\t_" * 8,
+        "2\tc_d" + "\t_" * 8,
+        "3\t_" + "\t_" * 8,
+        "",
+    ]
+    file = tmp_path / "bare.conllu"
+    file.write_text(text, encoding="utf8")
+    (read,) = read_conllu(file)
+    assert (read.tags, read.arcs) == (None, None)
+
+
+def test_overlapping_entities_have_no_conllu() -> None:
+    overlapping = dataclasses.replace(LUNCH, entities=(Span(0, 3, "PER"), Span(2, 4, "LOC")))
+    with pytest.raises(InputError, match="'lunch-1': overlapping entities at word 3"):
+        to_conllu(overlapping)

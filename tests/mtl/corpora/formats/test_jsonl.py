@@ -12,9 +12,9 @@ from mtl.errors import InputError
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
 
-WORD = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=6) | st.sampled_from(
-    ["(", ")", ":)", "(-:", "-LRB-", "a b", "\u2028", "\x85x", '"', "\\", "\n", "10\u00a0000"]
-)
+WORD = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=6).filter(
+    lambda word: not word.isspace()
+) | st.sampled_from(["(", ")", ":)", "(-:", "-LRB-", "a b", "\u2028x", " x", '"', "\\", "10\u00a0000"])
 LABEL = st.sampled_from(["NP", "VP", "-LRB-", "PRP$", "NP-SBJ", "``"])
 
 
@@ -27,7 +27,8 @@ def sentences(draw: st.DrawFn) -> Callable[[], Sentence]:
     span = st.tuples(st.integers(0, n - 1), st.integers(1, n), LABEL).filter(lambda span: span[0] < span[1])
     spans = st.lists(span, max_size=3)
     tags, upos, relations, leaf_tags = (draw(column) for _ in range(4))
-    heads = tuple(draw(st.integers(0, word)) for word in range(n))  # to the left: never a cycle
+    # To the left: never a cycle, and one root.
+    heads = (0, *(draw(st.integers(1, word)) for word in range(1, n)))
     entities, frames = draw(spans), draw(st.lists(st.tuples(st.integers(0, n - 1), spans), max_size=2))
     cut, label, sense = draw(st.integers(1, n)), draw(LABEL), draw(st.sampled_from([None, "go.02"]))
     kept = draw(st.lists(st.booleans(), min_size=6, max_size=6))
@@ -95,6 +96,26 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a"], "entities": [[0, true, "PER"]]}', "0 <= start < end <= 1"),
         ('{"words": ["a"], "entities": [[0, 1]]}', "a span is"),
         ('{"words": ["a"], "arcs": {"heads": [1], "relations": ["x"]}}', "cycle through word 1"),
+        ('{"words": ["a", "b"], "arcs": {"heads": [0, 0], "relations": ["x", "x"]}}', "2 roots"),
+        ('{"words": ["a", ""]}', "word 2 is empty"),
+        ('{"words": ["a\\tb"]}', "control character"),
+        ('{"words": ["\\u0000"]}', "control character"),
+        ('{"words": ["\\ud800"]}', "control character"),
+        ('{"words": ["a"], "tags": [""]}', "an empty label"),
+        ('{"words": ["a"], "entities": [[0, 1, "\\udfff"]]}', "control character"),
+        ('{"words": ["a"], "words": ["b"]}', "the key 'words' occurs twice"),
+        (
+            '{"words": ["a"], "arcs": {"heads": [0], "heads": [0], "relations": ["x"]}}',
+            "'heads' occurs twice",
+        ),
+        ('{"words": ["a"], "entities": 3}', "'entities' must be a list"),
+        ('{"words": ["a"], "frames": "x"}', "'frames' must be a list"),
+        ("[" * 100_000, "nested too deeply"),
+        (
+            '{"words": ["a"], "tree": "' + "(X " * 20_000 + "a" + ")" * 20_000 + '"}',
+            "20000 levels of brackets",
+        ),
+        ('{"words": ["a"], "tree": "(TOP ( (X a)))"}', "a constituent without a label at column 6"),
         ('{"words": ["a"], "arcs": {"heads": [2], "relations": ["x"]}}', "not 0"),
         ('{"words": ["a"], "arcs": {"heads": [0, 0], "relations": ["x"]}}', "one head and one relation"),
         ('{"words": ["a"], "tree": "(TOP (X a)"}', "'tree': 1 bracket(s) left open"),

@@ -1,0 +1,115 @@
+"""What a sentence must satisfy to be trained on and written in every format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from tasks.sentence import Sentence
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_BLANK_OR_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Fault(NamedTuple):
+    """What is wrong with a sentence, and at which word (from 0; `None`: not at one word)."""
+
+    word: int | None
+    what: str
+
+
+def fault(sentence: Sentence) -> Fault | None:
+    """The first fault of a sentence that no format and no task can hold, or `None`.
+
+    Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
+    are allowed. Labels hold no white space either. Arcs form a tree with one root. Overlapping entities,
+    overlapping arguments and several frames at one predicate are no faults: tasks leave out what they
+    cannot represent, and count it.
+    """
+    if not all(sentence.words) or any(map(str.isspace, sentence.words)):
+        number = next(number for number, word in enumerate(sentence.words) if not word.strip())
+        return Fault(number, f"word {number + 1} is empty; give it a form, or take it out")
+    if _UNPRINTABLE.search("".join(sentence.words)):
+        number, word = next(
+            (number, word) for number, word in enumerate(sentence.words) if _UNPRINTABLE.search(word)
+        )
+        return Fault(number, f"word {number + 1}, {word!a}, holds a control character; take it out")
+    if _UNPRINTABLE.search(sentence.id):
+        return Fault(None, f"the id {sentence.id!a} holds a control character; take it out")
+    # The quick way first: a corpus has a million labels, nearly all of them sound.
+    if any(map(_label_fault, (label for _, _, label in _span_labels(sentence)))) or any(
+        any(map(_label_fault, labels)) for _, labels in _word_labels(sentence)
+    ):
+        in_order = [
+            *(
+                (layer, word, label)
+                for layer, labels in _word_labels(sentence)
+                for word, label in enumerate(labels)
+            ),
+            *_span_labels(sentence),
+        ]
+        for layer, number, label in in_order:
+            message = _label_fault(label)
+            if message is not None:
+                return Fault(number, f"'{layer}' at word {number + 1}: {message}")
+    return None if sentence.arcs is None else _arcs_fault(sentence.arcs.heads)
+
+
+def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every layer with one label per word, by its key in JSON."""
+    if sentence.tags is not None:
+        yield "tags", sentence.tags
+    if sentence.upos is not None:
+        yield "upos", sentence.upos
+    if sentence.arcs is not None:
+        yield "relations", sentence.arcs.relations
+
+
+def _span_labels(sentence: Sentence) -> Iterator[tuple[str, int, str]]:
+    """Every label of entities and frames with its key in JSON and its first word."""
+    for start, _, label in sentence.entities or ():
+        yield "entities", start, label
+    for frame in sentence.frames or ():
+        if frame.sense is not None:
+            yield "sense", frame.predicate, frame.sense
+        for start, _, label in frame.arguments:
+            yield "arguments", start, label
+
+
+@lru_cache(maxsize=100_000)
+def _label_fault(label: str) -> str | None:
+    if not label:
+        return "an empty label; name it, or leave the layer out of this sentence"
+    if _BLANK_OR_UNPRINTABLE.search(label):
+        return f"the label {label!a} holds white space or a control character; write it as one word"
+    return None
+
+
+def _arcs_fault(heads: Sequence[int]) -> Fault | None:
+    on_cycle = cycle(heads)
+    if on_cycle is not None:
+        return Fault(on_cycle, f"the heads form a cycle through word {on_cycle + 1}; make them a tree")
+    roots = [number for number, head in enumerate(heads) if head == 0]
+    if len(roots) != 1:
+        first, second = roots[0] + 1, roots[1] + 1
+        return Fault(
+            roots[1],
+            f"{len(roots)} roots, the first at words {first} and {second}; "
+            "a dependency tree has one: give the others a head",
+        )
+    return None
+
+
+def cycle(heads: Sequence[int]) -> int | None:
+    """A word (from 0) on a cycle of heads (from 1, 0 the root), or `None` if every word reaches the root."""
+    seen = [0] * (len(heads) + 1)
+    for start in range(1, len(heads) + 1):
+        word = start
+        while word and not seen[word]:
+            seen[word] = start
+            word = heads[word - 1]
+        if word and seen[word] == start:
+            return word - 1
+    return None
