@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from mtl.study.folder import Progress, StudyFolder
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Progress
 
 
 def carried_out(words: list[str], jobs: int, place: Path) -> tuple[float, list[Progress]]:

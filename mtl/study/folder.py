@@ -3,63 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 from mtl.files import write_json
-from mtl.workers.lease import Owner, claimed, owner_of
-
-PAUSE = 0.1
-"""Seconds between looks at a claim that another process holds for a moment."""
-
-State = Literal["waiting", "running", "finished", "failed", "interrupted"]
-
-
-PROBED = ("probes", "probing")
-"""What of a job can change without its training being repeated."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run, or the probing of the encoder before training, as the study wants it."""
-
-    name: str
-    number: int
-    setup: str
-    config: dict[str, Any]
-    """Of the run; empty for the encoder before training."""
-    made_of: dict[str, str]
-    """Fingerprints: of `configuration`, `corpus`, `code` and the run that it `needs`; if it is probed, of the
-    `probes`' settings and of the code for `probing`."""
-    needs: str | None = None
-    probe: dict[str, Any] | None = None
-    """What is probed afterwards and how; `None`: nothing."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is; written only by the process that holds its claim."""
-
-    state: State = "waiting"
-    made_of: dict[str, str] = field(default_factory=dict)
-    """What the job was made of when it was begun."""
-    tries: int = 0
-    started: float = 0.0
-    ended: float = 0.0
-    seconds: float = 0.0
-    """Work on it, over all tries that came to an end."""
-    prepared_seconds: float = 0.0
-    """Of these, before the last try's first step: reading, tokenising, loading the encoder."""
-    training_seconds: float = 0.0
-    """Of these, in Lightning's loop and evaluations."""
-    worker: str = ""
-    gpu_gigabytes: float = 0.0
-    """Most memory in use on a GPU."""
-    error: str = ""
+from mtl.study.job import Job, Progress
+from mtl.workers.lease import Holder, exclusive, holder_of
 
 
 @dataclass(frozen=True)
@@ -86,28 +37,22 @@ class StudyFolder:
         """What a run printed."""
         return self.path / "logs" / f"{name}.log"
 
-    def claim(self, name: str) -> Path:
-        """The claim of the process that works on a job."""
-        return self.path / "jobs" / f"{name}.claim"
+    def lease_file(self, name: str) -> Path:
+        """The lease of the process that works on a job."""
+        return self.path / "jobs" / f"{name}.lease"
 
-    def command(self, owner: Owner) -> Path:
-        """The claim of a call of `mtl study` as long as it works on the folder."""
-        return self.path / "commands" / f"{owner.host}-{owner.pid}.claim"
+    def command(self, holder: Holder) -> Path:
+        """The lease of a call of `mtl study` as long as it works on the folder."""
+        return self.path / "commands" / f"{holder.host}-{holder.pid}.lease"
 
-    def commands(self) -> list[Owner]:
+    def commands(self) -> list[Holder]:
         """The living calls of `mtl study` that work on the folder, between two runs as well."""
-        owners = (owner_of(claim) for claim in sorted((self.path / "commands").glob("[!.]*.claim")))
-        return [owner for owner in owners if owner is not None]
+        holders = (holder_of(path) for path in sorted((self.path / "commands").glob("[!.]*.lease")))
+        return [holder for holder in holders if holder is not None]
 
-    @contextmanager
-    def planning(self) -> Iterator[None]:
-        """One process at a time changes what is to do: waits for the others."""
-        while True:
-            with claimed(self.path / "plan.claim") as mine:
-                if mine:
-                    yield
-                    return
-            time.sleep(PAUSE)
+    def planning(self) -> AbstractContextManager[None]:
+        """One process at a time changes what is to do; the others wait."""
+        return exclusive(self.path / "plan.lease")
 
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they are begun."""
@@ -126,7 +71,7 @@ class StudyFolder:
     def progress(self, name: str) -> Progress:
         """How far a job is; `running` only as long as its process lives."""
         progress = self.last_progress(name)
-        if progress.state == "running" and owner_of(self.claim(name)) is None:
+        if progress.state == "running" and holder_of(self.lease_file(name)) is None:
             return replace(progress, state="interrupted")
         return progress
 
@@ -141,10 +86,10 @@ class StudyFolder:
         """Keep how far a job is."""
         write_json(self._progress(name), asdict(progress))
 
-    def owners(self, jobs: Sequence[Job]) -> dict[str, Owner]:
+    def holders(self, jobs: Sequence[Job]) -> dict[str, Holder]:
         """The living processes at work, by job."""
-        owners = {job.name: owner_of(self.claim(job.name)) for job in jobs}
-        return {name: owner for name, owner in owners.items() if owner is not None}
+        holders = {job.name: holder_of(self.lease_file(job.name)) for job in jobs}
+        return {name: holder for name, holder in holders.items() if holder is not None}
 
     def epochs(self, name: str) -> int:
         """How many epochs of a run are evaluated."""
@@ -159,41 +104,3 @@ class StudyFolder:
 
     def _progress(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.progress.json"
-
-
-def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two runs are made of the same things, but for how they are probed."""
-    return without_probes(one) == without_probes(other)
-
-
-def without_probes(made_of: Mapping[str, str]) -> dict[str, str]:
-    """What the training of a run is made of."""
-    return {part: print_ for part, print_ in made_of.items() if part not in PROBED}
-
-
-def done(job: Job, progress: Progress) -> bool:
-    """Whether a job is finished, and made of what it should be."""
-    return progress.state == "finished" and progress.made_of == job.made_of
-
-
-def given_up(job: Job, progress: Progress) -> bool:
-    """Whether a job has failed for good, as it now stands."""
-    return progress.state == "failed" and progress.made_of == job.made_of
-
-
-def ready(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
-    """Whether a job can be begun: it is not done, has not failed, and the run that it needs is done."""
-    own = progress[job.name]
-    if done(job, own) or given_up(job, own):
-        return False
-    return job.needs is None or done(jobs[job.needs], progress[job.needs])
-
-
-def hopeless(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
-    """Whether a job cannot be begun since the run that it needs has failed."""
-    return job.needs is not None and given_up(jobs[job.needs], progress[job.needs])
-
-
-def now() -> float:
-    """Seconds since 1970."""
-    return time.time()

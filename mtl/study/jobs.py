@@ -20,8 +20,9 @@ from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.runs.run import plain, without_volatile
 from mtl.study.config import StudyConfig
-from mtl.study.folder import Job, StudyFolder
+from mtl.study.folder import StudyFolder
 from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
+from mtl.study.job import Job
 from mtl.training.check import check
 
 

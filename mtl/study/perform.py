@@ -23,9 +23,10 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.runs.run import Run
-from mtl.study.folder import Job, Progress, StudyFolder, done, given_up, now, ready, trained_alike
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, Progress, done, given_up, ready, trained_alike
 from mtl.study.wandb_study import log_probes
-from mtl.workers.lease import Owner, claimed
+from mtl.workers.lease import Holder, lease, now
 from mtl.workers.pool import TRIES, FullDisk, disk_is_full
 
 WAIT = 1.0
@@ -60,7 +61,7 @@ def work(study: StudyFolder, material: InputCache) -> None:
 
 def attempt(study: StudyFolder, job: Job, material: InputCache) -> bool:
     """Do a job, unless another process has it or has done it; whether this process did."""
-    with claimed(study.claim(job.name)) as mine:
+    with lease(study.lease_file(job.name)) as mine:
         if not mine:
             return False
         before = study.last_progress(job.name)
@@ -75,7 +76,7 @@ def attempt(study: StudyFolder, job: Job, material: InputCache) -> bool:
             tries = max(0, tries - 1)  # asked to stop: that was not the run's fault
         progress = Progress(
             "running", job.made_of, tries + 1, now(), 0.0, 0.0 if fresh else before.seconds,
-            worker=str(Owner.me()),
+            worker=str(Holder.me()),
         )  # fmt: skip
         if progress.tries > TRIES:
             error = f"its process died {TRIES} times; the end of its log may say why"

@@ -20,9 +20,10 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.runs.run import different_keys, plain
 from mtl.study.config import StudyConfig
-from mtl.study.folder import Job, Progress, StudyFolder, trained_alike, without_probes
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, Progress, trained_alike, without_probes
 from mtl.study.jobs import digest, wanted_jobs
-from mtl.workers.lease import Owner, claimed
+from mtl.workers.lease import Holder, lease
 
 
 @dataclass(frozen=True)
@@ -106,29 +107,29 @@ def carrying_out(plan: Plan) -> Iterator[Plan]:
     Gives the plan beside the folder as it was at that moment, since another call may have changed it after
     the plan was made. Raises `InputError` while others work on other jobs.
     """
-    folder, me = plan.folder, Owner.me()
+    folder, me = plan.folder, Holder.me()
     with contextlib.ExitStack() as held:
         with folder.planning():
             jobs, changes = _beside(plan.wanted, folder, plan.keep_code)
             plan = dataclasses.replace(plan, jobs=jobs, changes=changes)
             _carry_out(plan)
-            held.enter_context(claimed(folder.command(me)))
+            held.enter_context(lease(folder.command(me)))
         yield plan
 
 
 def _carry_out(plan: Plan) -> None:
     folder = plan.folder
     known = {job.name: job for job in folder.jobs()}
-    owners = folder.owners(list(known.values()))
+    holders = folder.holders(list(known.values()))
     same = {job.name: job.made_of for job in plan.jobs} == {name: job.made_of for name, job in known.items()}
-    if not same and (owners or folder.commands()):
-        who = next((f"{name}, {owner}" for name, owner in owners.items()), None)
+    if not same and (holders or folder.commands()):
+        who = next((f"{name}, {holder}" for name, holder in holders.items()), None)
         raise InputError(
             f"{folder.path} is at work for another study file or code ({who or folder.commands()[0]}): "
             "stop that first, or give this study another name"
         )
     for change in plan.changes:
-        if change.name in owners:
+        if change.name in holders:
             continue  # by another call with the same plan, which is at it
         if change.what in ("made again", "put away"):
             _put_away(folder, change.name)
@@ -141,7 +142,7 @@ def _carry_out(plan: Plan) -> None:
         if known.get(job.name) != job or job.name in {change.name for change in plan.changes}:
             folder.write_job(job)
         progress = folder.progress(job.name)
-        if progress.state in ("failed", "interrupted") and not folder.owners([job]):
+        if progress.state in ("failed", "interrupted") and not folder.holders([job]):
             folder.write_progress(job.name, dataclasses.replace(progress, state="waiting", tries=0, error=""))
     write_text(folder.plan, plan.text)
 

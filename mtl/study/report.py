@@ -17,10 +17,11 @@ from mtl.files import whole_file, write_text
 from mtl.runs.figures import Name, draw, save
 from mtl.runs.gather import gather
 from mtl.study.config import StudyConfig
-from mtl.study.folder import Job, StudyFolder, done
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, done
 from mtl.study.primary_setup import fixed_claims
 from mtl.study.wandb_study import log_study
-from mtl.workers.lease import claimed
+from mtl.workers.lease import lease
 from probes import table_files as tables
 from probes.report.report import report
 
@@ -40,7 +41,7 @@ OURS = {
 
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
     """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
-    with claimed(study.path / "collect.claim") as mine:
+    with lease(study.path / "report.lease") as mine:
         if not mine:
             console.print("another process makes the report")
             return study.path / "report.html"

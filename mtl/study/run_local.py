@@ -9,9 +9,10 @@ from contextlib import contextmanager, nullcontext
 from rich.console import Console
 from rich.live import Live
 
-from mtl.study.folder import Job, State, StudyFolder
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, State
 from mtl.study.status import ended_line, overview, states_of
-from mtl.workers.pool import Crew, devices, threads_for
+from mtl.workers.pool import WorkerPool, devices, threads_for
 
 MOST_ON_A_GPU = 8
 """Runs on one GPU at most: more only get in each other's way."""
@@ -27,7 +28,7 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
     """
     gpus = devices()
     most = count or (len(gpus) * MOST_ON_A_GPU if gpus else 1)
-    crew = Crew("mtl.study.worker", study.path, threads_for(count or max(1, len(gpus))), gpus)
+    pool = WorkerPool("mtl.study.worker", study.path, threads_for(count or max(1, len(gpus))), gpus)
 
     def room() -> int:
         return min(most, len(gpus) * places_on(gpus[0], _peak(study, jobs))) if gpus else most
@@ -38,7 +39,7 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
             states = look()
             return states["finished"] + states["failed"]
 
-        crew.work(room, ended)
+        pool.work(room, ended)
 
 
 @contextmanager

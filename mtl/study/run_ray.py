@@ -18,7 +18,8 @@ from typing import Any
 from rich.console import Console
 
 from mtl.errors import InputError
-from mtl.study.folder import Job, StudyFolder
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job
 from mtl.study.ray_cluster import ONE_CORE, Room, connected, fitting_in, imported, largest_of
 from mtl.study.run_local import watching
 from mtl.study.status import states_of

@@ -10,7 +10,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mtl.study.folder import Job, Progress, State, StudyFolder, done, given_up, hopeless, now
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, Progress, State, done, given_up, hopeless
+from mtl.workers.lease import now
 
 _STYLES: dict[State, str] = {
     "finished": "green", "running": "bold", "failed": "red", "interrupted": "yellow", "waiting": "dim"

@@ -19,7 +19,7 @@ from mtl.errors import InputError
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, progress_of, trials_of, write_progress
 from mtl.sweep.parameter import Parameter
-from mtl.workers.lease import Owner, claimed
+from mtl.workers.lease import Holder, lease
 from mtl.workers.pool import TRIES, FullDisk, disk_is_full
 
 
@@ -74,13 +74,13 @@ class Engine:
             return trial is not None
 
     def _take(self, study: optuna.Study, held: ExitStack) -> Trial | None:
-        """A trial whose claim is now held."""
+        """A trial whose lease is now held."""
         with self.folder.locked():
             trials = trials_of(study)
             for known in trials:
                 if known.state != TrialState.RUNNING or progress_of(known).error:
                     continue
-                if held.enter_context(claimed(self.folder.claim(known.number))):
+                if held.enter_context(lease(self.folder.lease_file(known.number))):
                     study.sampler = sampler_for(self.sweep, known.number)
                     return Trial(study, known._trial_id)
             begun = [each for each in trials if each.state != TrialState.WAITING]
@@ -95,13 +95,13 @@ class Engine:
                 study.enqueue_trial(point(self.sweep, len(trials)))
             study.sampler = sampler_for(self.sweep, len(begun))
             trial = study.ask()
-            held.enter_context(claimed(self.folder.claim(trial.number)))
+            held.enter_context(lease(self.folder.lease_file(trial.number)))
             return trial
 
     def _carry_out(self, study: optuna.Study, trial: Trial) -> None:
         known = trials_of(study)[trial.number]
         before = progress_of(known)
-        begun = replace(before, tries=before.tries + 1, started=time.time(), worker=str(Owner.me()))
+        begun = replace(before, tries=before.tries + 1, started=time.time(), worker=str(Holder.me()))
         if begun.tries > TRIES:
             error = f"its process died {TRIES} times; the end of its log may say why"
             self._end(study, known, replace(before, error=error))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,14 +19,12 @@ from mtl.files import write_json
 from mtl.runs.run import different_keys
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
-from mtl.workers.lease import claimed, owner_of
+from mtl.workers.lease import exclusive, holder_of
 from mtl.workers.pool import disk_is_full, full_disk
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60
 """How long SQLite waits for another process."""
-PAUSE = 0.02
-"""Seconds between attempts at the lock."""
 _WAY_OUT = "put it back from a copy, or begin anew by another --name"
 _COMPARED = ("method", "metric", "parameters", "early_terminate")
 """What of a sweep file must stay as it is while its trials are made."""
@@ -79,19 +76,13 @@ class SweepFolder:
         """What a trial printed."""
         return self.path / "logs" / f"{trial_name(number)}.log"
 
-    def claim(self, number: int) -> Path:
-        """The claim of the process that works on a trial."""
-        return self.path / "claims" / f"{trial_name(number)}.claim"
+    def lease_file(self, number: int) -> Path:
+        """The lease of the process that works on a trial."""
+        return self.path / "leases" / f"{trial_name(number)}.lease"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Trials change their state one at a time: waits for the others; a dead one does not hold it."""
-        while True:
-            with claimed(self.path / "claims" / "sweep.claim") as mine:
-                if mine:
-                    yield
-                    return
-            time.sleep(PAUSE)
+    def locked(self) -> AbstractContextManager[None]:
+        """Trials change their state one at a time; the other processes wait, and a dead one holds nothing."""
+        return exclusive(self.path / "leases" / "sweep.lease")
 
     def kept(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
         """The sweep, what its trials have in common, and what they are made of."""
@@ -180,7 +171,7 @@ class SweepFolder:
         if trial.state == TrialState.RUNNING:
             if progress_of(trial).error:
                 return "failed"
-            return "interrupted" if owner_of(self.claim(trial.number)) is None else "running"
+            return "interrupted" if holder_of(self.lease_file(trial.number)) is None else "running"
         return _ENDED[trial.state]
 
 
@@ -230,5 +221,5 @@ def progress_of(trial: FrozenTrial) -> Progress:
 
 
 def write_progress(study: optuna.Study, trial: FrozenTrial, progress: Progress) -> None:
-    """Keep how far a trial is; only the holder of its claim, or of the lock, may."""
+    """Keep how far a trial is; only the holder of its lease, or of the lock, may."""
     optuna.trial.Trial(study, trial._trial_id).set_user_attr("progress", asdict(progress))

@@ -8,7 +8,7 @@ from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.status import ended_line
 from mtl.sweep.trial_config import Mode
-from mtl.workers.pool import Crew, devices, threads_for
+from mtl.workers.pool import WorkerPool, devices, threads_for
 
 
 def run_locally(
@@ -33,5 +33,5 @@ def run_locally(
                 )
         return sum(state in ("finished", "stopped", "failed") for state in known.values())
 
-    crew = Crew("mtl.sweep.worker", folder.path, threads_for(count), gpus, (str(limit), mode))
-    crew.work(lambda: count, look)
+    pool = WorkerPool("mtl.sweep.worker", folder.path, threads_for(count), gpus, (str(limit), mode))
+    pool.work(lambda: count, look)

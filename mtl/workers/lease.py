@@ -1,4 +1,4 @@
-"""Who works on what: a file that exactly one process can make, on one machine or a shared file system."""
+"""Leases: files that exactly one living process holds, on one machine or on a shared file system."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -19,134 +20,170 @@ import psutil
 BEAT = 10.0
 """Seconds between two signs of life."""
 SILENCE = 120.0
-"""Seconds after which a process on another machine counts as dead."""
+"""Seconds without a sign of life after which a process that cannot be looked up counts as dead."""
+PAUSE = 0.05
+"""Seconds between two attempts at a lease that another process holds for a moment."""
 LOST = 5
-"""Exit code of a process whose claim another has taken over, since it had given no sign of life."""
+"""Exit code of a process whose lease another has taken over, since it had given no sign of life."""
 
 
 @dataclass(frozen=True)
-class Owner:
-    """A process; when it was started tells it from a later one with the same number."""
+class Holder:
+    """A process that holds a lease."""
 
     host: str
     pid: int
     started: str
+    """Tells the process from a later one with the same number."""
+    namespace: str = ""
+    """Where `pid` is valid; containers may share their machine's host name, but not its process numbers.
+    Empty in leases of older versions."""
 
     @classmethod
-    def me(cls) -> Owner:
+    def me(cls) -> Holder:
         """This process."""
-        return cls(socket.gethostname(), os.getpid(), started(os.getpid()))
+        return cls(socket.gethostname(), os.getpid(), _start_of(os.getpid()), _namespace())
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
 
-def started(pid: int) -> str:
-    """When a process of this machine was started; raises `psutil.Error` if there is none.
-
-    Where the kernel counts from its own start, that is taken: the clock on the wall may be set while a
-    process runs.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        # The second field is the name in brackets, which may hold blanks and brackets.
-        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except FileNotFoundError:
-        return str(psutil.Process(pid).create_time())
-    except ProcessLookupError as error:
-        raise psutil.NoSuchProcess(pid) from error
-    return f"{boot} {ticks}"
-
-
-def owner_of(claim: Path) -> Owner | None:
-    """Who holds a claim, if it is held by a process that lives."""
-    owner = _named_in(_content(claim))
-    return owner if owner is not None and _lives(owner, claim) else None
-
-
-def _lives(owner: Owner, claim: Path) -> bool:
-    """Whether a process lives, as far as it or the claim that names it tells."""
-    if owner.host != socket.gethostname():
-        try:
-            return _silence(claim) <= SILENCE
-        except FileNotFoundError:
-            return False
-    try:
-        same = started(owner.pid) == owner.started
-        # In a container nobody may collect the dead.
-        dead = psutil.Process(owner.pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-    return same and not dead
+def holder_of(path: Path) -> Holder | None:
+    """The living process that holds a lease, if there is one."""
+    holder = _parsed(_content(path))
+    return holder if holder is not None and _lives(holder, path) else None
 
 
 @contextmanager
-def claimed(claim: Path) -> Iterator[bool]:
-    """Whether this process got the claim, which it then holds, with signs of life, until the block ends.
+def lease(path: Path) -> Iterator[bool]:
+    """Try to take the lease at `path`; yields whether this process now holds it, until the block ends.
 
-    A process that finds its claim taken over, having been stopped for longer than `SILENCE`, ends at once:
-    it must not write any more where another is at work.
+    The holder gives a sign of life every `BEAT` seconds. One that was stopped for longer than `SILENCE` and
+    finds its lease taken over ends at once with exit code `LOST`: it must not write where another works.
     """
-    me = Owner.me()
-    claim.parent.mkdir(parents=True, exist_ok=True)
-    if not _take(claim, me):
+    me = Holder.me()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not _take(path, me):
         yield False
         return
     ended = threading.Event()
-    beating = threading.Thread(target=_beat, args=(claim, me, ended), daemon=True)
+    beating = threading.Thread(target=_beat, args=(path, me, ended), daemon=True)
     beating.start()
     try:
         yield True
     finally:
         ended.set()
         beating.join()
-        if _named_in(_content(claim)) == me:
-            claim.unlink(missing_ok=True)
+        if _parsed(_content(path)) == me:
+            path.unlink(missing_ok=True)
 
 
-def _take(claim: Path, me: Owner) -> bool:
-    """Take a claim that nobody has, or whose owner is dead.
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lease at `path` during the block; waits for other holders."""
+    while True:
+        with lease(path) as mine:
+            if mine:
+                yield
+                return
+        time.sleep(PAUSE)
 
-    To replace a dead owner's claim is a right that is itself claimed, one right for each dead owner. Whoever
-    has it finds the claim either as the dead left it, and nobody else may change it, or already another's.
+
+def now() -> float:
+    """Seconds since 1970."""
+    return time.time()
+
+
+def _start_of(pid: int) -> str:
+    """When a process of this machine was started; raises `psutil.Error` if there is none.
+
+    Linux counts from its own start, which does not change when the wall clock is set.
     """
-    own = claim.with_name(f".{claim.name}.{me.host}.{me.pid}.{threading.get_ident()}")
-    own.write_text(json.dumps(asdict(me)))
     try:
-        if _link(own, claim):
+        # The second field is the name in brackets, which may hold blanks and brackets.
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except FileNotFoundError:
+        return str(psutil.Process(pid).create_time())
+    except ProcessLookupError as error:
+        raise psutil.NoSuchProcess(pid) from error
+    return f"{_boot()} {ticks}"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _namespace() -> str:
+    """The start of the machine and the process namespace in it; where these are unknown the host name."""
+    try:
+        return f"{_boot()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _lives(holder: Holder, path: Path) -> bool:
+    """Whether the holder lives; one of another process namespace is judged by its signs of life."""
+    if holder.namespace != _namespace():
+        try:
+            return _silence(path) <= SILENCE
+        except FileNotFoundError:
+            return False
+    try:
+        same = _start_of(holder.pid) == holder.started
+        # In a container nobody may collect the dead.
+        dead = psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+    return same and not dead
+
+
+def _take(path: Path, me: Holder) -> bool:
+    """Take a lease that nobody holds, or whose holder is dead.
+
+    The right to replace a dead holder's lease is itself a lease, one for each dead holder. Whoever has it
+    finds the lease either as the dead left it, and nobody else may change it, or already another's.
+
+    Two processes hold a lease for up to `BEAT` seconds in one rare case: a holder that was merely silent
+    gives the lease back between the comparison and the replacement, and a third process takes it in that
+    moment. The third then finds its lease replaced and ends.
+    """
+    mine = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    mine.write_text(json.dumps(asdict(me)))
+    try:
+        if _link(mine, path):
             return True
-        left = _content(claim)
+        left = _content(path)
         if left is None:
             return False  # given back in between, and free for the next who asks
-        owner = _named_in(left)
-        if owner is not None and _lives(owner, claim):
+        holder = _parsed(left)
+        if holder is not None and _lives(holder, path):
             return False
-        right = claim.with_name(f".{hashlib.sha256(claim.name.encode() + left).hexdigest()[:16]}.right")
+        right = path.with_name(f".{hashlib.sha256(path.name.encode() + left).hexdigest()[:16]}.right")
         if not _take(right, me):
             return False
         try:
-            if _content(claim) != left:
+            if _content(path) != left:
                 return False
-            own.replace(claim)
+            mine.replace(path)
             return True
         finally:
             right.unlink(missing_ok=True)
     finally:
-        own.unlink(missing_ok=True)
+        mine.unlink(missing_ok=True)
 
 
-def _content(claim: Path) -> bytes | None:
+def _content(path: Path) -> bytes | None:
     try:
-        return claim.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         return None
 
 
-def _named_in(content: bytes | None) -> Owner | None:
-    """Who is named in a claim's content, alive or not."""
+def _parsed(content: bytes | None) -> Holder | None:
+    """The process that a lease's content names, alive or not; `None` for damaged content."""
     try:
-        return None if content is None else Owner(**json.loads(content))
-    except (ValueError, TypeError):  # damaged, or of another version: nobody's
+        return None if content is None else Holder(**json.loads(content))
+    except (ValueError, TypeError):
         return None
 
 
@@ -159,25 +196,25 @@ def _link(source: Path, target: Path) -> bool:
     return True
 
 
-def _silence(claim: Path) -> float:
-    """Seconds since the last sign of life, by the clock of the file system, which all machines share."""
-    last = claim.stat().st_mtime
-    look = claim.with_name(f".look.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}")
+def _silence(path: Path) -> float:
+    """Seconds since the last sign of life, by the file system's clock, which all machines share."""
+    last = path.stat().st_mtime
+    probe = path.with_name(f".clock.{uuid.uuid4().hex}")
     try:
-        look.touch()
-        now = look.stat().st_mtime
-        look.unlink(missing_ok=True)
+        probe.touch()
+        time_there = probe.stat().st_mtime
+        probe.unlink(missing_ok=True)
     except OSError:  # a folder that can only be read
-        now = time.time()
-    return now - last
+        time_there = now()
+    return time_there - last
 
 
-def _beat(claim: Path, me: Owner, ended: threading.Event) -> None:
+def _beat(path: Path, me: Holder, ended: threading.Event) -> None:
     while not ended.wait(BEAT):
         try:
-            if _named_in(_content(claim)) != me:
-                print(f"mtl: {claim} was taken over by another process; ending", file=sys.stderr, flush=True)
+            if _parsed(_content(path)) != me:
+                print(f"mtl: {path} was taken over by another process; ending", file=sys.stderr, flush=True)
                 os._exit(LOST)
-            os.utime(claim)
+            os.utime(path)
         except OSError:
             continue  # a file system that is away for a while

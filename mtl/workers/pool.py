@@ -39,7 +39,7 @@ class FullDisk(Exception):
 
 
 @dataclass(frozen=True)
-class Crew:
+class WorkerPool:
     """How its processes are begun."""
 
     module: str

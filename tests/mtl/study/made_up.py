@@ -11,8 +11,9 @@ import yaml
 from mtl.config.schema import TrainConfig
 from mtl.runs.run import plain
 from mtl.study.config import Block, StudyConfig
-from mtl.study.folder import Job, Progress, StudyFolder
+from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned
+from mtl.study.job import Job, Progress
 from tests.mtl.studies import Study
 
 TASKS = ("pos", "dep", "srl")

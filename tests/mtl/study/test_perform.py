@@ -10,7 +10,8 @@ from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.study import perform as module
-from mtl.study.folder import Job, Progress, StudyFolder
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, Progress
 
 PLANNED = {"configuration": "c", "code": code_fingerprint(TRAINING), "probing": code_fingerprint(PROBING)}
 
@@ -28,7 +29,7 @@ def test_a_process_with_other_code_than_was_planned_begins_nothing(study, change
     with pytest.raises(InputError, match="the code was changed after the study was planned"):
         module.attempt(study, job, InputCache())
     assert study.last_progress(job.name) == Progress()
-    assert study.owners([job]) == {}
+    assert study.holders([job]) == {}
 
 
 def test_probes_of_a_run_that_other_code_has_trained_may_be_measured_again(study):

@@ -17,9 +17,10 @@ from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.study import jobs as module
 from mtl.study.config import StudyConfig
-from mtl.study.folder import Progress, StudyFolder
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Progress
 from mtl.study.plan import Plan, carrying_out, make_plan
-from mtl.workers.lease import claimed
+from mtl.workers.lease import lease
 from probes import heads_table
 from tests.mtl.study import small
 
@@ -128,7 +129,7 @@ def test_planning_alone_changes_nothing(world):
 
 def test_a_study_file_changed_under_a_study_at_work_is_refused(world):
     carry_out(world.plan())
-    with claimed(world.folder.claim("pos-seed1")):
+    with lease(world.folder.lease_file("pos-seed1")):
         carry_out(world.plan())  # the same study: shares the work
         with pytest.raises(InputError, match=r"at work for another study file or code \(pos-seed1, process"):
             carry_out(world.plan("--train.max_epochs=2"))

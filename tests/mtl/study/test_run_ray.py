@@ -28,7 +28,8 @@ from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
 from mtl.study import run_ray as on_ray
 from mtl.study.config import StudyConfig
-from mtl.study.folder import Progress, StudyFolder
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Progress
 from mtl.study.node import check
 from mtl.study.perform import work
 from mtl.study.plan import carrying_out, make_plan
@@ -149,8 +150,8 @@ def plan(file: Path) -> StudyFolder:
         return study
 
 
-def owners(study: StudyFolder) -> dict[str, int]:
-    return {name: owner.pid for name, owner in study.owners(study.jobs()).items()}
+def holders(study: StudyFolder) -> dict[str, int]:
+    return {name: holder.pid for name, holder in study.holders(study.jobs()).items()}
 
 
 @pytest.mark.slow
@@ -169,12 +170,12 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
     words = (file, "--engine=ray", f"--ray_address={address}", "--jobs=2")
 
     stopped = begin(*words)
-    until(lambda: any(study.epochs(name) for name in owners(study)), stopped)
+    until(lambda: any(study.epochs(name) for name in holders(study)), stopped)
     stopped.send_signal(signal.SIGINT)
     printed, _ = stopped.communicate(timeout=120)
     assert stopped.returncode == 130, printed
     assert "Traceback" not in printed
-    assert owners(study) == {}
+    assert holders(study) == {}
     interrupted = {job.name for job in study.jobs() if study.last_progress(job.name).state == "interrupted"}
     assert interrupted
     before = {job.name: study.epochs(job.name) for job in study.jobs()}
@@ -182,7 +183,7 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
     going_on = begin(*words)
 
     def at_work_on(node: Node) -> dict[str, int]:
-        return {name: pid for name, pid in owners(study).items() if node.holds(pid)}
+        return {name: pid for name, pid in holders(study).items() if node.holds(pid)}
 
     def in_the_middle() -> set[str]:
         """Runs of the second node that have been trained since the stop, and are not yet done with it."""
@@ -193,11 +194,11 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
 
     def only_the_second_goes_on() -> bool:
         """Have the first node wait in its run: the lost one is left to the node that comes instead."""
-        (other,) = set(owners(study).values()) - set(at_work_on(second).values()) or {None}
+        (other,) = set(holders(study).values()) - set(at_work_on(second).values()) or {None}
         if other is None or not in_the_middle():
             return False
         psutil.Process(other).suspend()
-        if other in owners(study).values() and in_the_middle():
+        if other in holders(study).values() and in_the_middle():
             return True
         psutil.Process(other).resume()
         return False
@@ -205,8 +206,8 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
     until(only_the_second_goes_on, going_on)
     lost = set(at_work_on(second))
     second.lose()
-    until(lambda: len(owners(study)) == 1, going_on)
-    (other,) = (psutil.Process(pid) for pid in owners(study).values())
+    until(lambda: len(holders(study)) == 1, going_on)
+    (other,) = (psutil.Process(pid) for pid in holders(study).values())
     third = add()
     until(lambda: lost == set(at_work_on(third)), going_on)
     other.resume()

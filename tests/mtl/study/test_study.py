@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from mtl.commands.study import folder_of
-from mtl.study.folder import Job, Progress, StudyFolder
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, Progress
 from mtl.study.status import remaining
 from probes import heads_table as table
 from tests.mtl.study import small
@@ -102,7 +103,7 @@ def test_a_study_that_is_killed_goes_on_to_the_same_scores(whole, toy, tiny_enco
         process.wait()
     small.carry_out(file, "--jobs=2")
     assert small.metrics(file) == small.metrics(whole[0])
-    assert not list((small.folder(file) / "jobs").glob("*.claim"))
+    assert not list((small.folder(file) / "jobs").glob("*.lease"))
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_two_workers_and_a_kill_cover_the_grid_once(bench, tmp_path):
     # The killed trial was begun twice, all others once.
     assert len(lines(journal, "begin")) == 7
     assert sweep.states() == ["finished"] * 6
-    assert not list((sweep.folder.path / "claims").iterdir())
+    assert not list((sweep.folder.path / "leases").iterdir())
 
 
 def test_the_number_of_trials_counts_over_all_times(bench):

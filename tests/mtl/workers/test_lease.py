@@ -1,26 +1,30 @@
-"""Claims: one process at a time, the dead give way, the living do not."""
+"""Leases: one process at a time, the dead give way, the living do not."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
+import pytest
 
 from mtl.workers import lease as module
-from mtl.workers.lease import SILENCE, Owner, claimed, owner_of
+from mtl.workers.lease import SILENCE, Holder, exclusive, holder_of, lease
 
 RACE = """
 import sys, time
 from pathlib import Path
-from mtl.workers.lease import claimed
+from mtl.workers.lease import lease
 place, start = Path(sys.argv[1]), float(sys.argv[2])
 time.sleep(max(0, start - time.time()))
-with claimed(place) as mine:
+with lease(place) as mine:
     print(int(mine), flush=True)
     sys.stdin.read()
 """
@@ -44,34 +48,34 @@ def winners(runners: list[subprocess.Popen[str]]) -> int:
     return won
 
 
-def test_of_many_processes_one_gets_the_claim(tmp_path):
-    place = tmp_path / "jobs" / "a.claim"
+def test_of_many_processes_one_gets_the_lease(tmp_path):
+    place = tmp_path / "jobs" / "a.lease"
     assert winners(race(place, 6)) == 1
     assert not list(place.parent.iterdir())
 
 
 def test_of_many_processes_one_takes_over_from_a_dead_one(tmp_path):
-    place = tmp_path / "a.claim"
+    place = tmp_path / "a.lease"
     [first] = race(place, 1)
     assert first.stdout.readline() == "1\n"
-    assert owner_of(place).pid == first.pid
+    assert holder_of(place).pid == first.pid
     first.kill()
     first.communicate()
     assert place.exists()
-    assert owner_of(place) is None
+    assert holder_of(place) is None
     assert winners(race(place, 6)) == 1
 
 
 def test_nobody_else_gets_it_meanwhile_and_anyone_afterwards(tmp_path):
-    place = tmp_path / "a.claim"
-    with claimed(place) as mine:
+    place = tmp_path / "a.lease"
+    with lease(place) as mine:
         assert mine
-        assert owner_of(place) == Owner.me()
-        with claimed(place) as again:
+        assert holder_of(place) == Holder.me()
+        with lease(place) as again:
             assert not again
         assert place.exists()
     assert not place.exists()
-    with claimed(place) as mine:
+    with lease(place) as mine:
         assert mine
 
 
@@ -82,98 +86,140 @@ def elsewhere(place: Path, silent: float) -> None:
 
 
 def test_another_machine_counts_as_dead_after_a_silence(tmp_path):
-    place = tmp_path / "a.claim"
+    place = tmp_path / "a.lease"
     elsewhere(place, SILENCE / 2)
-    assert owner_of(place).host == "another-machine"
-    with claimed(place) as mine:
+    assert holder_of(place).host == "another-machine"
+    with lease(place) as mine:
         assert not mine
     elsewhere(place, SILENCE * 2)
-    with claimed(place) as mine:
+    with lease(place) as mine:
         assert mine
 
 
 def test_a_new_process_with_an_old_number_is_another(tmp_path):
-    place = tmp_path / "a.claim"
-    me = Owner.me()
-    place.write_text(json.dumps({"host": me.host, "pid": me.pid, "started": me.started + "0"}))
-    assert owner_of(place) is None
+    place = tmp_path / "a.lease"
+    me = Holder.me()
+    place.write_text(json.dumps(asdict(replace(me, started=me.started + "0"))))
+    assert holder_of(place) is None
+
+
+def test_a_container_with_the_same_host_name_is_another_machine(tmp_path):
+    """Its process numbers mean nothing here: neither a free number nor this process's own is the holder."""
+    place = tmp_path / "a.lease"
+    for pid in (os.getpid(), 2**22 + 1):
+        there = replace(Holder.me(), pid=pid, namespace="another boot pid:[1]")
+        place.write_text(json.dumps(asdict(there)))
+        with lease(place) as mine:
+            assert not mine
+        assert holder_of(place) == there
+        then = time.time() - 2 * SILENCE
+        os.utime(place, (then, then))
+        assert holder_of(place) is None
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-rpf", "--mount-proc", "true"], capture_output=True, check=False).returncode
+    if shutil.which("unshare")
+    else True,
+    reason="no process namespaces for this user",
+)
+def test_two_process_namespaces_do_not_take_each_others_leases(tmp_path):
+    place = tmp_path / "a.lease"
+    inside = ["unshare", "-rpf", "--mount-proc", sys.executable, "-c", RACE, str(place), "0"]
+    with lease(place) as mine:
+        assert mine
+        ended = subprocess.run(inside, input="", stdout=subprocess.PIPE, text=True, check=True)
+        assert ended.stdout == "0\n"
+    with subprocess.Popen(inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout.readline() == "1\n"
+        with lease(place) as mine:
+            assert not mine
+        runner.stdin.close()
+
+
+def test_a_lease_of_an_older_version_is_judged_by_its_signs_of_life(tmp_path):
+    place = tmp_path / "a.lease"
+    place.write_text(json.dumps({"host": Holder.me().host, "pid": 2**22 + 1, "started": "0"}))
+    with lease(place) as mine:
+        assert not mine
 
 
 def test_the_clock_on_the_wall_may_be_set(tmp_path, monkeypatch):
-    place = tmp_path / "a.claim"
-    with claimed(place):
+    place = tmp_path / "a.lease"
+    with lease(place):
         monkeypatch.setattr(psutil.Process, "create_time", lambda self: 1.0)
-        assert owner_of(place) == Owner.me()
+        assert holder_of(place) == Holder.me()
 
 
 def test_silence_is_measured_by_the_clock_of_the_file_system(tmp_path, monkeypatch):
-    place = tmp_path / "a.claim"
+    place = tmp_path / "a.lease"
     elsewhere(place, SILENCE / 2)
     monkeypatch.setattr(time, "time", lambda: 9e9)
-    assert owner_of(place).host == "another-machine"
+    assert holder_of(place).host == "another-machine"
 
 
 def dead(place: Path) -> None:
-    me = Owner.me()
-    place.write_text(json.dumps({"host": me.host, "pid": me.pid, "started": "long ago"}))
+    me = Holder.me()
+    place.write_text(json.dumps(asdict(replace(me, started="long ago"))))
 
 
-def test_who_comes_late_to_a_dead_owners_claim_leaves_the_new_owners_in_place(tmp_path, monkeypatch):
-    """A third one's claim cannot slip in, since the new owner's is never moved away."""
-    place = tmp_path / "a.claim"
+def test_who_comes_late_to_a_dead_holders_lease_leaves_the_new_holders_in_place(tmp_path, monkeypatch):
+    """A third one's lease cannot slip in, since the new holder's is never moved away."""
+    place = tmp_path / "a.lease"
     dead(place)
     ended, inode, lives = [], [], module._lives
 
-    def while_others_are_quicker(owner: Owner, claim: Path) -> bool:
-        if owner.started == "long ago" and not ended:
+    def while_others_are_quicker(holder: Holder, path: Path) -> bool:
+        if holder.started == "long ago" and not ended:
             ended.extend(race(place, 1))
             assert ended[0].stdout.readline() == "1\n"
             inode.append(place.stat().st_ino)
             return False  # as it was seen before
-        return lives(owner, claim)
+        return lives(holder, path)
 
     monkeypatch.setattr(module, "_lives", while_others_are_quicker)
-    with claimed(place) as mine:
+    with lease(place) as mine:
         assert not mine
     assert place.stat().st_ino == inode[0]
-    assert owner_of(place).pid == ended[0].pid
+    assert holder_of(place).pid == ended[0].pid
     ended[0].communicate("")
     assert not list(tmp_path.iterdir())
 
 
-def test_one_that_dies_while_it_takes_over_does_not_block_the_claim(tmp_path):
-    place = tmp_path / "a.claim"
+def test_one_that_dies_while_it_takes_over_does_not_block_the_lease(tmp_path):
+    place = tmp_path / "a.lease"
     dead(place)
     killed = """
 import os, sys
 from pathlib import Path
-from mtl.workers import lease as claim
-claim.Path.replace = lambda *_: os._exit(9)
-with claim.claimed(Path(sys.argv[1])):
+from mtl.workers import lease as module
+module.Path.replace = lambda *_: os._exit(9)
+with module.lease(Path(sys.argv[1])):
     pass
 """
     assert subprocess.run([sys.executable, "-c", killed, str(place)], check=False).returncode == 9
     assert list(tmp_path.glob(".*.right"))
-    with claimed(place) as mine:
+    with lease(place) as mine:
         assert mine
     assert not list(tmp_path.glob("*.right"))
 
 
-def test_a_damaged_claim_is_nobodys(tmp_path):
-    place = tmp_path / "a.claim"
+def test_a_damaged_lease_is_nobodys(tmp_path):
+    place = tmp_path / "a.lease"
     place.write_text("")
-    with claimed(place) as mine:
+    with lease(place) as mine:
         assert mine
 
 
-def test_a_process_whose_claim_was_taken_over_ends_at_once(tmp_path):
-    place = tmp_path / "a.claim"
+def test_a_process_whose_lease_was_taken_over_ends_at_once(tmp_path):
+    place = tmp_path / "a.lease"
     lines = f"""
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
-from mtl.workers import lease as claim
-claim.BEAT = 0.05
-with claim.claimed(Path({str(place)!r})):
+from mtl.workers import lease as module
+module.BEAT = 0.05
+with module.lease(Path({str(place)!r})):
     elsewhere = Path({str(tmp_path / "other")!r})
     elsewhere.write_text('{{"host": "another-machine", "pid": 1, "started": "0"}}')
     elsewhere.replace({str(place)!r})
@@ -187,8 +233,18 @@ with claim.claimed(Path({str(place)!r})):
 
 def test_the_holder_gives_signs_of_life(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BEAT", 0.05)
-    place = tmp_path / "a.claim"
-    with claimed(place):
+    place = tmp_path / "a.lease"
+    with lease(place):
         os.utime(place, (0, 0))
         time.sleep(0.5)
         assert time.time() - place.stat().st_mtime < 5
+
+
+def test_who_waits_for_a_lease_gets_it_when_it_is_given_back(tmp_path):
+    place = tmp_path / "a.lease"
+    [other] = race(place, 1)
+    assert other.stdout.readline() == "1\n"
+    threading.Timer(0.3, other.communicate, ("",)).start()
+    with exclusive(place):
+        assert holder_of(place) == Holder.me()
+    assert other.wait() == 0

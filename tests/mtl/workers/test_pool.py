@@ -12,52 +12,60 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.study.run_local import places_on
-from mtl.workers.pool import DISK_FULL, INTERRUPTED, Crew, devices, disk_is_full, environment_for, threads_for
+from mtl.workers.pool import (
+    DISK_FULL,
+    INTERRUPTED,
+    WorkerPool,
+    devices,
+    disk_is_full,
+    environment_for,
+    threads_for,
+)
 
 
 @pytest.fixture
-def crew(tmp_path, monkeypatch):
-    """Makes a crew of processes that run some lines; `place` is its folder, `begun()` counts processes."""
+def pool(tmp_path, monkeypatch):
+    """Makes a pool of processes that run some lines; `place` is its folder, `begun()` counts processes."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    def make(lines: str, **more) -> Crew:
+    def make(lines: str, **more) -> WorkerPool:
         head = "import os, sys, time\nfrom pathlib import Path\nplace = Path(sys.argv[1])\n"
         count = "(place / f'begun-{os.getpid()}').touch()\n"
         (tmp_path / "member.py").write_text(head + count + textwrap.dedent(lines))
-        return Crew("member", tmp_path, 1, **more)
+        return WorkerPool("member", tmp_path, 1, **more)
 
     return make
 
 
-def begun(crew: Crew) -> int:
-    return len(list(crew.folder.glob("begun-*")))
+def begun(pool: WorkerPool) -> int:
+    return len(list(pool.folder.glob("begun-*")))
 
 
-def test_the_crew_works_until_all_have_ended(crew):
-    made = crew("(place / f'done-{os.getpid()}').touch()")
+def test_the_pool_works_until_all_have_ended(pool):
+    made = pool("(place / f'done-{os.getpid()}').touch()")
     made.work(lambda: 3, lambda: 0)
     assert begun(made) == 3
     assert len(list(made.folder.glob("done-*"))) == 3
     assert sys.argv[0]  # this process is still what it was
 
 
-def test_one_that_dies_is_replaced(crew):
-    made = crew("sys.exit(len(list(place.glob('begun-*'))) < 3)")
+def test_one_that_dies_is_replaced(pool):
+    made = pool("sys.exit(len(list(place.glob('begun-*'))) < 3)")
     made.work(lambda: 1, lambda: 0)
     assert begun(made) == 3
 
 
-def test_a_crew_that_dies_over_and_over_is_given_up(crew):
-    made = crew("sys.exit(1)")
+def test_a_pool_that_dies_over_and_over_is_given_up(pool):
+    made = pool("sys.exit(1)")
     with pytest.raises(InputError, match=r"processes die at once; see .*worker-"):
         made.work(lambda: 1, lambda: 0)
     assert begun(made) == 4
 
 
 @pytest.mark.parametrize(("code", "error"), [(DISK_FULL, InputError), (INTERRUPTED, KeyboardInterrupt)])
-def test_all_stop_with_one_that_must(crew, code, error):
-    made = crew(
+def test_all_stop_with_one_that_must(pool, code, error):
+    made = pool(
         f"""
         try:
             (place / 'first').mkdir()
@@ -77,9 +85,9 @@ def test_all_stop_with_one_that_must(crew, code, error):
     assert (made.folder / "saved").exists()
 
 
-def test_each_has_a_gpu_and_a_share_of_the_cores(crew, monkeypatch):
+def test_each_has_a_gpu_and_a_share_of_the_cores(pool, monkeypatch):
     lines = "(place / (os.environ['CUDA_VISIBLE_DEVICES'] + '-' + os.environ['OMP_NUM_THREADS'])).touch()"
-    made = crew(lines, gpus=("4", "7"))
+    made = pool(lines, gpus=("4", "7"))
     made.work(lambda: 2, lambda: 0)
     assert {path.name for path in made.folder.glob("?-1")} == {"4-1", "7-1"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
@@ -91,13 +99,14 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(crew, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_cores_are_those_that_the_process_may_use():
     own = os.sched_getaffinity(0)
-    lines = f"import os; os.sched_setaffinity(0, {{{min(own)}}}); from mtl import crew; print(crew.cores())"
+    set_to_one = f"import os; os.sched_setaffinity(0, {{{min(own)}}})"
+    lines = f"{set_to_one}\nfrom mtl.workers import pool\nprint(pool.cores())"
     told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
     assert told.stdout == "1\n"
 
 
-def test_what_a_process_refuses_is_said_once(crew):
-    made = crew("print('mtl: no such thing', file=sys.stderr); sys.exit(2)")
+def test_what_a_process_refuses_is_said_once(pool):
+    made = pool("print('mtl: no such thing', file=sys.stderr); sys.exit(2)")
     with pytest.raises(InputError, match=r"^no such thing$"):
         made.work(lambda: 1, lambda: 0)
     assert begun(made) == 1

@@ -1,0 +1,85 @@
+"""A job of a study: what it is made of, how far it is, and what follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+State = Literal["waiting", "running", "finished", "failed", "interrupted"]
+
+
+PROBED = ("probes", "probing")
+"""What of a job can change without its training being repeated."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, or the probing of the encoder before training, as the study wants it."""
+
+    name: str
+    number: int
+    setup: str
+    config: dict[str, Any]
+    """Of the run; empty for the encoder before training."""
+    made_of: dict[str, str]
+    """Fingerprints: of `configuration`, `corpus`, `code` and the run that it `needs`; if it is probed, of the
+    `probes`' settings and of the code for `probing`."""
+    needs: str | None = None
+    probe: dict[str, Any] | None = None
+    """What is probed afterwards and how; `None`: nothing."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is; written only by the process that holds its lease."""
+
+    state: State = "waiting"
+    made_of: dict[str, str] = field(default_factory=dict)
+    """What the job was made of when it was begun."""
+    tries: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+    seconds: float = 0.0
+    """Work on it, over all tries that came to an end."""
+    prepared_seconds: float = 0.0
+    """Of these, before the last try's first step: reading, tokenising, loading the encoder."""
+    training_seconds: float = 0.0
+    """Of these, in Lightning's loop and evaluations."""
+    worker: str = ""
+    gpu_gigabytes: float = 0.0
+    """Most memory in use on a GPU."""
+    error: str = ""
+
+
+def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two runs are made of the same things, but for how they are probed."""
+    return without_probes(one) == without_probes(other)
+
+
+def without_probes(made_of: Mapping[str, str]) -> dict[str, str]:
+    """What the training of a run is made of."""
+    return {part: print_ for part, print_ in made_of.items() if part not in PROBED}
+
+
+def done(job: Job, progress: Progress) -> bool:
+    """Whether a job is finished, and made of what it should be."""
+    return progress.state == "finished" and progress.made_of == job.made_of
+
+
+def given_up(job: Job, progress: Progress) -> bool:
+    """Whether a job has failed for good, as it now stands."""
+    return progress.state == "failed" and progress.made_of == job.made_of
+
+
+def ready(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
+    """Whether a job can be begun: it is not done, has not failed, and the run that it needs is done."""
+    own = progress[job.name]
+    if done(job, own) or given_up(job, own):
+        return False
+    return job.needs is None or done(jobs[job.needs], progress[job.needs])
+
+
+def hopeless(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
+    """Whether a job cannot be begun since the run that it needs has failed."""
+    return job.needs is not None and given_up(jobs[job.needs], progress[job.needs])
