@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends without an error."""
+    """A temporary path beside `path` that replaces it when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = _beside(path, "new")
     try:
         yield temporary
         temporary.replace(path)
@@ -26,10 +27,13 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that takes the place of `path` when the block ends without an error."""
+    """A temporary folder that replaces `path` when the block ends without an error.
+
+    A folder cannot be replaced in one step. After an error between the two steps the old folder is put back;
+    after a kill `recover_folder` does it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, old = (path.with_name(f".{path.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary, old = _beside(path, "new"), _beside(path, "old")
     temporary.mkdir()
     try:
         yield temporary
@@ -37,34 +41,51 @@ def whole_folder(path: Path) -> Iterator[Path]:
             path.rename(old)
         temporary.rename(path)
     finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, wholly or not at all."""
-    with whole_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, wholly or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
 def recover_folder(path: Path) -> None:
-    """Put things right after a process was killed while `whole_folder` exchanged `path`."""
+    """Clean up after a process that was killed while it replaced the folder `path`.
+
+    The old folder is put back if there is no new one. No other process may be replacing `path` meanwhile.
+    """
     if not path.parent.exists():
         return
-    old = sorted(path.parent.glob(f".{path.name}.old.*"))
+    old = sorted(path.parent.glob(f".{path.name}.old.*"), key=lambda folder: folder.stat().st_mtime)
     if old and not path.exists():
         old.pop().rename(path)
     for leftover in [*old, *path.parent.glob(f".{path.name}.new.*")]:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
+def remove_temporary_files(folder: Path) -> None:
+    """Remove what killed processes left of files that they wrote into a folder; none may be at work there."""
+    for leftover in folder.glob(".*.new.*"):
+        if leftover.is_file():
+            leftover.unlink(missing_ok=True)
+
+
+def _beside(path: Path, kind: str) -> Path:
+    """A new hidden name in the same folder; machines and containers that share it never have the same."""
+    return path.with_name(f".{path.name}.{kind}.{socket.gethostname()}.{os.urandom(4).hex()}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
 def fingerprint(paths: Iterable[Path]) -> str:
-    """One sha256 over the contents of files, in the order given (their names and places do not count)."""
+    """One sha256 over the contents of files, in the order given (their names and folders do not count)."""
     return hashlib.sha256("".join(sha256(path) for path in paths).encode()).hexdigest()
 
 

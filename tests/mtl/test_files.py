@@ -1,10 +1,134 @@
-"""Files that appear whole or not at all, and their hashes."""
+"""Files that appear whole or not at all, also where writing fails in between, and their hashes."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
+from contextlib import AbstractContextManager
+from pathlib import Path
 
-from mtl.files import fingerprint, sha256
+import pytest
+
+from mtl.files import (
+    fingerprint,
+    recover_folder,
+    remove_temporary_files,
+    sha256,
+    whole_file,
+    whole_folder,
+    write_text,
+)
+
+
+def content(folder: Path) -> dict[str, str]:
+    """All files below a folder, by path."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def write(folder: Path, text: str) -> None:
+    with whole_folder(folder) as temporary:
+        (temporary / "model").write_text(text)
+
+
+def fail_within(block: AbstractContextManager[Path], name: str | None = None) -> None:
+    """Write something new, and fail."""
+    with block as temporary:
+        (temporary if name is None else temporary / name).write_text("new, but not all")
+        raise RuntimeError
+
+
+def fail_at(monkeypatch, number: int, error: BaseException, again: bool = False) -> None:
+    """Make the renaming of that number (from 1) fail; with `again` all later ones, too."""
+    real, calls = Path.rename, []
+
+    def rename(self: Path, target: Path) -> Path:
+        calls.append(self)
+        if len(calls) == number or (again and len(calls) > number):
+            raise error
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "folder" / "file"
+    write_text(path, "old")
+    with pytest.raises(RuntimeError):
+        fail_within(whole_file(path))
+    assert content(tmp_path) == {"folder/file": "old"}
+    write_text(path, "new")
+    assert content(tmp_path) == {"folder/file": "new"}
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
+    write(tmp_path / "run", "old")
+    with pytest.raises(RuntimeError):
+        fail_within(whole_folder(tmp_path / "run"), "model")
+    assert content(tmp_path) == {"run/model": "old"}
+    write(tmp_path / "run", "new")
+    assert content(tmp_path) == {"run/model": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("stale file handle")])
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_error_while_a_folder_is_exchanged_leaves_the_old_one(tmp_path, monkeypatch, number, error):
+    write(tmp_path / "run", "old")
+    with monkeypatch.context() as patch:
+        fail_at(patch, number, error)
+        with pytest.raises(type(error)):
+            write(tmp_path / "run", "new")
+    assert content(tmp_path) == {"run/model": "old"}
+
+
+def test_where_nothing_can_be_renamed_any_more_both_copies_stay_and_are_recovered(tmp_path, monkeypatch):
+    write(tmp_path / "run", "old")
+    with monkeypatch.context() as patch:
+        fail_at(patch, 2, OSError("gone"), again=True)
+        with pytest.raises(OSError, match="gone"):
+            write(tmp_path / "run", "new")
+    assert not (tmp_path / "run").exists()
+    assert sorted(content(tmp_path).values()) == ["new", "old"]
+    recover_folder(tmp_path / "run")
+    assert content(tmp_path) == {"run/model": "old"}
+
+
+def test_a_process_killed_while_a_folder_is_exchanged_loses_nothing(tmp_path):
+    write(tmp_path / "run", "old")
+    with whole_folder(tmp_path / "run") as temporary:
+        (temporary / "model").write_text("new")
+        name = temporary.name
+    # As the kill leaves it: the old folder is renamed, the new one not yet.
+    (tmp_path / "run").rename(tmp_path / name)
+    write(tmp_path / name.replace(".new.", ".old."), "old")
+    recover_folder(tmp_path / "run")
+    assert content(tmp_path) == {"run/model": "old"}
+
+
+def test_temporary_names_of_two_machines_with_equal_process_numbers_differ(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    with whole_file(tmp_path / "file") as first, whole_file(tmp_path / "file") as second:
+        assert first != second
+        first.write_text("first")
+        second.write_text("second")
+    assert content(tmp_path) == {"file": "first"}
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    with whole_folder(tmp_path / "folder") as temporary:
+        assert "elsewhere" in temporary.name
+
+
+def test_leftovers_of_killed_processes_are_removed_and_nothing_else(tmp_path):
+    with whole_file(tmp_path / "last.ckpt") as temporary:
+        temporary.write_text("half")
+        shutil.copy(temporary, tmp_path / "copy")
+    (tmp_path / "copy").rename(tmp_path / temporary.name)
+    (tmp_path / ".hidden").write_text("somebody's")
+    remove_temporary_files(tmp_path)
+    assert content(tmp_path) == {".hidden": "somebody's", "last.ckpt": "half"}
 
 
 def test_the_fingerprint_sees_content_and_its_division_but_no_names(tmp_path):
