@@ -15,11 +15,12 @@ import torch
 from rich.console import Console
 
 from mtl.analysis.observe import Observer
-from mtl.analysis.probe import TASKS, Mask, Probed, probe
+from mtl.analysis.probe import Mask, index_corpus, probe
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.encoder import Encoder
 from mtl.models.subwords import Subwords
-from probes.heads_table import best_heads
+from probes.best_heads import best_heads
+from probes.measures.items import PROBE_TARGETS
 from tasks.sentence import Sentence
 
 
@@ -68,7 +69,7 @@ def forward(encoder: Encoder, batches: Sequence[Subwords]) -> None:
 
 def probed(encoder: Encoder, sentences: list[Sentence]) -> None:
     """Everything that `mtl probe` does between reading the corpus and writing the table."""
-    best_heads(probe(encoder, Probed.index(sentences), Mask("", TASKS, None)))
+    best_heads(probe(encoder, index_corpus(sentences), Mask("", tuple(PROBE_TARGETS), None)))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from torch.nn import functional
 from mtl.errors import InputError
 from mtl.models.batches import Example, buckets, examples
 from mtl.models.encoder import Encoder, Observation
+from mtl.models.joint import in_evaluation_mode
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from mtl.models.windows import rows_of
 from probes.measures.record import NOTHING, HeadRecords
@@ -55,17 +56,13 @@ class Observer:
         tokens = [self._corpus[number].tokens for number in numbers]
         subwords = self.encoder.tokenizer.collate(tokens)
         device = next(self.encoder.parameters()).device
-        training = self.encoder.training
-        self.encoder.eval()
-        try:
+        with in_evaluation_mode(self.encoder):
             observation = self.encoder.observe(subwords.to(device), self.head_scale)
-        finally:
-            self.encoder.train(training)
         return records(
             observation,
-            places_of(subwords, tokens, self.encoder.tokenizer).to(device),
+            word_positions(subwords, tokens, self.encoder.tokenizer).to(device),
             torch.tensor(numbers, device=device),
-            torch.tensor([len(each) for each in tokens], device=device),
+            torch.tensor([len(sentence) for sentence in tokens], device=device),
             self._cut_out().to(device),
             self.encoder.tokenizer,
         )
@@ -79,7 +76,7 @@ class Observer:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class WordPositions:
     """Where the words of a batch stand in its rows."""
 
     row: Int[Tensor, " word"]
@@ -98,9 +95,9 @@ class Places:
     width: int
     """Words of the row that has most."""
 
-    def to(self, device: torch.device) -> Places:
+    def to(self, device: torch.device) -> WordPositions:
         """The same on another device."""
-        return Places(
+        return WordPositions(
             self.row.to(device),
             self.first.to(device),
             self.pieces.to(device),
@@ -121,7 +118,9 @@ class Places:
         return words
 
 
-def places_of(subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTokenizer) -> Places:
+def word_positions(
+    subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTokenizer
+) -> WordPositions:
     """Find the words of a batch, on the CPU."""
     slot, nowhere = subwords.slot, subwords.sentences * subwords.width
     row, position = (slot != nowhere).nonzero(as_tuple=True)
@@ -131,7 +130,7 @@ def places_of(subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTo
     further = torch.ones(len(word), dtype=torch.bool)
     further[begin] = False
 
-    counts = [each.counts for each in tokens]
+    counts = [sentence.counts for sentence in tokens]
     rows, _ = rows_of(counts, tokenizer.room, tokenizer.stride)
     length = torch.from_numpy(rows.length)
     word_of_piece = np.concatenate([np.repeat(np.arange(len(count)), count) for count in counts])
@@ -149,12 +148,12 @@ def places_of(subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTo
     if after:
         column[torch.arange(len(length)), before + length + after - 1] = width + 1
     more = torch.stack([word[further], row[further], position[further]])
-    return Places(row[begin], position[begin], pieces, more, column, base, width)
+    return WordPositions(row[begin], position[begin], pieces, more, column, base, width)
 
 
 def records(
     observation: Observation,
-    places: Places,
+    positions: WordPositions,
     sentences: Int[Tensor, " batch"],
     lengths: Int[Tensor, " batch"],
     cut_out: Bool[Tensor, "layer head"],
@@ -162,24 +161,24 @@ def records(
 ) -> HeadRecords:
     """Bring an observation to word level."""
     like = observation.outputs[0]
-    words, width = len(places.row), places.width
-    shape = (words + len(places.base), *cut_out.shape)
+    words, width = len(positions.row), positions.width
+    shape = (words + len(positions.base), *cut_out.shape)
     word = torch.empty(shape, dtype=torch.long, device=like.device)
     peak, root, final = (like.new_full(shape, -1) for _ in range(3))
     outputs = like.new_empty(words, *cut_out.shape, like.shape[-1])
-    member = functional.one_hot(places.column, width + 3)[..., : width + 2].to(like.dtype)
+    member = functional.one_hot(positions.column, width + 3)[..., : width + 2].to(like.dtype)
     for layer, attention in enumerate(observation.attentions):
         row, head, subword, _ = attention.shape
         to_words = (attention.reshape(row, head * subword, subword) @ member).view(row, head, subword, -1)
-        queries = torch.cat([places.mean(to_words.transpose(1, 2)), to_words[:, :, 0]])
+        queries = torch.cat([positions.mean(to_words.transpose(1, 2)), to_words[:, :, 0]])
         peak[:, layer], word[:, layer] = queries[..., 1 : width + 1].max(-1)
         if tokenizer.prefix:
             root[:, layer] = queries[..., 0]
         if tokenizer.suffix:
             final[:, layer] = queries[..., width + 1]
-        outputs[:, layer] = places.mean(observation.outputs[layer])
-    word += torch.cat([places.base[places.row], places.base])[:, None, None]
+        outputs[:, layer] = positions.mean(observation.outputs[layer])
+    word += torch.cat([positions.base[positions.row], positions.base])[:, None, None]
     word.masked_fill_(cut_out, NOTHING)
     if not tokenizer.prefix:
         word[words:] = NOTHING
-    return HeadRecords(sentences, lengths, places.row, word, peak, root, final, outputs)
+    return HeadRecords(sentences, lengths, positions.row, word, peak, root, final, outputs)

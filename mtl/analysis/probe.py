@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -14,22 +13,12 @@ from mtl.analysis.observe import Observer
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from probes.measures import items, passes, roles
-from probes.measures.attention import AttentionProbe
-from probes.measures.clustering import ClusteringProbe
-from probes.measures.items import ITEMS_OF, Items
-from probes.measures.probe import Probe
+from probes.measures import passes
+from probes.measures.corpus import ProbeCorpus, ProbeSettings
+from probes.measures.probe import FittedProbe
 from probes.measures.record import HeadRecords
+from probes.measures.table import probes_for
 from tasks.sentence import Sentence
-
-TASKS = tuple(ITEMS_OF)
-BY_ATTENTION = ("dep", "srl")
-"""The tasks probed by attention; the others are probed by clustering."""
-MEASURES = (
-    "attention", "attention_offset", "clustering", "clustering_shuffled", "clustering_majority",
-    "confidence", "positional", "syntactic", "syntactic_offset", "rare_words",
-)  # fmt: skip
-"""All that is measured here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,53 +46,21 @@ def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """A corpus indexed for probing: what is probed for per task, and where fitted figures come from."""
-
-    sentences: Sequence[Sentence]
-    items: Mapping[str, Items]
-    fitted_sentences: Sequence[Sentence] | None
-    """Other sentences that centroids and word frequencies are taken from; `None`: the same."""
-    fitted: Mapping[str, Items]
-    choice: str
-    """Where they come from, in a word."""
-
-    @classmethod
-    def index(
-        cls,
-        sentences: Sequence[Sentence],
-        fitted_sentences: Sequence[Sentence] | None = None,
-        choice: str = "self",
-    ) -> Probed:
-        """Index all tasks that have something to probe for."""
-        own = {name: items.index(sentences, items_of) for name, items_of in ITEMS_OF.items()}
-        own = {name: each for name, each in own.items() if len(each)}
-        if not own:
-            raise InputError(f"none of {len(sentences)} sentences has an annotation to probe for")
-        if fitted_sentences is None:
-            return cls(sentences, own, None, own, choice)
-        fitted: dict[str, Items] = {}
-        for name in [name for name in own if name not in BY_ATTENTION]:
-            names = {*own[name].names, *items.index(fitted_sentences, ITEMS_OF[name]).names}
-            own[name] = items.index(sentences, ITEMS_OF[name], names)
-            fitted[name] = items.index(fitted_sentences, ITEMS_OF[name], names)
-            if not len(fitted[name]):
-                raise InputError(
-                    f"no sentence to take centroids from is annotated for {name}: use --centroids=self"
-                )
-        return cls(sentences, own, fitted_sentences, fitted, choice)
-
-    def rarest(self) -> Tensor:
-        """The rarest word of each sentence; see `rarest_words`."""
-        counted = self.sentences if self.fitted_sentences is None else self.fitted_sentences
-        frequencies = Counter(word for sentence in counted for word in sentence.words)
-        return roles.rarest_words(self.sentences, frequencies)
+def index_corpus(
+    sentences: Sequence[Sentence],
+    fitted_sentences: Sequence[Sentence] | None = None,
+    choice: str = "self",
+) -> ProbeCorpus:
+    """A corpus indexed for probing; raises `InputError` where there is nothing to probe for."""
+    try:
+        return ProbeCorpus.index(sentences, fitted_sentences, choice)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def probe(
     encoder: Encoder,
-    corpus: Probed,
+    corpus: ProbeCorpus,
     mask: Mask,
     *,
     final_special: bool = False,
@@ -111,40 +68,35 @@ def probe(
     kept: int = passes.KEPT,
     advance: Callable[[int], None] = lambda sentences: None,
 ) -> pl.DataFrame:
-    """The tidy table of an encoder under one mask; `advance` is told how many sentences each batch has"""
-    layers, heads = encoder.layers, encoder.heads
-    probes: list[Probe] = [
-        AttentionProbe(name, corpus.items[name], layers, heads, root=name == "dep", final=final_special)
-        for name in mask.tasks
-        if name in BY_ATTENTION
-    ]
-    probes += [
-        ClusteringProbe(
-            name, corpus.items[name], corpus.fitted[name], layers, heads, encoder.head_dim,
-            choice=corpus.choice, seed=seed,
+    """The tidy table of all measures on an encoder's heads under one mask.
+
+    `final_special` and `seed` are those of `ProbeSettings`; `kept` bounds the records kept between passes
+    (bytes); `advance` receives the number of sentences of each finished batch.
+    """
+    probes = probes_for(
+        ProbeSettings(
+            corpus,
+            mask.name,
+            mask.tasks,
+            encoder.layers,
+            encoder.heads,
+            encoder.head_dim,
+            final_special,
+            seed,
         )
-        for name in mask.tasks
-        if name not in BY_ATTENTION
-    ]  # fmt: skip
-    probes += [
-        roles.ConfidenceProbe(mask.name, layers, heads),
-        roles.PositionalProbe(mask.name, layers, heads),
-        roles.RareWordProbe(mask.name, corpus.rarest(), layers, heads, choice=corpus.choice),
-    ]
-    if "dep" in mask.tasks:
-        probes.append(roles.SyntacticProbe("dep", corpus.items["dep"], layers, heads, final=final_special))
+    )
     device = next(encoder.parameters()).device
     scale = None if mask.head_scale is None else mask.head_scale.to(device)
 
-    def watched(observer: Observer, batch: int) -> HeadRecords:
+    def observed(observer: Observer, batch: int) -> HeadRecords:
         records = observer[batch]
         advance(len(records.sentences))
         return records
 
     observer = Observer(encoder, corpus.sentences, scale)
-    elsewhere = None
-    if corpus.fitted_sentences is not None and any(name not in BY_ATTENTION for name in mask.tasks):
-        other = Observer(encoder, corpus.fitted_sentences, scale)
-        elsewhere = (watched(other, batch) for batch in range(len(other)))
-    passes.measure(len(observer), lambda batch: watched(observer, batch), probes, elsewhere, kept)
-    return pl.concat([each.compute() for each in probes])
+    fitted_records = None
+    if corpus.fitted_sentences is not None and any(isinstance(probe, FittedProbe) for probe in probes):
+        fitted = Observer(encoder, corpus.fitted_sentences, scale)
+        fitted_records = (observed(fitted, batch) for batch in range(len(fitted)))
+    passes.measure(len(observer), lambda batch: observed(observer, batch), probes, fitted_records, kept)
+    return pl.concat([probe.compute() for probe in probes])

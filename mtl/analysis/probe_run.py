@@ -12,17 +12,19 @@ from typing import Literal
 import polars as pl
 import torch
 
-from mtl.analysis.probe import MEASURES, TASKS, Mask, Probed, masks_of, probe
+from mtl.analysis.probe import Mask, index_corpus, masks_of, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import sources
+from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
-from mtl.files import fingerprint, whole_file
+from mtl.files import whole_file
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, versions
 from probes import heads_table as table
+from probes.measures.items import PROBE_TARGETS
+from probes.measures.table import MADE_BY_PROBING
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]
@@ -30,7 +32,7 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProbeResult:
     """What was measured, and where it was written."""
 
     heads: pl.DataFrame
@@ -51,40 +53,40 @@ def probe_run(
     final_special: bool = False,
     material: InputCache | None = None,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
-) -> Measured:
+) -> ProbeResult:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
 
-    `source` and `out` are the run's own corpus and folder if not given, `tasks` all that the corpus may have
-    annotations for; `progress` is told the number of
-    sentences to go through, and gives a function that is told how many more are done.
+    `source` and `out` default to the run's own corpus and folder, `tasks` to all that the corpus may have
+    annotations for. `progress` receives the number of sentences to observe, and gives a function that
+    receives how many more are done.
     """
     material = material or InputCache()
     model, encoder, source, folder = _opened(target, source, out, material)
     tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
     sentences = material.split(source, tasks, split)
     fitted = material.split(source, tasks, "train") if centroids == "train" and split != "train" else None
-    probed = Probed.index(sentences, fitted, "self" if centroids == "self" else "train")
-    annotated = tuple(probed.items)
+    corpus = index_corpus(sentences, fitted, centroids)
+    annotated = tuple(corpus.items)
     chosen = masks_of(model, annotated) if model is not None and masks else [Mask("", annotated, None)]
     if not chosen:
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
-    under = {name for mask in chosen for name in mask.tasks}
+    masked = {name for mask in chosen for name in mask.tasks}
     left_out = [
         f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
         for name in tasks
-        if name not in under
+        if name not in masked
     ]
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
         measured = [
-            probe(encoder, probed, mask, final_special=final_special, advance=advance) for mask in chosen
+            probe(encoder, corpus, mask, final_special=final_special, advance=advance) for mask in chosen
         ]
     heads = pl.concat(measured)
     settings = {
         "target": target,
         "split": split,
         "sentences": str(len(sentences)),
-        "corpus": fingerprint(_files_of(source, tasks, (split,) if fitted is None else (split, "train"))),
+        "corpus": corpus_fingerprint(source, tasks, (split,) if fitted is None else (split, "train")),
         "masks": str(masks and model is not None and model.gates is not None).lower(),
         "centroids": centroids,
         "final_special": str(final_special).lower(),
@@ -93,16 +95,16 @@ def probe_run(
     }
     path = folder / "heads.parquet"
     _write(path, heads, settings)
-    return Measured(heads, path, tuple(left_out))
+    return ProbeResult(heads, path, tuple(left_out))
 
 
 def forget_probes(path: Path) -> None:
-    """Take all that probing wrote out of a heads.parquet; without rows from training, the file goes."""
+    """Remove what probing wrote from a heads.parquet; without rows from training, remove the file."""
     try:
         heads, provenance = table.read(path)
     except ValueError as error:
         raise InputError(str(error)) from error
-    rest = heads.filter(~pl.col("measure").is_in(MEASURES))
+    rest = heads.filter(~pl.col("measure").is_in(MADE_BY_PROBING))
     if rest.is_empty():
         path.unlink()
         return
@@ -132,25 +134,21 @@ def _opened(
     return None, Encoder.from_pretrained(target).eval(), source, out
 
 
-def _files_of(source: CorpusConfig, tasks: Sequence[str], splits: Sequence[str]) -> list[Path]:
-    """The files that the tasks' sentences of some splits come from."""
-    paths = [getattr(each.files, split) for each in sources(source, tasks) for split in splits]
-    return [Path(path) for path in paths if path is not None]
-
-
 def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
     """The tasks that a corpus may have annotations for."""
-    return tuple(name for name in TASKS if source.path is not None or getattr(source, name) is not None)
+    return tuple(
+        name for name in PROBE_TARGETS if source.path is not None or getattr(source, name) is not None
+    )
 
 
 def _write(path: Path, heads: pl.DataFrame, provenance: dict[str, str]) -> None:
-    """Write the table; rows of measures that are not made here stay (gradient conflicts, from training)."""
+    """Write the table; rows of measures that probing does not make stay (gradient conflicts, of training)."""
     if path.exists():
         try:
             before, known = table.read(path)
         except ValueError as error:
             raise InputError(str(error)) from error
-        heads = pl.concat([before.filter(~pl.col("measure").is_in(MEASURES)), heads])
+        heads = pl.concat([before.filter(~pl.col("measure").is_in(MADE_BY_PROBING)), heads])
         provenance = {**known, **provenance}
     with whole_file(path) as temporary:
         table.write(temporary, heads, provenance)

@@ -39,7 +39,8 @@ def probe(
     from mtl.analysis.probe_run import probe_run
     from mtl.config.schema import CorpusConfig
     from mtl.files import write_text
-    from probes import heads_table as table
+    from probes.best_heads import best_heads, weighted_means
+    from probes.best_heads import markdown as as_markdown
 
     @contextmanager
     def progress(total: int) -> Iterator[Callable[[int], None]]:
@@ -60,25 +61,26 @@ def probe(
     console = Console()
     for reason in measured.left_out:
         console.print(f"not probed: {reason}", highlight=False, soft_wrap=True)
-    best = table.best_heads(measured.heads)
-    means = table.weighted_means(best)
+    best = best_heads(measured.heads)
+    means = weighted_means(best)
     _show(best, means, console)
     _show_roles(measured.heads, console)
     console.print(f"wrote {measured.path}", highlight=False, soft_wrap=True)
     if markdown is not None:
-        write_text(markdown, table.markdown(best, means))
+        write_text(markdown, as_markdown(best, means))
         console.print(f"wrote {markdown}", highlight=False, soft_wrap=True)
 
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
     """Print the best head of every label beside chance, in per cent; layers and heads from 0."""
-    from probes.heads_table import per_cent
+    from probes.best_heads import per_cent
+    from probes.measures.table import BY_NAME
 
     for mean in means.iter_rows(named=True):
-        clustering = mean["measure"] == "clustering"
+        measure = BY_NAME[mean["measure"]]
         shown = Table(title=f"{mean['task']}: {mean['measure']} ({mean['choice']})")
         shown.add_column("label")
-        for title in ("count", "best head", "layer", "head", "shuffled" if clustering else "best offset"):
+        for title in ("count", "best head", "layer", "head", measure.chance_title):
             shown.add_column(title, justify="right")
         for row in best.iter_rows(named=True):
             if row["task"] == mean["task"]:
@@ -92,14 +94,14 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
         shown.add_section()
         weighted = (per_cent(mean["value"]), "", "", per_cent(mean["chance"]))
         shown.add_row("weighted mean", f"{mean['items']:,}", *weighted)
-        if clustering:
+        if measure.majority is not None:
             shown.add_row("most frequent label", "", per_cent(mean["majority"]), "", "", "")
         console.print(shown)
 
 
 def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     """Print the roles that some head has, with the number of heads and the best one."""
-    from probes.heads_table import per_cent
+    from probes.best_heads import per_cent
     from probes.measures.roles import roles
 
     shown = Table(title="roles (Voita et al. 2019)")

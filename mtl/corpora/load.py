@@ -72,12 +72,12 @@ def load_split(
     return parts[0] if len(parts) == 1 else merge(parts)
 
 
-def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str]) -> str:
-    """One hash over the content of all files of all splits."""
+def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str], splits: Sequence[str] = SPLITS) -> str:
+    """One hash over the content of all files of the splits; folders and globs count by what they hold."""
     return fingerprint(
         file
         for source in sources(config, tasks)
-        for split in SPLITS
+        for split in splits
         if (path := getattr(source.files, split)) is not None
         for file in files(Path(path), source.files.format)
     )

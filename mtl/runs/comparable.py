@@ -16,6 +16,7 @@ from mtl.errors import InputError
 from mtl.runs.run import Run
 from mtl.runs.tables import SAME, encoder_of, gates_of, heads_of
 from probes import heads_table
+from probes.measures.table import SKILLS
 from probes.report.data import Setup
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ def probes_of(
         except ValueError as error:
             notes.append(str(error))
             continue
-        shares = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
+        shares = table.filter(pl.col("measure").is_in([*SKILLS, *SKILLS.values()]))
         unknown = shares.filter(~pl.col("value").is_finite().fill_null(False)).height
         if unknown:
             notes.append(

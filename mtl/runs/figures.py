@@ -136,10 +136,10 @@ def _heatmap(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Figur
 
 
 def _one_task(heads: pl.DataFrame) -> None:
-    found = list(heads["task"].unique(maintain_order=True))
-    if len(found) > 1:
+    tasks = [task for task in heads["task"].unique(maintain_order=True) if task]
+    if len(tasks) > 1:
         raise InputError(
-            f"this figure shows one task: choose with --tasks=[{found[0]}] (or {', '.join(found[1:])})"
+            f"this figure shows one task: choose with --tasks=[{tasks[0]}] (or {', '.join(tasks[1:])})"
         )
 
 

@@ -47,10 +47,11 @@ def gates_of(
 
 
 def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """What the folders' heads can do and its chance level, with `regime`, `run` and `seed`, and notes.
+    """All measures on the folders' heads, with `regime`, `run` and `seed`, and notes.
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
-    the tasks that it was trained on are taken. Runs of two tasks are pairs, unless none has more.
+    the tasks that it was trained on are taken, and what belongs to no task. Runs of two tasks are pairs,
+    unless none has more.
     """
     parts, notes = [], []
     encoders, settings = {}, {}
@@ -64,9 +65,8 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             table, provenance = heads_table.read(path)
         except ValueError as error:
             raise InputError(str(error)) from error
-        table = table.filter(pl.col("measure").is_in([*heads_table.CHANCE, *heads_table.CHANCE.values()]))
         settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
-        regime, seed, own = "static", 0, list(table["task"].unique(maintain_order=True))
+        regime, seed, own = "static", 0, [name for name in table["task"].unique(maintain_order=True) if name]
         if _is_run(folder):
             run = Run.open(folder)
             config = run.config()
@@ -77,6 +77,7 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             encoders[str(folder)] = provenance.get("target", "")
         part = _chosen(table.filter(pl.col("task").is_in(own)), tasks, str(folder), notes)
         if part is not None:
+            part = pl.concat([part, table.filter(pl.col("task") == "")])
             parts.append(part.with_columns(regime=pl.lit(regime), run=pl.lit(str(folder)), seed=pl.lit(seed)))
     if not parts:
         raise InputError((notes[-1] + "; " if notes else "") + "nothing to draw: give probed runs")
@@ -167,7 +168,7 @@ def _check_settings(settings: dict[str, dict[str, str]]) -> None:
 
 def _missing_seeds(heads: pl.DataFrame) -> list[str]:
     """Notes on seeds that some trained regime of a task lacks."""
-    trained = heads.filter(pl.col("regime") != "static")
+    trained = heads.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
     every = set(trained["seed"])
     of = trained.group_by("task", "regime", maintain_order=True).agg(pl.col("seed").unique())
     return [

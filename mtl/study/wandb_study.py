@@ -16,7 +16,7 @@ from mtl.runs.run import Run, plain
 from mtl.runs.wandb_view import STEP, View, new_identity, view_of
 from mtl.study.config import StudyConfig
 from mtl.training.wandb_logger import flat
-from probes.heads_table import best_heads, weighted_means
+from probes.best_heads import best_heads, weighted_means
 
 KNOWN = "wandb.json"
 """The file in a study's folder that names its W&B run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from probes import heads_table as table
 from probes.measures import chance
-from probes.measures.items import Items, Placed
+from probes.measures.corpus import ProbeSettings, tasks_probed_by
+from probes.measures.items import PROBE_TARGETS, Items, Placed
 from probes.measures.probe import Probe
 from probes.measures.record import HeadRecords, ragged
 
@@ -71,6 +73,19 @@ class AttentionProbe(Probe):
                 table.rows("attention", self.task, self.items.names, shares(self._hit, count), count, choice),
                 table.headless_rows("attention_offset", self.task, self.items.names, offsets, count, choice),
             ]
+        )
+
+
+def probes(settings: ProbeSettings) -> Iterator[Probe]:
+    """A probe for each task that is probed by attention."""
+    for task in tasks_probed_by("attention", settings.tasks):
+        yield AttentionProbe(
+            task,
+            settings.corpus.items[task],
+            settings.layers,
+            settings.heads,
+            root=PROBE_TARGETS[task].root,
+            final=settings.final_special,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import polars as pl
 import torch
 from jaxtyping import Float
@@ -11,8 +13,9 @@ from torch.nn import functional
 from probes import heads_table as table
 from probes.measures import chance
 from probes.measures.attention import shares, summed
+from probes.measures.corpus import ProbeSettings, tasks_probed_by
 from probes.measures.items import Items, Placed
-from probes.measures.probe import FittedProbe
+from probes.measures.probe import FittedProbe, Probe
 from probes.measures.record import HeadRecords, ragged
 
 
@@ -102,6 +105,22 @@ class ClusteringProbe(FittedProbe):
             directions = functional.normalize(self._sums, dim=-1)
             self._directions = directions.flatten(0, 1).permute(1, 2, 3, 0).to(like).contiguous()
         return self._directions
+
+
+def probes(settings: ProbeSettings) -> Iterator[Probe]:
+    """A probe for each task that is probed by clustering."""
+    corpus = settings.corpus
+    for task in tasks_probed_by("clustering", settings.tasks):
+        yield ClusteringProbe(
+            task,
+            corpus.items[task],
+            corpus.fitted[task],
+            settings.layers,
+            settings.heads,
+            settings.head_dim,
+            choice=corpus.choice,
+            seed=settings.seed,
+        )
 
 
 def means(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -144,11 +144,21 @@ def _lowest(tree: Tree, start: int) -> Iterator[Item]:
         start += sum(1 for _ in child.leaves())
 
 
-ITEMS_OF: dict[str, Callable[[Sentence], Iterable[Item]]] = {
-    "pos": tags,
-    "ner": entities,
-    "dep": arcs,
-    "con": lowest_constituents,
-    "srl": arguments,
+class ProbeTarget(NamedTuple):
+    """What is probed for in a task, and how."""
+
+    items: Callable[[Sentence], Iterable[Item]]
+    by: Literal["attention", "clustering"]
+    """Items with an anchor are probed by attention, the others by clustering their vectors."""
+    root: bool = False
+    """Whether the first special token competes for the most attended word: it stands for the root."""
+
+
+PROBE_TARGETS: Mapping[str, ProbeTarget] = {
+    "pos": ProbeTarget(tags, "clustering"),
+    "ner": ProbeTarget(entities, "clustering"),
+    "dep": ProbeTarget(arcs, "attention", root=True),
+    "con": ProbeTarget(lowest_constituents, "clustering"),
+    "srl": ProbeTarget(arguments, "attention"),
 }
-"""What is probed for in each task."""
+"""What is probed for in each task (He & Choi 2021). A task that is not here is not probed."""

@@ -7,7 +7,7 @@ not spread over the words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -18,17 +18,15 @@ from torch import Tensor
 from probes import heads_table as table
 from probes.measures import chance
 from probes.measures.attention import columns, hits, shares, summed
+from probes.measures.corpus import ProbeSettings
 from probes.measures.items import Items
 from probes.measures.probe import Probe
 from probes.measures.record import HeadRecords
-from tasks.sentence import Sentence
 
 POSITIONAL = 0.9
 """A head is positional if it looks at one relative position at least this often."""
 SYNTACTIC_MARGIN = 0.1
 """A head has a syntactic role if it is above the best fixed offset by this much."""
-FREQUENT = 500
-"""So many words count as frequent."""
 
 
 class ConfidenceProbe(Probe):
@@ -134,20 +132,14 @@ class RareWordProbe(Probe):
         return table.rows("rare_words", self.task, [""], shares(self._hit[None], count), count, self.choice)
 
 
-def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) -> Int[Tensor, " sentence"]:
-    """Where the rarest word of each sentence stands (the first on ties), -1 if it is among the most frequent.
-
-    The 500 most frequent words of `frequencies` (ties in alphabetical order) are the frequent ones; case
-    counts.
-    """
-    ranked = sorted(frequencies, key=lambda word: (-frequencies[word], word))
-    frequent = set(ranked[:FREQUENT])
-    places = []
-    for sentence in sentences:
-        seen = [frequencies.get(word, 0) for word in sentence.words]
-        place = seen.index(min(seen))
-        places.append(-1 if sentence.words[place] in frequent else place)
-    return torch.tensor(places, dtype=torch.long)
+def probes(settings: ProbeSettings) -> Iterator[Probe]:
+    """The probes of roles that need no annotation, and the syntactic one where there are arcs."""
+    mask, layers, heads, corpus = settings.mask, settings.layers, settings.heads, settings.corpus
+    yield ConfidenceProbe(mask, layers, heads)
+    yield PositionalProbe(mask, layers, heads)
+    yield RareWordProbe(mask, corpus.rarest(), layers, heads, choice=corpus.choice)
+    if "dep" in settings.tasks:
+        yield SyntacticProbe("dep", corpus.items["dep"], layers, heads, final=settings.final_special)
 
 
 def roles(heads: pl.DataFrame) -> pl.DataFrame:

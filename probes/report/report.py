@@ -13,7 +13,7 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from probes.heads_table import CHANCE
+from probes.measures.table import SKILLS
 from probes.report.claims import Contest, PrimarySetup, contest
 from probes.report.data import ReportData
 from probes.report.head_data import grid, heads_data
@@ -205,7 +205,7 @@ def _losses(
 def _skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     if evidence.heads is None:
         return None, None
-    probes = evidence.heads.filter(pl.col("measure").is_in(list(CHANCE)))
+    probes = evidence.heads.filter(pl.col("measure").is_in(list(SKILLS)))
     if probes.is_empty():
         notes.append("the tables of probes have no accuracies per label")
         return None, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from probes.heads_table import CHANCE
+from probes.measures.table import SKILLS
 
 REGIMES = ("static", "stl", "pair", "joint")
 """How the encoder was trained: not yet, on one task, on two, on more."""
@@ -21,8 +21,8 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
     Columns: regime, task, label, layer, head, value, chance, skill, count, seeds.
     """
     run, of = ["regime", "run", "seed"], ["task", "label"]
-    values = heads.filter(pl.col("measure").is_in(list(CHANCE)))
-    chance = heads.filter(pl.col("measure").is_in(list(CHANCE.values())))
+    values = heads.filter(pl.col("measure").is_in(list(SKILLS)))
+    chance = heads.filter(pl.col("measure").is_in(list(SKILLS.values())))
     of_label = chance.filter(pl.col("head").is_null()).select(*run, *of, for_all="value")
     of_head = chance.drop_nulls("head").select(*run, *of, "layer", "head", for_head="value")
     joined = values.join(of_label, on=[*run, *of], how="left", nulls_equal=True).join(
@@ -50,7 +50,7 @@ def label_values(heads: pl.DataFrame) -> pl.DataFrame:
     null where a regime's runs do not have the label.
     """
     best = (
-        heads.filter(pl.col("measure").is_in(list(CHANCE)))
+        heads.filter(pl.col("measure").is_in(list(SKILLS)))
         .group_by("regime", "run", "seed", "task", "label", maintain_order=True)
         .agg(pl.col("value").max(), pl.col("count").first())
         .group_by("regime", "task", "label", maintain_order=True)

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from probes import best_heads
 from probes import heads_table as table
 
 
@@ -33,19 +34,23 @@ def test_labels_that_are_never_hit_stay_and_those_that_do_not_occur_go() -> None
 
 
 def test_the_best_head_stands_beside_chance() -> None:
-    best = table.best_heads(example())
+    best = best_heads.best_heads(example())
     rows = best.select("task", "label", "count", "value", "layer", "head", "chance", "majority").rows()
     assert rows == [
         ("dep", "a", 12, 0.0, 0, 0, 0.25, None),  # frequent labels first; the first head on ties
         ("dep", "b", 4, 0.75, 0, 1, 0.5, None),
         ("pos", "b", 4, 0.75, 0, 1, pytest.approx(0.15), 1.0),
     ]
-    means = table.weighted_means(best).select("task", "labels", "items", "value", "chance", "majority").rows()
+    means = (
+        best_heads.weighted_means(best)
+        .select("task", "labels", "items", "value", "chance", "majority")
+        .rows()
+    )
     assert means == [
         ("dep", 2, 16, 0.1875, 0.3125, None),
         ("pos", 1, 4, 0.75, pytest.approx(0.15), 1.0),
     ]
-    lines = table.markdown(best, table.weighted_means(best)).splitlines()
+    lines = best_heads.markdown(best, best_heads.weighted_means(best)).splitlines()
     assert "| b | 4 | 75.0 | 0 | 1 | 50.0 |" in lines
     assert "| *weighted mean* | 16 | 18.8 | | | 31.2 |" in lines
     assert "1 labels; the most frequent label alone: 100.0." in lines

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.analysis.observe import Observer, places_of, records
+from mtl.analysis.observe import Observer, records, word_positions
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder, Observation
 from probes.measures import items
@@ -140,7 +140,7 @@ def test_planted_at_the_level_of_pieces_the_syntactic_head_scores_one() -> None:
     )
     tokens = encoder.tokenizer.encode(sentence.words)
     subwords = encoder.tokenizer.collate([tokens])
-    places = places_of(subwords, [tokens], encoder.tokenizer)
+    places = word_positions(subwords, [tokens], encoder.tokenizer)
     word_of = places.column[0]
     assert sentence.arcs is not None
     target = torch.tensor([3, *sentence.arcs.heads, 0])[word_of]

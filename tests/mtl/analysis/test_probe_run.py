@@ -6,17 +6,23 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probe import MEASURES, Mask, Probed, probe
+from mtl.analysis.probe import Mask, index_corpus, probe
+from mtl.analysis.probe_run import probe_run
 from mtl.commands.main import main
+from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.joint import JointModel
+from mtl.runs.tables import heads_of
 from probes import heads_table as table
+from probes.measures.table import MADE_BY_PROBING
 from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 from tests.mtl import tiny
 
+# All words of the generated corpus are among the 500 most frequent, so that none is rare.
+IN_TOY = set(MADE_BY_PROBING) - {"rare_words"}
 NAMES = ("pos", "ner", "dep", "con", "srl")
 
 
@@ -53,12 +59,11 @@ def test_a_run_is_probed_in_all_tasks_under_its_shared_mask(
     run = saved_run(built, toy, tmp_path / "run")
     assert main(["probe", str(run)]) == 0
     frame, provenance = table.read(run / "heads.parquet")
-    assert set(frame["measure"]) <= set(MEASURES)
-    assert {"attention", "clustering", "confidence", "positional", "syntactic"} <= set(frame["measure"])
+    assert set(frame["measure"]) == IN_TOY
     assert set(rows(frame, "attention", "clustering")["task"]) == set(NAMES)
     assert (provenance["split"], provenance["masks"], provenance["sentences"]) == ("test", "true", "30")
     assert built.gates is not None
-    corpus = Probed.index(read_jsonl(toy / "test.jsonl"))
+    corpus = index_corpus(read_jsonl(toy / "test.jsonl"))
     assert frame.equals(probe(built.encoder, corpus, Mask("", NAMES, built.gates.gate()[0].detach())))
     layer, head = (built.gates.gate()[0] == 0).nonzero()[0].tolist()
     closed = rows(frame, "clustering").filter(layer=layer, head=head)
@@ -82,7 +87,7 @@ def test_each_task_is_probed_under_its_own_mask(toy: Path, tmp_path: Path) -> No
     assert set(rows(frame, "attention", "clustering")["task"]) == {"pos", "dep"}
     assert set(rows(frame, "confidence")["task"]) == {"pos", "dep"}
     assert built.gates is not None
-    corpus = Probed.index(read_jsonl(toy / "test.jsonl"))
+    corpus = index_corpus(read_jsonl(toy / "test.jsonl"))
     for turn, name in enumerate(("pos", "dep")):
         alone = probe(built.encoder, corpus, Mask(name, (name,), built.gates.gate()[turn].detach()))
         other = probe(built.encoder, corpus, Mask(name, (name,), built.gates.gate()[1 - turn].detach()))
@@ -113,17 +118,17 @@ def test_centroids_from_train_and_markdown(toy: Path, tmp_path: Path) -> None:
     arguments = [f"--corpus={toy}", f"--out={tmp_path}", "--centroids=train", f"--markdown={summary}"]
     assert main(["probe", str(tmp_path / "encoder"), *arguments]) == 0
     frame, _ = table.read(tmp_path / "heads.parquet")
-    corpus = Probed.index(read_jsonl(toy / "test.jsonl"), read_jsonl(toy / "train.jsonl"), "train")
+    corpus = index_corpus(read_jsonl(toy / "test.jsonl"), read_jsonl(toy / "train.jsonl"), "train")
     assert frame.equals(probe(encoder, corpus, Mask("", NAMES, None)))
     assert set(rows(frame, "clustering")["choice"]) == {"train"}
-    assert not frame.equals(probe(encoder, Probed.index(corpus.sentences), Mask("", NAMES, None)))
+    assert not frame.equals(probe(encoder, index_corpus(corpus.sentences), Mask("", NAMES, None)))
     assert "## pos: clustering (train)" in summary.read_text()
 
 
 def test_records_kept_or_not_and_progress() -> None:
     encoder = tiny.encoder("bert", dtype=torch.float32)
     sentences = [Sentence(("dog", "saw"), tags=("NN", "VB")), Sentence(("the", "cat"), tags=("DT", "NN"))] * 3
-    corpus = Probed.index(sentences)
+    corpus = index_corpus(sentences)
     mask = Mask("", ("pos",), None)
     seen: list[int] = []
     assert probe(encoder, corpus, mask, advance=seen.append).equals(probe(encoder, corpus, mask, kept=0))
@@ -144,4 +149,33 @@ def test_what_is_missing_is_said(toy: Path, tmp_path: Path, capsys: pytest.Captu
     assert main(["probe", str(run), f"--corpus={tmp_path / 'corpus'}"]) == 2
     assert "none of 30 sentences has an annotation" in capsys.readouterr().err
     with pytest.raises(InputError, match="annotated for pos"):
-        Probed.index(tagged, [Sentence(("x",))], "train")
+        index_corpus(tagged, [Sentence(("x",))], "train")
+
+
+def test_a_corpus_of_folders_and_globs_is_probed(toy: Path, tmp_path: Path) -> None:
+    """As configs/study/ontonotes.yaml gives it: not a file but a folder, or a glob, for each split."""
+    corpus = tmp_path / "corpus"
+    lines = (toy / "test.jsonl").read_text().splitlines(keepends=True)
+    for number, part in enumerate((lines[:10], lines[10:])):
+        (corpus / "test").mkdir(parents=True, exist_ok=True)
+        (corpus / "test" / f"{number}.jsonl").write_text("".join(part))
+    run = saved_run(model(toy, ("pos",), None), toy, tmp_path / "run")
+    whole = probe_run(str(run), CorpusConfig(str(toy)), tmp_path / "whole")
+    for test in (corpus / "test", corpus / "test" / "*.jsonl"):
+        source = CorpusConfig(path=None, pos=Files(test=str(test)))
+        result = probe_run(str(run), source, tmp_path / "parts")
+        assert rows(result.heads, "clustering").equals(rows(whole.heads, "clustering").filter(task="pos"))
+        written, provenance = table.read(result.path)
+        assert written.equals(result.heads)
+        assert len(provenance["corpus"]) == 64
+
+
+def test_runs_keep_every_measure_when_they_are_read_together(toy: Path, tmp_path: Path) -> None:
+    run = saved_run(model(toy, ("pos", "dep"), None), toy, tmp_path / "run")
+    (run / "config.yaml").write_text(
+        f"corpus: {{path: {toy}}}\ntasks: [pos, dep]\nseed: 1\nencoder: {{name: tiny}}\n"
+    )
+    probe_run(str(run))
+    heads, _ = heads_of([run])
+    assert set(heads["measure"]) == IN_TOY
+    assert set(heads["task"]) == {"pos", "dep", ""}

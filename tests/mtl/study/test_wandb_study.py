@@ -16,6 +16,7 @@ from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.runs.run import Run
 from mtl.study.config import StudyConfig
 from mtl.study.wandb_study import log_probes, log_study
+from probes import best_heads
 from probes import heads_table as table
 from tests.mtl.studies import Study
 from tests.mtl.study import small
@@ -61,9 +62,9 @@ def test_probes_go_to_the_run_s_own_wandb_run(tmp_path):
     # Below the rows of training, on whose axis they stand at the last update.
     assert (row["_step"], row["trainer/global_step"]) == (81, 80)
     best = shown(log, "probes/best_heads")
-    assert best.columns == table.best_heads(heads).columns
-    assert best.rows() == table.best_heads(heads).rows()
-    means = table.weighted_means(table.best_heads(heads))
+    assert best.columns == best_heads.best_heads(heads).columns
+    assert best.rows() == best_heads.best_heads(heads).rows()
+    means = best_heads.weighted_means(best_heads.best_heads(heads))
     assert shown(log, "probes/weighted_means").rows() == means.rows()
     for mean in means.iter_rows(named=True):
         assert log.summary[f"probes/{mean['task']}/attention"] == pytest.approx(mean["value"])

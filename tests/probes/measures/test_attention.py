@@ -22,7 +22,7 @@ def measured(
     batches: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),),
 ) -> pl.DataFrame:
     layers, heads = matrices[0].shape[:2]
-    found = items.index(planted.CORPUS, items.ITEMS_OF[task])
+    found = items.index(planted.CORPUS, items.PROBE_TARGETS[task].items)
     probe = AttentionProbe(task, found, layers, heads, root=task == "dep", final=final)
     outputs = [torch.zeros(len(each), layers, heads, 1) for each in planted.CORPUS]
     for batch in batches:

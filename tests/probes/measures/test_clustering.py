@@ -28,14 +28,14 @@ def measured(
     layers, heads, dim = outputs[0].shape[1:]
     matrices = planted.random_matrices(sentences, layers, heads, 0)
     batches = [range(len(sentences))] if batches is None else batches
-    own = items.index(sentences, items.ITEMS_OF[task])
+    own = items.index(sentences, items.PROBE_TARGETS[task].items)
     elsewhere = None
     if fitted is None:
         other = own
     else:
-        names = {*own.names, *items.index(fitted[0], items.ITEMS_OF[task]).names}
-        own = items.index(sentences, items.ITEMS_OF[task], names)
-        other = items.index(fitted[0], items.ITEMS_OF[task], names)
+        names = {*own.names, *items.index(fitted[0], items.PROBE_TARGETS[task].items).names}
+        own = items.index(sentences, items.PROBE_TARGETS[task].items, names)
+        other = items.index(fitted[0], items.PROBE_TARGETS[task].items, names)
         elsewhere = [
             planted.records_of(
                 planted.random_matrices(fitted[0], layers, heads, 0), fitted[1], range(len(fitted[0]))
@@ -70,7 +70,7 @@ def by_hand(
         return [
             (item.label, output[item.start : item.end, layer, head].mean(0))
             for sentence, output in zip(of, out, strict=True)
-            for item in items.ITEMS_OF[task](sentence)
+            for item in items.PROBE_TARGETS[task].items(sentence)
         ]
 
     scores: Value = {}

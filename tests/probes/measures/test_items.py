@@ -12,7 +12,7 @@ from tests.probes import planted
 
 
 def of(task: str, number: int) -> list[Item]:
-    return list(items.ITEMS_OF[task](planted.CORPUS[number]))
+    return list(items.PROBE_TARGETS[task].items(planted.CORPUS[number]))
 
 
 def test_what_is_probed_for() -> None:
@@ -24,14 +24,14 @@ def test_what_is_probed_for() -> None:
     assert of("srl", 2)[-1] == Item(5, 7, "ARG1", 4)
 
 
-@pytest.mark.parametrize("task", items.ITEMS_OF)
+@pytest.mark.parametrize("task", items.PROBE_TARGETS)
 def test_what_is_not_annotated_has_no_items(task: str) -> None:
     assert of(task, 3) == []
 
 
-@pytest.mark.parametrize("task", items.ITEMS_OF)
+@pytest.mark.parametrize("task", items.PROBE_TARGETS)
 def test_a_batch_has_the_items_of_its_sentences(task: str) -> None:
-    index = items.index(planted.CORPUS, items.ITEMS_OF[task])
+    index = items.index(planted.CORPUS, items.PROBE_TARGETS[task].items)
     matrices = planted.random_matrices(planted.CORPUS, 1, 1, 0)
     outputs = planted.random_outputs(planted.CORPUS, 1, 1, 2, 0)
     for batch in ((2, 0), (1, 3, 0), (3,)):

@@ -9,7 +9,7 @@ import torch
 
 from probes import heads_table as table
 from probes.measures import items, roles
-from tests.probes import planted
+from probes.measures.corpus import rarest_words
 
 LAYERS, HEADS = 2, 3
 MATRICES = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, 5)
@@ -73,10 +73,10 @@ def test_directions_are_told_apart() -> None:
 
 def test_rare_words_are_found_by_frequency() -> None:
     frequencies = Counter({f"common{i}": 100 for i in range(498)} | {"the": 500, "x": 500, "dog": 9, "Bo": 9})
-    rarest = roles.rarest_words(planted.CORPUS, frequencies)
+    rarest = rarest_words(planted.CORPUS, frequencies)
     # "big" is the first unknown word; "Oslo" is alone; "ran" before others; "y" before "z".
     assert rarest.tolist() == [1, 0, 1, 1]
-    all_frequent = roles.rarest_words(planted.CORPUS[3:], Counter(("x", "y", "z")))
+    all_frequent = rarest_words(planted.CORPUS[3:], Counter(("x", "y", "z")))
     assert all_frequent.tolist() == [-1]
     rarest[1] = -1
     found = cells(computed(roles.RareWordProbe("", rarest, LAYERS, HEADS)), "rare_words")

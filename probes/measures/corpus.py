@@ -1,0 +1,104 @@
+"""A corpus indexed for probing, and the settings under which an encoder is probed on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from probes.measures.items import PROBE_TARGETS, Items, index
+from tasks.sentence import Sentence
+
+FREQUENT = 500
+"""How many words count as frequent (Voita et al. 2019)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCorpus:
+    """What is probed for per task, and where centroids and word frequencies come from."""
+
+    sentences: Sequence[Sentence]
+    items: Mapping[str, Items]
+    fitted_sentences: Sequence[Sentence] | None
+    """Other sentences that centroids and word frequencies are taken from; `None`: the same."""
+    fitted: Mapping[str, Items]
+    choice: str
+    """Where they come from, in a word."""
+
+    @classmethod
+    def index(
+        cls,
+        sentences: Sequence[Sentence],
+        fitted_sentences: Sequence[Sentence] | None = None,
+        choice: str = "self",
+    ) -> ProbeCorpus:
+        """Index all tasks that have something to probe for; raises `ValueError` if none has."""
+        items = {name: index(sentences, target.items) for name, target in PROBE_TARGETS.items()}
+        items = {name: indexed for name, indexed in items.items() if len(indexed)}
+        if not items:
+            raise ValueError(f"none of {len(sentences)} sentences has an annotation to probe for")
+        if fitted_sentences is None:
+            return cls(sentences, items, None, items, choice)
+        fitted: dict[str, Items] = {}
+        for name in tasks_probed_by("clustering", items):
+            items_of = PROBE_TARGETS[name].items
+            labels = {*items[name].names, *index(fitted_sentences, items_of).names}
+            items[name] = index(sentences, items_of, labels)
+            fitted[name] = index(fitted_sentences, items_of, labels)
+            if not len(fitted[name]):
+                raise ValueError(
+                    f"no sentence to take centroids from is annotated for {name}: use --centroids=self"
+                )
+        return cls(sentences, items, fitted_sentences, fitted, choice)
+
+    def rarest(self) -> Tensor:
+        """The place of the rarest word of each sentence; see `rarest_words`."""
+        counted = self.sentences if self.fitted_sentences is None else self.fitted_sentences
+        frequencies = Counter(word for sentence in counted for word in sentence.words)
+        return rarest_words(self.sentences, frequencies)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """Under what an encoder is probed: the corpus, the mask, the shape of the encoder, the choices."""
+
+    corpus: ProbeCorpus
+    mask: str
+    """The task that the mask belongs to; empty: all tasks."""
+    tasks: tuple[str, ...]
+    """The tasks probed under the mask."""
+    layers: int
+    heads: int
+    head_dim: int
+    final_special: bool = False
+    """Whether the final special token competes for the most attended word."""
+    seed: int = 0
+    """Of the shuffled labels."""
+
+
+def tasks_probed_by(
+    way: Literal["attention", "clustering"], tasks: Sequence[str] | Mapping[str, object]
+) -> list[str]:
+    """The tasks that are probed by attention, or by clustering."""
+    return [name for name in tasks if PROBE_TARGETS[name].by == way]
+
+
+def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) -> Int[Tensor, " sentence"]:
+    """Where the rarest word of each sentence stands (the first on ties), -1 if it is among the most frequent.
+
+    The `FREQUENT` most frequent words of `frequencies` (ties in alphabetical order) are the frequent ones;
+    case counts.
+    """
+    ranked = sorted(frequencies, key=lambda word: (-frequencies[word], word))
+    frequent = set(ranked[:FREQUENT])
+    places = []
+    for sentence in sentences:
+        counts = [frequencies.get(word, 0) for word in sentence.words]
+        place = counts.index(min(counts))
+        places.append(-1 if sentence.words[place] in frequent else place)
+    return torch.tensor(places, dtype=torch.long)

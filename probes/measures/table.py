@@ -1,0 +1,85 @@
+"""The table of measures on heads: a new measure is its own file and a row here.
+
+Probing makes what the rows say, heads.parquet holds it, and the study and the report follow from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from probes.measures import attention, clustering, roles
+from probes.measures.corpus import ProbeSettings
+from probes.measures.probe import Probe
+
+Needs = Literal["records", "gradients", "evaluation"]
+"""What a measure is made from: records of what heads do with a corpus (`mtl probe`), gradients of the tasks'
+losses, or scores of the model under changed heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure on heads, as rows of heads.parquet."""
+
+    name: str
+    """The value of the column `measure`."""
+    title: str
+    """What the measure is, for people."""
+    needs: Needs
+    skill: bool = False
+    """Whether it says per label of a task how good a head is: best heads and losses are about these."""
+    chance: str | None = None
+    """The measure that says what it would show by chance."""
+    chance_title: str = ""
+    """What that is, for people."""
+    majority: str | None = None
+    """The measure that says what the most frequent label alone would give."""
+    probes: Callable[[ProbeSettings], Iterable[Probe]] | None = None
+    """The probes that make it, and all measures of the same function; `None`: not made from records."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The measure, its chance level and its majority level, as far as there are any."""
+        return tuple(name for name in (self.name, self.chance, self.majority) if name is not None)
+
+
+MEASURES = (
+    Measure(
+        "attention", "arcs and arguments met by the most attended word", "records", skill=True,
+        chance="attention_offset", chance_title="best fixed offset", probes=attention.probes,
+    ),
+    Measure(
+        "clustering", "words and spans nearest to the centroid of their own label", "records", skill=True,
+        chance="clustering_shuffled", chance_title="shuffled labels", majority="clustering_majority",
+        probes=clustering.probes,
+    ),
+    Measure("confidence", "mean attention to the most attended word", "records", probes=roles.probes),
+    Measure("positional", "words that attend most to one relative position", "records", probes=roles.probes),
+    Measure(
+        "syntactic", "arcs of a relation met in one direction", "records",
+        chance="syntactic_offset", chance_title="best fixed offset", probes=roles.probes,
+    ),
+    Measure(
+        "rare_words", "words that attend most to the rarest word of the sentence", "records",
+        probes=roles.probes,
+    ),
+    Measure("gradient_conflict", "cosine between the gradients of two tasks", "gradients"),
+)  # fmt: skip
+"""Every measure, in the order in which reports list them."""
+
+BY_NAME = {measure.name: measure for measure in MEASURES}
+SKILLS: dict[str, str] = {
+    measure.name: measure.chance for measure in MEASURES if measure.skill and measure.chance is not None
+}
+"""Measures that say how good a head is at a label, each with its chance level."""
+MADE_BY_PROBING = tuple(name for measure in MEASURES if measure.needs == "records" for name in measure.names)
+"""All values of the column `measure` that `mtl probe` writes, and replaces when it is run again."""
+ALL_NAMES = tuple(name for measure in MEASURES for name in measure.names)
+"""All values of the column `measure`."""
+
+
+def probes_for(settings: ProbeSettings) -> list[Probe]:
+    """A fresh probe for all that is measured from records; each function of the table is asked once."""
+    functions = dict.fromkeys(measure.probes for measure in MEASURES if measure.probes is not None)
+    return [probe for function in functions for probe in function(settings)]
