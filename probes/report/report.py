@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from probes.measures.table import SKILLS
+from probes.report import number_format
 from probes.report.claims import Contest, PrimarySetup, contest
 from probes.report.data import ReportData
 from probes.report.head_data import grid, heads_data

@@ -10,6 +10,7 @@ import torch
 from probes import heads_table as table
 from probes.measures import items, roles
 from probes.measures.corpus import rarest_words
+from tests.probes import planted
 
 LAYERS, HEADS = 2, 3
 MATRICES = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, 5)
