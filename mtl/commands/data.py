@@ -9,19 +9,26 @@ from typing import Any
 
 from rich.console import Console
 
+_NO_FILES: list[str] = []
 
-def ewt5(*, out: Path, source: Path | None = None, cache: Path = Path(".cache/ewt5")) -> None:
+
+def ewt5(
+    *, out: Path, source: Path | None = None, cache: Path = Path(".cache/ewt5"), overwrite: bool = False
+) -> None:
     """Build EWT in five layers from its three upstream repositories.
 
     Args:
         out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
         source: Folder with the upstream files; without it they are downloaded at pinned commits.
-        cache: Where downloads are kept; files that are there and whole are not fetched again.
+        cache: Where downloads are kept; verified files are not fetched again.
+        overwrite: Replace the corpus that the folder holds.
     """
     from mtl.corpora.ewt5.build import build_ewt5
     from mtl.corpora.ewt5.download import download_ewt5
+    from mtl.corpora.splits import refuse_existing
     from mtl.corpora.stats import corpus_stats, stats_table
 
+    refuse_existing(out, overwrite)
     provenance = build_ewt5(source or download_ewt5(cache), out)
     console = Console()
     console.print(stats_table(corpus_stats(out), str(out)))
@@ -50,7 +57,15 @@ def left_out(provenance: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def toy(*, out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> None:
+def toy(
+    *,
+    out: Path,
+    train: int = 4000,
+    dev: int = 500,
+    test: int = 500,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
     """Generate a small corpus with all five layers.
 
     Args:
@@ -59,25 +74,57 @@ def toy(*, out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: 
         dev: Development sentences.
         test: Test sentences, with names that train does not have.
         seed: The same seed gives the same corpus.
+        overwrite: Replace the corpus that the folder holds.
     """
     from mtl.corpora.stats import corpus_stats, stats_table
     from mtl.corpora.toy.corpus import write_toy
 
-    write_toy(out, train, dev, test, seed)
+    write_toy(out, train, dev, test, seed, overwrite)
     Console().print(stats_table(corpus_stats(out), str(out)))
 
 
-def select(corpus: Path, *, ids: list[Path], out: Path) -> None:
+def convert(
+    *,
+    out: Path,
+    train: list[str] = _NO_FILES,
+    dev: list[str] = _NO_FILES,
+    test: list[str] = _NO_FILES,
+    format: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a corpus of any format as JSON lines, with the layers of several files joined.
+
+    Args:
+        out: Folder for train.jsonl, dev.jsonl and test.jsonl.
+        train: FORMAT:PATH of training sentences (a file, folder or glob); once per file that adds layers.
+        dev: The same for development.
+        test: The same for testing.
+        format: The format of paths without FORMAT:.
+        overwrite: Replace the corpus that the folder holds, all of its splits.
+    """
+    from mtl.corpora.convert import convert
+    from mtl.corpora.stats import corpus_stats, stats_table
+
+    splits = {"train": train, "dev": dev, "test": test}
+    for split, joined in convert(splits, out, format, overwrite).items():
+        if len(joined.sources) > 1:
+            counts = " + ".join(f"{count:,} of {path}" for path, count in joined.sources)
+            print(f"{split}: {counts} make {joined.sentences:,} sentences")
+    Console().print(stats_table(corpus_stats(out), str(out)))
+
+
+def select(corpus: Path, *, ids: list[Path], out: Path, overwrite: bool = False) -> None:
     """Cut sentences out of a corpus by their ids.
 
     Args:
         corpus: Folder with .jsonl files, all of which are searched.
         ids: Files of sentence ids, a line each; X.ids becomes X.jsonl.
         out: Folder for the cut corpus.
+        overwrite: Replace the corpus that the folder holds, all of its splits.
     """
     from mtl.corpora.select import select
 
-    for name, count in select(corpus, ids, out).items():
+    for name, count in select(corpus, ids, out, overwrite).items():
         print(f"{out / name}.jsonl: {count} sentences")
 
 
@@ -86,7 +133,7 @@ def stats(corpus: Path, json: bool = False) -> None:
 
     Args:
         corpus: Folder with .jsonl files.
-        json: Print JSON in place of a table.
+        json: Print JSON instead of a table.
     """
     from mtl.corpora.stats import corpus_stats, stats_table
 

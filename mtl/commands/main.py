@@ -16,6 +16,7 @@ from mtl.errors import InputError
 COMMANDS = {
     "data ewt5": ("mtl.commands.data:ewt5", "build EWT in five layers"),
     "data toy": ("mtl.commands.data:toy", "generate a small corpus with all five layers"),
+    "data convert": ("mtl.commands.data:convert", "write a corpus of any format as JSON lines"),
     "data select": ("mtl.commands.data:select", "cut sentences out of a corpus by their ids"),
     "data stats": ("mtl.commands.data:stats", "count sentences, words and annotations"),
     "train": ("mtl.commands.train:train", "train a model, or go on training"),

@@ -46,7 +46,7 @@ traces and function tags."""
 
 def read(path: str | Path, format: str) -> list[Sentence]:
     """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob."""
-    reader = _format(format).read
+    reader = format_of(format).read
     sentences = [sentence for file in files(path, format) for sentence in reader(file)]
     if not sentences:
         raise InputError(f"{path}: no sentence in it; give files with {format} sentences")
@@ -55,22 +55,23 @@ def read(path: str | Path, format: str) -> list[Sentence]:
 
 def files(path: str | Path, format: str) -> list[Path]:
     """The files that `read` takes its sentences from, in order."""
-    path, patterns = Path(path), _format(format).patterns
+    path, patterns = Path(path), format_of(format).patterns
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = sorted({file for pattern in patterns for file in path.rglob(pattern) if file.is_file()})
-        if not found:
+        matching = sorted({file for pattern in patterns for file in path.rglob(pattern) if file.is_file()})
+        if not matching:
             raise InputError(f"{path}: no {' or '.join(patterns)} in this folder; name a file or a glob")
-        return found
+        return matching
     pattern = str(path.relative_to(path.anchor))
-    found = sorted(file for file in Path(path.anchor).glob(pattern) if file.is_file())
-    if not found:
+    matching = sorted(file for file in Path(path.anchor).glob(pattern) if file.is_file())
+    if not matching:
         raise InputError(f"{path}: no such file, and no file matches; check the path")
-    return found
+    return matching
 
 
-def _format(name: str) -> Format:
+def format_of(name: str) -> Format:
+    """The format of a name; raises `InputError` naming the nearest one."""
     if name not in FORMATS:
         raise InputError(f"unknown format '{name}'{did_you_mean(name, FORMATS, '')} ({', '.join(FORMATS)})")
     return FORMATS[name]

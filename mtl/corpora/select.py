@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.splits import refuse_existing, write_splits
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 
 
-def select(corpus: Path, ids: Path | Sequence[Path], out: Path) -> dict[str, int]:
+def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool = False) -> dict[str, int]:
     """Write for each list `X.ids` (one id a line) `X.jsonl` into `out`; returns the sentences per list.
 
-    Sentences come in the list's order, from any `*.jsonl` file of `corpus`, whatever their split.
+    Sentences come in the list's order, from all `*.jsonl` files of `corpus`. With `overwrite` the lists
+    replace the corpus that `out` holds, so that no split of it is left beside them.
     """
+    if out.resolve() == corpus.resolve():
+        raise InputError(f"{out} is the corpus itself: choose another --out")
+    refuse_existing(out, overwrite)
     lists = [ids] if isinstance(ids, Path) else list(ids)
     if len({path.stem for path in lists}) < len(lists):
         raise InputError(f"two lists named alike: {', '.join(map(str, lists))}; rename one")
     sentences = _by_id(corpus)
     chosen = {path.stem: _chosen(path, sentences, corpus) for path in lists}
-    for name, subset in chosen.items():
-        write_jsonl(out / f"{name}.jsonl", subset)
+    write_splits(out, chosen)
     return {name: len(subset) for name, subset in chosen.items()}
 
 
@@ -46,7 +50,7 @@ def _chosen(path: Path, sentences: dict[str, Sentence], corpus: Path) -> list[Se
         if not name:
             continue
         if name not in sentences:
-            raise malformed(path, number, f"no sentence '{name}' in {corpus}; list ids as they stand there")
+            raise malformed(path, number, f"no sentence '{name}' in {corpus}; list ids as they are there")
         if name in subset:
             raise malformed(path, number, f"the id '{name}' is listed twice; list each once")
         subset[name] = sentences[name]

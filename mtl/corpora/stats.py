@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.readers import read
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 from tasks.tree import Tree
@@ -25,8 +25,10 @@ def corpus_stats(folder: Path) -> dict[str, Figures]:
     """
     paths = sorted(folder.glob("*.jsonl"), key=lambda path: (_order(path.stem), path.stem))
     if not paths:
-        raise InputError(f"{folder}: no *.jsonl files; build a corpus with `mtl data ewt5` or `mtl data toy`")
-    return {path.stem: sentence_stats(read_jsonl(path)) for path in paths}
+        raise InputError(
+            f"{folder}: no *.jsonl files; make them with 'mtl data convert', 'data ewt5' or 'data toy'"
+        )
+    return {path.stem: sentence_stats(read(path, "jsonl")) for path in paths}
 
 
 def sentence_stats(sentences: Sequence[Sentence]) -> Figures:

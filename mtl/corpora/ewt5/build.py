@@ -17,8 +17,8 @@ from mtl.corpora.ewt5.upstream import LICENCE, UPSTREAM, git_blob_id, manifest
 from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
-from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
+from mtl.corpora.splits import PROVENANCE, write_splits
 from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
 from mtl.files import fingerprint, sha256, write_json
@@ -38,7 +38,7 @@ class Joined(NamedTuple):
 
 
 def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
-    """Write `train|dev|test.jsonl` and `provenance.json` into `out`; returns what stands in the latter.
+    """Write `train|dev|test.jsonl` and `provenance.json` into `out`; returns the latter's content.
 
     `source` holds the folders UD_English-EWT, UNER_English-EWT and propbank-release. Splits are UD's.
     """
@@ -52,9 +52,7 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
     joined = {
         split: join(read_conllu(universal[split]), _entities(names[split]), skeletons) for split in SPLITS
     }
-    outputs = [out / f"{split}.jsonl" for split in SPLITS]
-    for path in outputs:
-        write_jsonl(path, joined[path.stem].sentences)
+    outputs = write_splits(out, {split: joined[split].sentences for split in SPLITS})
     inputs = _identified([*universal.values(), *names.values(), *skeletons.values()], source)
     pinned = {file.path: file.blob for file in manifest()}
     provenance = {
@@ -71,7 +69,7 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
         "pinned_inputs_missing": [name for name in pinned if name not in inputs and "LICENSE" not in name],
         "inputs": inputs,
     }
-    write_json(out / "provenance.json", provenance)
+    write_json(out / PROVENANCE, provenance)
     return provenance
 
 

@@ -18,11 +18,6 @@ from mtl.errors import InputError
 GITHUB = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
 
 
-def default_folder() -> Path:
-    """The user's cache folder for the upstream files."""
-    return Path(pooch.os_cache("mtl")) / "ewt5"
-
-
 def download_ewt5(
     folder: Path,
     url: str = GITHUB,
@@ -33,9 +28,9 @@ def download_ewt5(
 ) -> Path:
     """Bring `folder` to hold every file of the manifest, verified; returns it, to be built from.
 
-    Files that are there and verify stay, so an interrupted download goes on where it stopped; a file only
+    Files that are there and verify stay, so an interrupted download resumes; a file only
     gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}.
-    Raises `InputError` when a file cannot be had or is not the pinned one.
+    Raises `InputError` when a file cannot be fetched or is not the pinned one.
     """
     wanted = manifest() if files is None else list(files)
     missing = [file for file in wanted if not _verified(folder, file)]
@@ -55,7 +50,7 @@ def download_ewt5(
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise InputError(
                     f"{fetches[fetch].path}: {error}; what is verified stays in {folder}: "
-                    "run again to go on, or give the files with --source"
+                    "run again to resume, or give the files with --source"
                 ) from error
     finally:
         logger.setLevel(level)

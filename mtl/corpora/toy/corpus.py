@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from mtl.corpora.splits import refuse_existing, write_splits
 from mtl.corpora.toy.clauses import Clauses, Filler
 from mtl.corpora.toy.derivation import Part, Predication, annotate, phrase, word
 from mtl.corpora.toy.lexicon import Split, known_names, new_names
 from mtl.corpora.toy.nominals import Nominals
+from mtl.errors import InputError
 from tasks.sentence import Sentence
 
 _NOVELTY = {"train": 0.0, "dev": 0.4, "test": 0.4}
@@ -32,17 +34,16 @@ def toy_corpus(sentences: int, seed: int, split: Split = "train") -> list[Senten
     return [_sentence(rng, nominals, f"toy-{split}-{seed}-{number}") for number in range(sentences)]
 
 
-def write_toy(out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> list[Path]:
+def write_toy(
+    out: Path, train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0, overwrite: bool = False
+) -> list[Path]:
     """Write the three splits as JSON lines into the folder `out` and return their paths."""
-    from mtl.corpora.formats.jsonl import write_jsonl
-
-    out.mkdir(parents=True, exist_ok=True)
     sizes: dict[Split, int] = {"train": train, "dev": dev, "test": test}
-    paths = []
     for split, size in sizes.items():
-        paths.append(out / f"{split}.jsonl")
-        write_jsonl(paths[-1], toy_corpus(size, seed, split))
-    return paths
+        if size < 1:
+            raise InputError(f"{split}={size}: a split has at least one sentence")
+    refuse_existing(out, overwrite)
+    return write_splits(out, {split: toy_corpus(size, seed, split) for split, size in sizes.items()})
 
 
 def _sentence(rng: random.Random, nominals: Nominals, name: str) -> Sentence:

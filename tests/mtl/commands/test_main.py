@@ -10,6 +10,7 @@ import pytest
 
 from mtl.commands.main import COMMANDS, main
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from tasks.sentence import Sentence, Span
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -83,6 +84,74 @@ def test_every_configuration_file_is_whole(file, capsys):
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, said, capsys):
     assert main(words) == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command", [["toy"], ["ewt5"], ["convert", "--train=conllu:x"], ["select", "x", "--ids=y"]]
+)
+def test_a_corpus_is_not_overwritten_unasked(command, tmp_path, capsys):
+    (tmp_path / "train.jsonl").write_text("mine")
+    assert main(["data", *command, f"--out={tmp_path}"]) == 2
+    errors = capsys.readouterr().err
+    assert "holds a corpus already (train.jsonl)" in errors
+    assert "--overwrite" in errors
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_convert_count_and_overwrite(tmp_path, capsys):
+    """CoNLL-U and CoNLL-2003 of the same sentences become one corpus that every command takes."""
+    rows = "1\tAnn\t_\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n2\tleft\t_\tVERB\tVBD\t_\t0\troot\t_\t_\n"
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.conllu").write_text(f"# sent_id = {split}-1\n{rows}\n")
+        (tmp_path / f"{split}.txt").write_text("Ann B-PER\nleft O\n\nHm O\n")
+    words = ["data", "convert", f"--out={tmp_path / 'mine'}"]
+    for split in ("train", "dev"):
+        words += [
+            f"--{split}",
+            f"conllu:{tmp_path}/{split}.conllu",
+            f"--{split}=conll2003:{tmp_path}/{split}.txt",
+        ]
+    assert main(words) == 0
+    assert f"train: 1 of {tmp_path}/train.conllu + 2 of {tmp_path}/train.txt make 2 sentences" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    first, second = read_jsonl(tmp_path / "mine" / "train.jsonl")
+    assert (first.id, first.tags, first.entities) == ("train-1", ("NNP", "VBD"), (Span(0, 1, "PER"),))
+    assert first.arcs is not None
+    assert (second.words, second.arcs, second.entities) == (("Hm",), None, ())
+    assert main(["data", "stats", str(tmp_path / "mine"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dev"]["dep"] == {"sentences": 1, "arcs": 2}
+    again = [
+        "data",
+        "convert",
+        f"--out={tmp_path / 'mine'}",
+        "--format=conllu",
+        f"--test={tmp_path}/dev.conllu",
+    ]
+    assert main(again) == 2
+    assert main([*again, "--overwrite"]) == 0
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["test.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to convert"),
+        (["--train=x.conllu"], "in which format?"),
+        (["--train=conlu:x"], "did you mean 'conllu'"),
+        (["--train=x", "--format=conlu"], "did you mean 'conllu'"),
+        (["--train=conllu:x"], "x: no such file"),
+        (["--train=jsonl:OUT/train.jsonl", "--overwrite"], "is a source that --out"),
+    ],
+)
+def test_what_cannot_be_converted(words, said, tmp_path, capsys):
+    if "--overwrite" in words:
+        write_jsonl(tmp_path / "train.jsonl", [Sentence(("a",))])
+    words = [word.replace("OUT", str(tmp_path)) for word in words]
+    assert main(["data", "convert", f"--out={tmp_path}", *words]) == 2
     errors = capsys.readouterr().err
     assert said in errors
     assert errors.count("\n") == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 
 import pytest
@@ -7,7 +8,9 @@ from rich.console import Console
 
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.corpora.select import select
+from mtl.corpora.splits import write_splits
 from mtl.corpora.stats import corpus_stats, stats_table
+from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
@@ -70,7 +73,13 @@ def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
     assert select(corpus, [first, second], out) == {"first": 2, "second": 1}
     assert read_jsonl(out / "first.jsonl") == [BARE, FULL]
     assert [sentence.id for sentence in read_jsonl(out / "second.jsonl")] == ["a-2"]
-    assert select(corpus, first, out) == {"first": 2}
+    with pytest.raises(InputError, match=r"holds a corpus already \(first.jsonl, second.jsonl\)"):
+        select(corpus, first, out)
+    (out / "notes.txt").write_text("mine")
+    assert select(corpus, first, out, overwrite=True) == {"first": 2}
+    assert sorted(path.name for path in out.iterdir()) == ["first.jsonl", "notes.txt"]
+    with pytest.raises(InputError, match="is the corpus itself"):
+        select(corpus, first, corpus, overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +105,32 @@ def test_ids_that_collide(corpus, tmp_path):
     write_jsonl(corpus / "dev.jsonl", [BARE])
     with pytest.raises(InputError, match="'b-1' occurs twice"):
         select(corpus, tmp_path / "x.ids", tmp_path / "out")
+
+
+def test_an_empty_split_is_an_error(corpus):
+    (corpus / "dev.jsonl").write_text("\n")
+    with pytest.raises(InputError, match=r"dev\.jsonl: no sentence in it"):
+        corpus_stats(corpus)
+
+
+def test_a_set_of_splits_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    """Where the second file cannot be written, the old corpus is as it was."""
+    write_splits(tmp_path, {"train": [FULL], "extra": [BARE]})
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+    def full_disk(sentence):
+        if sentence is BARE:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return "{}"
+
+    monkeypatch.setattr("mtl.corpora.splits.to_line", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_splits(tmp_path, {"train": [FULL, FULL], "dev": [BARE]})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+def test_a_toy_corpus_has_sentences_in_every_split(tmp_path):
+    for sizes in ((0, 1, 1), (1, -1, 1)):
+        with pytest.raises(InputError, match="at least one sentence"):
+            write_toy(tmp_path / "toy", *sizes)
+    assert not (tmp_path / "toy").exists()

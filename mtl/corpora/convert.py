@@ -1,0 +1,67 @@
+"""Corpora in any format as one folder of JSON lines, layers of several files joined on their words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mtl.corpora.load import merge
+from mtl.corpora.readers import FORMATS, files, format_of, read
+from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
+from mtl.errors import InputError
+
+
+class Source(NamedTuple):
+    """A file, folder or glob, and the name of its format."""
+
+    path: str
+    format: str
+
+
+class Joined(NamedTuple):
+    """How many sentences each source of a split has, and how many the split has in all."""
+
+    sources: tuple[tuple[str, int], ...]
+    sentences: int
+
+
+def convert(
+    splits: Mapping[str, Sequence[str]], out: Path, format: str | None = None, overwrite: bool = False
+) -> dict[str, Joined]:
+    """Write for each split its sources as `SPLIT.jsonl` into `out`; returns how they were joined.
+
+    A source is `FORMAT:PATH`, or `PATH` in `format`. Sentences of several sources with the same words become
+    one; a layer that two sources have is that of the first.
+    """
+    parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
+    if not parsed:
+        raise InputError("nothing to convert: give --train, --dev or --test, such as --train=conllu:PATH")
+    refuse_existing(out, overwrite)
+    replaced = {path.resolve() for path in corpus_files(out)}
+    for source in (source for sources in parsed.values() for source in sources):
+        for path in files(source.path, source.format):
+            if path.resolve() in replaced:
+                raise InputError(f"{path} is a source that --out={out} would replace: choose another --out")
+    joined, converted = {}, {}
+    for split, sources in parsed.items():
+        parts = [read(source.path, source.format) for source in sources]
+        converted[split] = merge(parts)
+        counts = tuple((source.path, len(part)) for source, part in zip(sources, parts, strict=True))
+        joined[split] = Joined(counts, len(converted[split]))
+    write_splits(out, converted)
+    return joined
+
+
+def _source(text: str, format: str | None) -> Source:
+    prefix, colon, path = text.partition(":")
+    if colon and prefix in FORMATS:
+        return Source(path, prefix)
+    if format is not None:
+        format_of(format)
+        return Source(text, format)
+    if colon and not Path(text).exists():
+        format_of(prefix)  # names the nearest format
+    raise InputError(
+        f"{text}: in which format? write FORMAT:{text} or give --format; formats: {', '.join(FORMATS)}"
+    )

@@ -1,0 +1,47 @@
+"""A corpus as a folder of JSON lines, one file per split, replaced as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from mtl.corpora.formats.jsonl import to_line
+from mtl.errors import InputError
+from mtl.files import whole_file
+from tasks.sentence import Sentence
+
+PROVENANCE = "provenance.json"
+
+
+def corpus_files(folder: Path) -> list[Path]:
+    """The files of the corpus in a folder: its splits, and where they come from."""
+    return [*sorted(folder.glob("*.jsonl")), *folder.glob(PROVENANCE)]
+
+
+def refuse_existing(folder: Path, overwrite: bool) -> None:
+    """Raise `InputError` if a folder holds a corpus already, unless it may be overwritten."""
+    present = corpus_files(folder)
+    if present and not overwrite:
+        raise InputError(
+            f"{folder} holds a corpus already ({', '.join(path.name for path in present)}): "
+            "choose another --out, or replace it with --overwrite"
+        )
+
+
+def write_splits(folder: Path, splits: Mapping[str, Sequence[Sentence]]) -> list[Path]:
+    """Write `NAME.jsonl` for each split in place of the corpus in `folder`; returns the paths.
+
+    All files are written before the first one gets its name, so that a full disk leaves the old corpus.
+    """
+    old = corpus_files(folder)
+    paths = [folder / f"{name}.jsonl" for name in splits]
+    with ExitStack() as stack:
+        for path, sentences in zip(paths, splits.values(), strict=True):
+            temporary = stack.enter_context(whole_file(path))
+            with temporary.open("w", encoding="utf-8") as file:
+                file.writelines(f"{to_line(sentence)}\n" for sentence in sentences)
+    for path in old:
+        if path not in paths:
+            path.unlink()
+    return paths
