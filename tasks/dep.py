@@ -2,144 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
-from torch.nn import functional
-
-from tasks.layers import Biaffine, Mlp
-from tasks.mst import maximum_trees
 from tasks.sentence import Arcs, Sentence
-from tasks.task import UNKNOWN, Decoder, Labels, Task, TaskMetric
+from tasks.task import Labels, Task
 
-
-class ArcTargets(NamedTuple):
-    """Per word its head (0 is the root, else 1-based) and its relation's index."""
-
-    heads: Int[np.ndarray, " word"]
-    relations: Int[np.ndarray, " word"]
-
-
-class ArcBatch(NamedTuple):
-    """`ArcTargets` of a batch; both are `UNKNOWN` at padding."""
-
-    heads: Int[Tensor, "batch word"]
-    relations: Int[Tensor, "batch word"]
-
-
-class ArcScores(NamedTuple):
-    """Scores of every head for every word, and what relations are scored from (candidate 0 is the root)."""
-
-    arcs: Float[Tensor, "batch word candidate"]
-    dependents: Float[Tensor, "batch word relation"]
-    heads: Float[Tensor, "batch candidate relation"]
-
-
-class DepDecoder(Decoder):
-    """Deep biaffine attention (Dozat and Manning 2017) over the words and a learned root vector."""
-
-    def __init__(self, hidden: int, labels: Labels, arc_dim: int, relation_dim: int, dropout: float) -> None:
-        super().__init__()
-        self.labels = labels
-        self.widths = [arc_dim, arc_dim, relation_dim, relation_dim]
-        self.root = nn.Parameter(torch.randn(hidden) / hidden**0.5)
-        self.mlp = Mlp(hidden, sum(self.widths), dropout)
-        self.arc = Biaffine(arc_dim, 1, bias_left=True, bias_right=False)
-        self.relation = Biaffine(relation_dim, len(labels))
-
-    def forward(
-        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> ArcScores:
-        batch, width = mask.shape
-        root = self.root.to(words.dtype).expand(batch, 1, -1)
-        dependent, head, relation_dependent, relation_head = self.mlp(torch.cat([root, words], 1)).split(
-            self.widths, 2
-        )
-        arcs = self.arc(dependent[:, 1:], head).squeeze(3)
-        arcs = arcs.to(torch.promote_types(arcs.dtype, torch.float32))
-        candidates = functional.pad(mask, (1, 0), value=True)[:, None]
-        own = torch.eye(width, width + 1, dtype=torch.bool, device=mask.device).roll(1, 1)
-        arcs = arcs.masked_fill(~candidates | own, -torch.inf)
-        return ArcScores(arcs, relation_dependent[:, 1:], relation_head)
-
-    def loss(
-        self, scores: ArcScores, targets: ArcBatch, mask: Bool[Tensor, "batch word"]
-    ) -> Float[Tensor, " batch"]:
-        arcs = functional.cross_entropy(
-            scores.arcs.flatten(0, 1), targets.heads.flatten(), ignore_index=UNKNOWN, reduction="none"
-        )
-        relations = self._relations(scores, targets.heads.clamp_min(0))
-        relations = functional.cross_entropy(
-            relations.flatten(0, 1), targets.relations.flatten(), ignore_index=UNKNOWN, reduction="none"
-        )
-        return (arcs + relations).view(mask.shape).sum(1)
-
-    def decode(self, scores: ArcScores, mask: Bool[Tensor, "batch word"]) -> list[Arcs]:
-        lengths = mask.sum(1).cpu().numpy()
-        heads = maximum_trees(scores.arcs.detach().cpu().numpy(), lengths)
-        chosen = torch.from_numpy(heads).to(mask.device)
-        relations = self._relations(scores, chosen).argmax(2).cpu().tolist()
-        names = self.labels.names
-        return [
-            Arcs(tuple(row[:length].tolist()), tuple([names[index] for index in indices[:length]]))
-            for row, indices, length in zip(heads, relations, lengths, strict=True)
-        ]
-
-    def _relations(
-        self, scores: ArcScores, heads: Int[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch word label"]:
-        width = scores.heads.shape[2]
-        chosen = scores.heads.gather(1, heads[:, :, None].expand(-1, -1, width))
-        relations = self.relation.pairs(scores.dependents.flatten(0, 1), chosen.flatten(0, 1))
-        relations = relations.to(torch.promote_types(relations.dtype, torch.float32))
-        return relations.view(*heads.shape, relations.shape[1])
-
-
-class AttachmentScores(TaskMetric):
-    """UAS and LAS over all words, punctuation included, as the CoNLL 2018 scorer counts them.
-
-    `las` compares relations up to the first colon (so does the scorer), `las_subtypes` whole ones.
-    """
-
-    words: Tensor
-    uas: Tensor
-    las: Tensor
-    las_subtypes: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("words", "uas", "las", "las_subtypes"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
-
-    def update(
-        self, predicted: Sequence[Arcs], gold: Sequence[Sentence], given: Sequence[Arcs] | None = None
-    ) -> None:
-        words = attached = labelled = labelled_fully = 0
-        for guess, sentence in zip(predicted, gold, strict=True):
-            if sentence.arcs is None:
-                continue
-            arcs = sentence.arcs
-            words += len(sentence)
-            for head, relation, gold_head, gold_relation in zip(
-                guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
-            ):
-                if head == gold_head:
-                    attached += 1
-                    labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
-                    labelled_fully += relation == gold_relation
-        self.words += words
-        self.uas += attached
-        self.las += labelled
-        self.las_subtypes += labelled_fully
-
-    def compute(self) -> dict[str, float]:
-        words = max(int(self.words), 1)
-        return {name: 100 * int(getattr(self, name)) / words for name in ("uas", "las", "las_subtypes")}
+if TYPE_CHECKING:
+    from tasks.decoders.decoder import Decoder
+    from tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -147,7 +19,11 @@ class Dep(Task):
     """Dependency parsing."""
 
     name: ClassVar[str] = "dep"
+    layers: ClassVar[tuple[str, ...]] = ("arcs",)
+    layer: ClassVar[str] = "arcs"
+    unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "las"
+    figures: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
 
     arc_dim: int = 256
     """Size of the vectors that arcs are scored from."""
@@ -156,37 +32,32 @@ class Dep(Task):
     dropout: float = 0.33
     """Dropout of these vectors."""
 
-    def annotated(self, sentence: Sentence) -> bool:
-        return sentence.arcs is not None
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        return {"arcs": 0 if sentence.arcs is None else len(sentence.arcs.heads)}
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         return Labels(
             sorted({name for sentence in sentences if sentence.arcs for name in sentence.arcs.relations})
         )
 
-    def targets(self, sentence: Sentence, labels: Labels) -> ArcTargets:
-        arcs = sentence.arcs
-        if arcs is None or not len(arcs.heads) == len(arcs.relations) == len(sentence):
-            raise ValueError(f"sentence '{sentence.id}': needs one head and one relation per word")
-        heads = np.array(arcs.heads, dtype=np.int64)
-        if heads.size and (heads.min() < 0 or heads.max() > len(sentence)):
-            raise ValueError(f"sentence '{sentence.id}': heads must lie between 0 and {len(sentence)}")
-        if (heads == np.arange(1, len(heads) + 1)).any():
-            raise ValueError(f"sentence '{sentence.id}': a word cannot be its own head")
-        return ArcTargets(heads, np.array([labels.index(name) for name in arcs.relations], dtype=np.int64))
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        from tasks.decoders.dep import arc_targets
 
-    def collate(self, targets: Sequence[ArcTargets], width: int) -> ArcBatch:
-        heads = np.full((len(targets), width), UNKNOWN, dtype=np.int64)
-        relations = np.full((len(targets), width), UNKNOWN, dtype=np.int64)
-        for row, target in enumerate(targets):
-            heads[row, : len(target.heads)] = target.heads
-            relations[row, : len(target.relations)] = target.relations
-        return ArcBatch(torch.from_numpy(heads), torch.from_numpy(relations))
+        return arc_targets(sentence, labels)
 
-    def decoder(self, hidden: int, labels: Labels) -> DepDecoder:
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
+        from tasks.decoders.dep import collate_arcs
+
+        return collate_arcs(targets, width)
+
+    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+        from tasks.decoders.dep import DepDecoder
+
         return DepDecoder(hidden, labels, self.arc_dim, self.relation_dim, self.dropout)
 
-    def metric(self) -> AttachmentScores:
+    def metric(self) -> TaskMetric:
+        from tasks.metrics.attachment import AttachmentScores
+
         return AttachmentScores()
 
     def annotate(self, sentence: Sentence, annotation: Arcs) -> Sentence:

@@ -1,52 +1,26 @@
-"""Predicates and arguments as index arrays and BIO tags, and joined for scoring."""
+"""Predicates and their arguments: what BIO tags can represent, and pieces joined for scoring."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
-
-import numpy as np
-from jaxtyping import Bool, Int
 
 from tasks.sentence import Frame, Sentence, Span
 from tasks.spans import without_overlaps
 from tasks.task import Labels
 
-VERB = ("V", "C-V")
+_VERB = ("V", "C-V")
 """The predicate's own span and its continuation: neither is an argument."""
 
 
-class FrameTargets(NamedTuple):
-    """Which words are predicates, and per frame its predicate's index and its arguments as tags.
-
-    Tags are O, then B of every role, then I of every role, as `BioCrf` has them.
-    """
-
-    is_predicate: Bool[np.ndarray, " word"]
-    predicates: Int[np.ndarray, " frame"]
-    tags: Int[np.ndarray, "frame word"]
+def without_verb(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """A frame's arguments: all its spans but the predicate itself (V) and its continuation (C-V)."""
+    return tuple([span for span in spans if span.label not in _VERB])
 
 
 def roles(sentences: Iterable[Sentence]) -> list[str]:
     """All roles of arguments, sorted."""
     frames = (frame for sentence in sentences for frame in sentence.frames or ())
-    return sorted({span.label for frame in frames for span in frame.arguments} - set(VERB))
-
-
-def frame_targets(sentence: Sentence, labels: Labels) -> FrameTargets:
-    """The targets of an annotated sentence, of what tags can represent (see `representable`)."""
-    frames = representable(sentence)
-    is_predicate = np.zeros(len(sentence), dtype=bool)
-    tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
-    for row, frame in zip(tags, frames, strict=True):
-        is_predicate[frame.predicate] = True
-        for start, end, role in frame.arguments:
-            index = labels.index(role)
-            if index >= 0:
-                row[start] = 1 + index
-                row[start + 1 : end] = 1 + len(labels) + index
-    predicates = np.array([frame.predicate for frame in frames], dtype=np.int64)
-    return FrameTargets(is_predicate, predicates, tags)
+    return sorted({span.label for frame in frames for span in frame.arguments} - set(_VERB))
 
 
 def representable(sentence: Sentence) -> list[Frame]:
@@ -57,7 +31,7 @@ def representable(sentence: Sentence) -> list[Frame]:
     """
     kept: dict[int, Frame] = {}
     for frame in sentence.frames or ():
-        predicate, arguments = frame.predicate, _arguments(frame)
+        predicate, arguments = frame.predicate, without_verb(frame.arguments)
         where = f"sentence '{sentence.id}', predicate at word {predicate}"
         if not 0 <= predicate < len(sentence):
             raise ValueError(f"{where}: the sentence has only {len(sentence)} words")
@@ -72,7 +46,7 @@ def representable(sentence: Sentence) -> list[Frame]:
 def dropped(sentence: Sentence, labels: Labels) -> int:
     """How many arguments `frame_targets` leaves out, those of unknown roles included."""
     kept = [span for frame in representable(sentence) for span in frame.arguments]
-    every = sum(len(_arguments(frame)) for frame in sentence.frames or ())
+    every = sum(len(without_verb(frame.arguments)) for frame in sentence.frames or ())
     return every - sum(labels.index(span.label) >= 0 for span in kept)
 
 
@@ -94,7 +68,7 @@ def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:
     """
     arguments: list[tuple[str, list[tuple[int, int]]]] = []
     latest: dict[str, list[tuple[int, int]]] = {}
-    for start, end, role in sorted(_arguments(frame), key=lambda span: (span.start, -span.end)):
+    for start, end, role in sorted(without_verb(frame.arguments), key=lambda span: (span.start, -span.end)):
         if role.startswith("C-"):
             role = role[2:]
             if role in latest:
@@ -103,7 +77,3 @@ def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:
         latest[role] = [(start, end)]
         arguments.append((role, latest[role]))
     return {(role, tuple(pieces)) for role, pieces in arguments}
-
-
-def _arguments(frame: Frame) -> list[Span]:
-    return [span for span in frame.arguments if span.label not in VERB]

@@ -1,17 +1,21 @@
-"""What every task offers: labels, targets, a decoder and a metric."""
+"""What every task offers: what it reads, labels, targets, a decoder and a metric.
+
+This module and the settings of the tasks are read by every command, so they import no torch: what needs it
+is imported where a decoder, a metric or targets are made.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torchmetrics
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tasks.sentence import Sentence
+
+if TYPE_CHECKING:
+    from tasks.decoders.decoder import Decoder
+    from tasks.metrics.metric import TaskMetric
 
 UNKNOWN = -100
 """The index of a label that training never saw; losses leave it out, as `cross_entropy` does by default."""
@@ -35,45 +39,37 @@ class Labels:
         return self._index.get(name, UNKNOWN)
 
 
-class Decoder(nn.Module, ABC):
-    """From word vectors to scores, and from scores to a loss or to annotations.
-
-    `Scores` is the decoder's own type: a tensor or a named tuple of tensors. What costs time quadratic in
-    the sentence and is only needed at gold or predicted places (relations, constituent labels, roles) is
-    computed in `loss` and `decode`, at those places.
-    """
-
-    @abstractmethod
-    def forward(self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]) -> Any:
-        """Scores for a batch; `mask` is true at words, false at padding."""
-
-    @abstractmethod
-    def loss(self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"]) -> Float[Tensor, " batch"]:
-        """The loss in nats, summed within each sentence (the caller divides by the words of the batch)."""
-
-    @abstractmethod
-    def decode(self, scores: Any, mask: Bool[Tensor, "batch word"]) -> list[Any]:
-        """One annotation per sentence."""
-
-    def decode_given(
-        self, scores: Any, mask: Bool[Tensor, "batch word"], sentences: Sequence[Sentence]
-    ) -> list[Any] | None:
-        """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting."""
-        return None
-
-
 @dataclass(frozen=True)
 class Task(ABC):
     """Hyperparameters of one task (subclasses are frozen dataclasses of plain values)."""
 
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
+    layers: ClassVar[tuple[str, ...]]
+    """The fields of `Sentence` that the task reads; runs without a task that reads a field do not see it."""
+    unit: ClassVar[Literal["word", "sentence"]]
+    """What the task labels: its loss is divided by the annotated words or sentences of the batch."""
     score: ClassVar[str]
     """Which of the metric's figures stands for the task in model selection."""
+    figures: ClassVar[tuple[str, ...]]
+    """The names of the metric's figures; one that ends in `/` stands for a figure per label after it."""
 
+    @property
     @abstractmethod
+    def layer(self) -> str:
+        """The field of `Sentence` that the task annotates."""
+
     def annotated(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""
+        return getattr(sentence, self.layer) is not None
+
+    def units(self, sentence: Sentence) -> int:
+        """The sentence's share in what the loss is divided by."""
+        return len(sentence) if self.unit == "word" else 1
+
+    @abstractmethod
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        """How many annotations an annotated sentence carries, by what they are called (`mtl data stats`)."""
 
     @abstractmethod
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
@@ -102,19 +98,3 @@ class Task(ABC):
     @abstractmethod
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
         """The sentence with one decoded annotation put into this task's layer."""
-
-
-class TaskMetric(torchmetrics.Metric, ABC):
-    """Counts kept as summed states (so that ranks add up), figures in per cent."""
-
-    full_state_update = False
-
-    @abstractmethod
-    def update(
-        self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None
-    ) -> None:
-        """Add annotated sentences: decoded annotations, gold sentences, and `decode_given`'s annotations."""
-
-    @abstractmethod
-    def compute(self) -> dict[str, float]:
-        """Figures by name, in per cent."""

@@ -77,7 +77,7 @@ def ours(
 
 
 def compare(scorers: Scorers, gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> None:
-    export(gold, predicted, folder, list(LAYERS))
+    export(gold, predicted, folder, [TASKS[task]() for task in LAYERS])
     for task, printed in official(scorers, folder).items():
         mine = ours(task, gold, predicted)
         assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01), task
@@ -105,7 +105,9 @@ def test_given_predicates(
     gold = [sentence for sentence in gold if sentence.frames is not None]
     perturb = Perturbation(random.Random(1), 0.3)
     frames = [perturb.given(sentence.frames, len(sentence)) for sentence in gold]
-    export(gold, [replace(s, frames=f) for s, f in zip(gold, frames, strict=True)], tmp_path, ["srl"])
+    export(
+        gold, [replace(s, frames=f) for s, f in zip(gold, frames, strict=True)], tmp_path, [TASKS["srl"]()]
+    )
     printed = scorers.srl_eval(tmp_path / "srl.gold.props", tmp_path / "srl.pred.props")
     metric = TASKS["srl"]().metric()
     metric.update([()] * len(gold), gold, frames)
@@ -118,7 +120,7 @@ def test_excess_predicates_count_in_both_ways_of_running(scorers: Scorers, tmp_p
     """One run is what the literature gets from two, gold and prediction swapped in the second."""
     gold = toy_corpus(400, 2)
     perturb = Perturbation(random.Random(2), 0.3)
-    export(gold, [perturb(sentence) for sentence in gold], tmp_path, ["srl"])
+    export(gold, [perturb(sentence) for sentence in gold], tmp_path, [TASKS["srl"]()])
     files = tmp_path / "srl.gold.props", tmp_path / "srl.pred.props"
     once, swapped = scorers.srl_eval(*files), scorers.srl_eval(*reversed(files))
     assert once["precision"] == pytest.approx(swapped["recall"], abs=0.01)
@@ -173,7 +175,7 @@ PAD = frames(Span(0, 1, "ARG0"), Span(1, 2, "ARG2"))
 )
 def test_hard_frames(scorers: Scorers, tmp_path: Path, gold: Sentence, predicted: Sentence) -> None:
     pair = [gold, PAD], [predicted, PAD]
-    export(*pair, tmp_path, ["srl"])
+    export(*pair, tmp_path, [TASKS["srl"]()])
     printed = scorers.srl_eval(tmp_path / "srl.gold.props", tmp_path / "srl.pred.props")
     mine = ours("srl", *pair)
     assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01)
@@ -206,7 +208,7 @@ SAME = tree("(TOP (S (NP (DT a) (NN b)) (VP (VB c))))")
 def test_hard_trees(scorers: Scorers, tmp_path: Path, gold: str, predicted: str) -> None:
     guess = tree(predicted)
     pair = [tree(gold), SAME], [replace(guess, words=tree(gold).words), SAME]
-    export(*pair, tmp_path, ["con"])
+    export(*pair, tmp_path, [TASKS["con"]()])
     printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
     mine = ours("con", *pair)
     assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01)
@@ -216,7 +218,7 @@ def test_trees_with_wrong_preterminals(scorers: Scorers, tmp_path: Path) -> None
     """What is punctuation is the gold's to say."""
     gold = tree("(TOP (S (NP (NN a)) (. b)))")
     predicted = tree("(TOP (S (NP (. a)) (X (NN b))))")
-    export([gold], [predicted], tmp_path, ["con"])
+    export([gold], [predicted], tmp_path, [TASKS["con"]()])
     printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
     mine = ours("con", [gold], [predicted])
     assert mine["f1"] == pytest.approx(printed["f1"], abs=0.01) == 100.0

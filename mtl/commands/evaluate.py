@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -31,7 +31,7 @@ def evaluate(
         json_out: File for the scores.
     """
     import mtl.models.evaluate
-    from mtl.corpora.load import load_split, require_layers
+    from mtl.corpora.load import LAYERS, load_split, require_layers
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
     from mtl.models.batches import examples
@@ -52,11 +52,10 @@ def evaluate(
     if json_out is not None:
         write_json(json_out, {split: scores})
     if export is not None:
-        bare = [
-            dataclasses.replace(sentence, entities=None, arcs=None, tree=None, frames=None)
-            for sentence in gold
-        ]
-        exported = write_export(gold, model.annotate(bare), export, tuple(model.tasks))
+        tasks = model.tasks.values()
+        without_gold: dict[str, Any] = {task.layer: None for task in tasks if task.layer in LAYERS}
+        bare = [dataclasses.replace(sentence, **without_gold) for sentence in gold]
+        exported = write_export(gold, model.annotate(bare), export, tasks)
         for path in exported.paths:
             Console().print(f"wrote {path}", highlight=False)
         for items, count in exported.left_out.items():

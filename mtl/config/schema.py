@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tasks.con import Con
-from tasks.dep import Dep
-from tasks.ner import Ner
-from tasks.pos import Pos
-from tasks.srl import Srl
+from mtl.config.task_slots import Slot, slot_per_task
+from tasks.catalogue import TASKS
 from tasks.task import Task
 
-TaskName = Literal["pos", "ner", "dep", "con", "srl"]
+TASK_NAMES = tuple(TASKS)
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[TASK_NAMES]
 PruningRegime = Literal["none", "dynamic", "static", "gates_only"]
-TASK_NAMES: tuple[TaskName, ...] = ("pos", "ner", "dep", "con", "srl")
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,19 @@ class Files:
 
 
 @dataclass(frozen=True)
+@slot_per_task(
+    lambda task: Slot(Files | None, None, f"Files for {task.name.upper()} alone, instead of the folder's.")
+)
 class CorpusConfig:
-    """Where sentences come from."""
+    """Where sentences come from; each task's name is a key too, for files of its own."""
 
     path: str | None = "data/ewt5"
     """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files of its own."""
-    pos: Files | None = None
-    """Files for POS alone, in place of the folder's layer."""
-    ner: Files | None = None
-    """Files for NER alone, in place of the folder's layer."""
-    dep: Files | None = None
-    """Files for DEP alone, in place of the folder's layer."""
-    con: Files | None = None
-    """Files for CON alone, in place of the folder's layer."""
-    srl: Files | None = None
-    """Files for SRL alone, in place of the folder's layer."""
+
+    def files_of(self, task: str) -> Files | None:
+        """A task's own files; `None`: it is read from the folder."""
+        files: Files | None = getattr(self, task)
+        return files
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,9 @@ class WandbConfig:
 
 
 @dataclass(frozen=True)
+@slot_per_task(lambda task: Slot(task, field(default_factory=task), (task.__doc__ or "").split("\n")[0]))
 class TrainConfig:
-    """A training run."""
+    """A training run; each task's name is a key too, for its settings."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
@@ -213,20 +212,12 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     balancer: BalancerConfig = field(default_factory=BalancerConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
-    pos: Pos = field(default_factory=Pos)
-    ner: Ner = field(default_factory=Ner)
-    dep: Dep = field(default_factory=Dep)
-    con: Con = field(default_factory=Con)
-    srl: Srl = field(default_factory=Srl)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def chosen(self) -> dict[str, Task]:
         """The chosen tasks by name, in the catalogue's order."""
-        slots: dict[str, Task] = {
-            "pos": self.pos, "ner": self.ner, "dep": self.dep, "con": self.con, "srl": self.srl
-        }  # fmt: skip
-        return {name: slots[name] for name in TASK_NAMES if name in self.tasks}
+        return {name: getattr(self, name) for name in TASK_NAMES if name in self.tasks}
 
     def run_name(self) -> str:
         """The folder's name: as given, else tasks, regime and seed."""

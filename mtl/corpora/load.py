@@ -13,13 +13,13 @@ from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
+from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 from tasks.task import Task
 
 SPLITS = ("train", "dev", "test")
-_LAYERS = {
-    "pos": ("tags", "upos"), "ner": ("entities",), "dep": ("arcs",), "con": ("tree",), "srl": ("frames",)
-}  # fmt: skip
+LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))
+"""The fields of a sentence that some task reads."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class Source:
 
 def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none."""
-    slots = {"pos": config.pos, "ner": config.ner, "dep": config.dep, "con": config.con, "srl": config.srl}
-    own = {name: slot for name in tasks if (slot := slots[name]) is not None}
-    rest = tuple(name for name in tasks if name not in own)
-    found = [Source(slot, (name,)) for name, slot in own.items()]
+    files_of = {name: files for name in tasks if (files := config.files_of(name)) is not None}
+    rest = tuple(name for name in tasks if name not in files_of)
+    found = [Source(files, (name,)) for name, files in files_of.items()]
     if rest:
         if config.path is None:
             raise InputError(
@@ -84,13 +83,9 @@ def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str], splits: Seque
 
 
 def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
-    """The sentence with only the layers of `tasks`; tags stay, since trees are shown and scored with them."""
-    hidden: dict[str, Any] = {
-        field: None
-        for name, fields in _LAYERS.items()
-        if name not in tasks and not (name == "pos" and "con" in tasks)
-        for field in fields
-    }
+    """The sentence with only the layers that `tasks` read."""
+    read = {layer for name in tasks for layer in TASKS[name].layers}
+    hidden: dict[str, Any] = {layer: None for layer in LAYERS if layer not in read}
     return dataclasses.replace(sentence, **hidden) if hidden else sentence
 
 
@@ -117,10 +112,9 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
 
 def _union(first: Sentence, second: Sentence) -> Sentence:
     layers: dict[str, Any] = {
-        field: getattr(second, field)
-        for fields in _LAYERS.values()
-        for field in fields
-        if getattr(first, field) is None and getattr(second, field) is not None
+        layer: getattr(second, layer)
+        for layer in LAYERS
+        if getattr(first, layer) is None and getattr(second, layer) is not None
     }
     return dataclasses.replace(first, **layers)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell, lines
 from mtl.corpora.formats.conll2005 import to_props
-from mtl.corpora.formats.conll2012 import without_verb
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.formats.iob import to_bio
 from mtl.errors import InputError
 from mtl.files import write_text
+from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence
 from tasks.spans import without_overlaps
+from tasks.task import Task
 from tasks.tree import Tree
 
 _EVALB_WORD = 90
@@ -33,7 +34,7 @@ class Exported:
 
 
 def export(
-    gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path, tasks: Sequence[str]
+    gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path, tasks: Collection[Task]
 ) -> Exported:
     """Write the scorers' files of `tasks` into `folder`.
 
@@ -46,22 +47,27 @@ def export(
             f"export: {len(gold)} gold sentences but {len(predicted)} predicted ones; pass the same"
         )
     for task in tasks:
-        if task not in _FORMATS:
-            raise InputError(f"export: unknown task '{task}'; choose from {', '.join(_FORMATS)}")
+        if task.layer not in _FORMATS:
+            raise InputError(
+                f"export: no official scorer reads {task.layer} ({task.name}); there are formats for "
+                f"{', '.join(_FORMATS)}"
+            )
     paths: list[Path] = []
     left_out: Counter[str] = Counter()
     for task in tasks:
-        layer, formats = _FORMATS[task]
-        pairs = [pair for pair in zip(gold, predicted, strict=True) if getattr(pair[0], layer) is not None]
+        pairs = [pair for pair in zip(gold, predicted, strict=True) if task.annotated(pair[0])]
         for pair in pairs:
-            _check(*pair, layer)
+            _check(*pair, task.layer)
         writable = [
-            (_writable(one, layer, "gold", left_out), _writable(other, layer, "prediction", left_out))
-            for one, other in pairs
+            (
+                _writable(true, task.layer, "gold", left_out),
+                _writable(guess, task.layer, "prediction", left_out),
+            )
+            for true, guess in pairs
         ]
-        for name, write in formats.items():
+        for suffix, write in _FORMATS[task.layer].items():
             if writable:
-                paths.append(folder / name)
+                paths.append(folder / f"{task.name}.{suffix}")
                 write_text(paths[-1], "".join(write(*pair) for pair in writable))
     return Exported(tuple(paths), dict(left_out))
 
@@ -106,9 +112,19 @@ def _count(left_out: Counter[str], name: str, items: int) -> None:
 
 
 def _tags(gold: Sentence, predicted: Sentence) -> str:
-    assert gold.tags is not None
-    assert predicted.tags is not None
-    columns = zip(gold.words, gold.tags, predicted.tags, strict=True)
+    return _tag_columns(gold.words, gold.tags, predicted.tags)
+
+
+def _upos(gold: Sentence, predicted: Sentence) -> str:
+    return _tag_columns(gold.words, gold.upos, predicted.upos)
+
+
+def _tag_columns(
+    words: tuple[str, ...], gold: tuple[str, ...] | None, predicted: tuple[str, ...] | None
+) -> str:
+    assert gold is not None
+    assert predicted is not None
+    columns = zip(words, gold, predicted, strict=True)
     return lines("\t".join(map(cell, row)) for row in columns)
 
 
@@ -164,28 +180,21 @@ def _with_predicates(gold: Sentence, predicted: Sentence) -> Sentence:
 
 
 _Writer = Callable[[Sentence, Sentence], str]
-_FORMATS: dict[str, tuple[str, dict[str, _Writer]]] = {
-    "pos": ("tags", {"pos.tsv": _tags}),
-    "ner": ("entities", {"ner.conll": _entities}),
-    "dep": (
-        "arcs",
-        {
-            "dep.gold.conllu": lambda gold, _: _dependencies(gold),
-            "dep.pred.conllu": lambda _, predicted: _dependencies(predicted),
-        },
-    ),
-    "con": (
-        "tree",
-        {
-            "con.gold.mrg": lambda gold, _: _brackets(gold, gold),
-            "con.pred.mrg": _brackets,
-        },
-    ),
-    "srl": (
-        "frames",
-        {
-            "srl.gold.props": lambda gold, predicted: to_props(_with_predicates(gold, predicted)),
-            "srl.pred.props": lambda _, predicted: to_props(predicted),
-        },
-    ),
+_FORMATS: dict[str, dict[str, _Writer]] = {
+    "tags": {"tsv": _tags},
+    "upos": {"tsv": _upos},
+    "entities": {"conll": _entities},
+    "arcs": {
+        "gold.conllu": lambda gold, _: _dependencies(gold),
+        "pred.conllu": lambda _, predicted: _dependencies(predicted),
+    },
+    "tree": {
+        "gold.mrg": lambda gold, _: _brackets(gold, gold),
+        "pred.mrg": _brackets,
+    },
+    "frames": {
+        "gold.props": lambda gold, predicted: to_props(_with_predicates(gold, predicted)),
+        "pred.props": lambda _, predicted: to_props(predicted),
+    },
 }
+"""Per layer the files by what follows the task's name in their names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from rich.table import Table
 
 from mtl.corpora.readers import read
 from mtl.errors import InputError
+from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
-from tasks.tree import Tree
 
 Figures = dict[str, int | dict[str, int]]
 
@@ -32,25 +33,16 @@ def corpus_stats(folder: Path) -> dict[str, Figures]:
 
 
 def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
-    """The figures of one split."""
-    tags = [sentence.tags for sentence in sentences if sentence.tags is not None]
-    entities = [sentence.entities for sentence in sentences if sentence.entities is not None]
-    arcs = [sentence.arcs for sentence in sentences if sentence.arcs is not None]
-    trees = [sentence.tree for sentence in sentences if sentence.tree is not None]
-    frames = [sentence.frames for sentence in sentences if sentence.frames is not None]
-    return {
-        "sentences": len(sentences),
-        "words": sum(map(len, sentences)),
-        "pos": {"sentences": len(tags), "tags": sum(map(len, tags))},
-        "ner": {"sentences": len(entities), "entities": sum(map(len, entities))},
-        "dep": {"sentences": len(arcs), "arcs": sum(len(tree.heads) for tree in arcs)},
-        "con": {"sentences": len(trees), "constituents": sum(map(_constituents, trees))},
-        "srl": {
-            "sentences": len(frames),
-            "frames": sum(map(len, frames)),
-            "arguments": sum(len(frame.arguments) for here in frames for frame in here),
-        },
-    }
+    """The figures of one split; `sentences` of a task are those annotated for it."""
+    figures: Figures = {"sentences": len(sentences), "words": sum(map(len, sentences))}
+    for name, kind in TASKS.items():
+        task = kind()
+        annotated = [sentence for sentence in sentences if task.annotated(sentence)]
+        items = Counter(dict.fromkeys(task.items(Sentence(())), 0))
+        for sentence in annotated:
+            items.update(task.items(sentence))
+        figures[name] = {"sentences": len(annotated), **items}
+    return figures
 
 
 def stats_table(stats: dict[str, Figures], title: str | None = None) -> Table:
@@ -67,12 +59,6 @@ def stats_table(stats: dict[str, Figures], title: str | None = None) -> Table:
                 for item in (item for item in counts if item != "sentences"):
                     table.add_row("", layer, f"{counts['sentences']:,}", f"{counts[item]:,}", item)
     return table
-
-
-def _constituents(tree: Tree) -> int:
-    """Nodes above the tags, without the tree's own root."""
-    below = [child for child in tree.children if isinstance(child, Tree) and not child.is_preterminal]
-    return len(below) + sum(map(_constituents, below))
 
 
 def _order(split: str) -> int:

@@ -61,8 +61,9 @@ class Batch:
     rows: Mapping[str, Int[Tensor, " row"]]
     """Per task: the indices in the batch of the sentences annotated in it; tasks without any are absent."""
     targets: Mapping[str, Any]
-    words: Mapping[str, int]
-    """Per task: its annotated words in the whole batch, over all ranks: what its loss is divided by."""
+    units: Mapping[str, int]
+    """Per task: its annotated words or sentences (`Task.units`) in the batch of all ranks: what its loss is
+    divided by."""
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
         """The batch with all its tensors on `device`."""
@@ -103,20 +104,22 @@ def collate(
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))
-    rows, targets, words = {}, {}, {}
+    rows, targets, units = {}, {}, {}
     for name, task in tasks.items():
         annotated = [index for index, example in enumerate(share) if name in example.targets]
         if annotated:
             rows[name] = torch.tensor(annotated)
             targets[name] = task.collate([share[index].targets[name] for index in annotated], width)
-        words[name] = sum(len(example.sentence) for example in whole or share if name in example.targets)
+        units[name] = sum(
+            task.units(example.sentence) for example in whole or share if name in example.targets
+        )
     return Batch(
         sentences,
         tokenizer.collate([example.tokens for example in share]),
         torch.from_numpy(np.arange(width) < lengths[:, None]),
         rows,
         targets,
-        words,
+        units,
     )
 
 

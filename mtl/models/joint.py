@@ -20,8 +20,9 @@ from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.encoder import Encoder
 from tasks.catalogue import TASKS
+from tasks.decoders.decoder import Decoder
 from tasks.sentence import Sentence
-from tasks.task import Decoder, Labels, Task
+from tasks.task import Labels, Task
 
 _WEIGHTS = "decoders.safetensors"
 
@@ -101,10 +102,10 @@ class JointModel(nn.Module):
         return scores
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task the summed loss of its sentences, in nats per word of the whole batch (all ranks)."""
+        """Per task the loss in nats per word or sentence (`Task.unit`) of the batch of all ranks."""
         return {
             name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
-            / max(batch.words[name], 1)
+            / max(batch.units[name], 1)
             for name, output in scores.items()
         }
 

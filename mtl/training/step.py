@@ -24,7 +24,8 @@ from mtl.training.gradient_conflict import GradientConflict
 class JointTraining(pl.LightningModule):
     """Trains a joint model: losses per task, weighted by the balancer, plus what the gates cost.
 
-    The loss of a task is its sum over the batch of *all* ranks per annotated word of that batch, so that
+    The loss of a task is its sum over the batch of *all* ranks per annotated word or sentence
+    (`Task.unit`) of that batch, so that
     two ranks with half of a batch each make the same step as one rank with the whole.
     """
 
@@ -60,7 +61,7 @@ class JointTraining(pl.LightningModule):
                 losses = self.model.losses(batch, self.model(batch))
             self.conflict.add(outputs, losses)
         values = self._stacked(losses)
-        present = torch.tensor([batch.words.get(name, 0) > 0 for name in self.names]).to(
+        present = torch.tensor([batch.units.get(name, 0) > 0 for name in self.names]).to(
             values.device, non_blocking=True
         )
         seen = values.detach().clone()
@@ -101,7 +102,7 @@ class JointTraining(pl.LightningModule):
         self.loss_count.zero_()
 
     def mean_losses(self) -> dict[str, float]:
-        """The epoch's mean loss per task so far, in nats per word."""
+        """The epoch's mean loss per task so far, in nats per word or sentence (`Task.unit`)."""
         means = (self.loss_sum / self.loss_count.clamp(min=1)).tolist()
         return dict(zip(self.names, means, strict=True))
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tasks.binarise import constituents
-from tasks.con import Con, ConDecoder, SpanBatch
+from tasks.con import Con
+from tasks.decoders.con import ConDecoder, SpanBatch
 from tasks.sentence import Sentence, Span
 from tasks.span_crf import log_partition
 from tasks.task import UNKNOWN, Labels

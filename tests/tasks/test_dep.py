@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from tasks.dep import ArcBatch, Dep, DepDecoder
+from tasks.decoders.dep import ArcBatch, DepDecoder
+from tasks.dep import Dep
 from tasks.sentence import Arcs, Sentence
 from tasks.task import UNKNOWN, Labels
 

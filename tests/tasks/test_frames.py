@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.frames import dropped, frame_targets, joined, representable, roles, tagged_spans
+from tasks.decoders.srl import frame_targets
+from tasks.frames import dropped, joined, representable, roles, tagged_spans
 from tasks.sentence import Frame, Sentence, Span
 from tasks.task import Labels
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tasks.ner import Ner, NerDecoder, SpanScores
+from tasks.decoders.ner import NerDecoder
+from tasks.metrics.span_scores import SpanScores
+from tasks.ner import Ner
 from tasks.sentence import Sentence, Span
 from tasks.task import Labels
 

@@ -22,7 +22,7 @@ def test_labels_and_targets() -> None:
     assert labels.names == (".", "PRP", "VB", "VBD")
     known = Labels(["PRP", "VB"])
     batch = task.collate([task.targets(sentence, known) for sentence in SENTENCES], 3)
-    assert batch.tags.tolist() == [[0, UNKNOWN, UNKNOWN], [1, UNKNOWN, UNKNOWN]]
+    assert batch.labels.tolist() == [[0, UNKNOWN, UNKNOWN], [1, UNKNOWN, UNKNOWN]]
     assert not task.annotated(Sentence(("x",)))
     with pytest.raises(ValueError, match="no tags"):
         task.targets(Sentence(("x",)), labels)

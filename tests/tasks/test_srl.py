@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tasks.decoders.srl import SrlDecoder
+from tasks.metrics.arguments import ArgumentScores
 from tasks.sentence import Frame, Sentence, Span
-from tasks.srl import ArgumentScores, Srl, SrlDecoder
+from tasks.srl import Srl
 from tasks.task import Labels
 
 SENTENCES = [

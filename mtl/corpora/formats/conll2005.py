@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from mtl.corpora.formats.columns import Block, cell, checked, lines, read_blocks
-from mtl.corpora.formats.conll2012 import without_verb
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans
 from mtl.corpora.formats.treebank import plain_word
 from mtl.errors import InputError
+from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence, Span
 
 _NO_COMMENT = re.compile(r"(?!)")

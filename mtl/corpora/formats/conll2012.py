@@ -9,7 +9,8 @@ from mtl.corpora.formats.columns import Block, checked, read_blocks
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans, starred_tree
 from mtl.corpora.formats.treebank import plain_word, rooted
-from tasks.sentence import Frame, Sentence, Span
+from tasks.frames import without_verb
+from tasks.sentence import Frame, Sentence
 
 _COMMENT = re.compile(r"#(begin|end) document")
 _DOCUMENT, _PART, _WORD, _TAG, _BIT, _LEMMA, _ROLESET, _NAME = 0, 1, 3, 4, 5, 6, 7, 10
@@ -82,8 +83,3 @@ def _frame(block: Block, column: int, order: int, roles: range) -> Frame:
     if sense == "-":
         raise CellError(predicate, f"a predicate without a frameset in column {_ROLESET + 1}")
     return Frame(predicate, sense if "." in sense else f"{fields[_LEMMA]}.{sense}", without_verb(spans))
-
-
-def without_verb(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-    """A column's arguments: all spans but the predicate itself (V) and its continuation (C-V)."""
-    return tuple([span for span in spans if span.label not in {"V", "C-V"}])

@@ -6,10 +6,18 @@ import pytest
 
 from mtl.corpora.scorer_files import export
 from mtl.errors import InputError
+from tasks.catalogue import TASKS
+from tasks.pos import Pos
 from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.task import Task
 from tasks.tree import Tree
 
-TASKS = ["pos", "ner", "dep", "con", "srl"]
+FIVE = ("pos", "ner", "dep", "con", "srl")
+
+
+def tasks(*names: str) -> list[Task]:
+    return [TASKS[name]() for name in names]
+
 
 GOLD = Sentence(
     words=("Mary (", "gave", "Bob Lee", "-"),
@@ -35,7 +43,7 @@ PREDICTED = replace(
 
 
 def test_formats(tmp_path):
-    paths = export([GOLD], [PREDICTED], tmp_path / "new", TASKS).paths
+    paths = export([GOLD], [PREDICTED], tmp_path / "new", tasks(*FIVE)).paths
     texts = {path.name: path.read_text() for path in paths}
     assert texts == {
         "pos.tsv": "Mary_(\tNNP\tNN\ngave\tVBD\tVBD\nBob_Lee\tNNP\tNNP\n-\t:\t.\n\n",
@@ -68,17 +76,17 @@ def test_formats(tmp_path):
 def test_only_annotated_sentences_are_written(tmp_path):
     bare = Sentence(words=("Hm",), tags=("UH",))
     paths = export(
-        [bare, GOLD], [replace(PREDICTED, words=("Hm",), tags=("NN",)), PREDICTED], tmp_path, TASKS
+        [bare, GOLD], [replace(PREDICTED, words=("Hm",), tags=("NN",)), PREDICTED], tmp_path, tasks(*FIVE)
     ).paths
     lines = {path.name: path.read_text().split("\n\n") for path in paths}
     assert len(lines["pos.tsv"]) == 3
     assert len(lines["ner.conll"]) == len(lines["dep.gold.conllu"]) == len(lines["srl.pred.props"]) == 2
-    assert export([bare], [bare], tmp_path / "none", ["ner", "dep", "con", "srl"]).paths == ()
+    assert export([bare], [bare], tmp_path / "none", tasks("ner", "dep", "con", "srl")).paths == ()
 
 
 def test_empty_layers_are_annotated(tmp_path):
     empty = replace(GOLD, entities=(), frames=())
-    paths = export([empty], [empty], tmp_path, ["ner", "srl"]).paths
+    paths = export([empty], [empty], tmp_path, tasks("ner", "srl")).paths
     assert paths[0].read_text().splitlines()[0] == "Mary_( O O"
     assert paths[1].read_text() == "-\n-\n-\n-\n\n"
 
@@ -94,7 +102,7 @@ def test_no_word_breaks_a_file(tmp_path):
         tree=Tree("TOP", tuple(Tree("NN", word) for word in words)),
         frames=tuple(Frame(index, None, ()) for index in range(size)),
     )
-    for path in export([sentence], [sentence], tmp_path, TASKS).paths:
+    for path in export([sentence], [sentence], tmp_path, tasks(*FIVE)).paths:
         text = path.read_text()
         if path.suffix == ".mrg":
             assert [leaf.label for leaf in Tree.parse(text).leaves()] == ["NN"] * size
@@ -115,19 +123,31 @@ def test_no_word_breaks_a_file(tmp_path):
         ("con", {"tree": Tree.parse("(TOP (A a) (B b))")}, "does not span"),
         ("con", {"tree": Tree.parse("(TOP (A a) (B b) (C c) (D d) (E e))")}, "more words"),
         ("pos", {"words": ("a", "b", "c", "d")}, "different words"),
-        ("morphology", {}, "unknown task 'morphology'"),
     ],
 )
 def test_what_cannot_be_written_is_an_error(tmp_path, task, changes, message):
     with pytest.raises(InputError, match=message):
-        export([GOLD], [replace(PREDICTED, **changes)], tmp_path, [task])
+        export([GOLD], [replace(PREDICTED, **changes)], tmp_path, tasks(task))
+
+
+def test_a_layer_without_a_scorer_is_an_error(tmp_path):
+    class Words(Pos):
+        layer = "words"
+
+    with pytest.raises(InputError, match="no official scorer reads words"):
+        export([GOLD], [PREDICTED], tmp_path, [Words()])
+
+
+def test_universal_tags_are_written_if_they_are_learnt(tmp_path):
+    (path,) = export([GOLD], [replace(PREDICTED, upos=("X",) * 4)], tmp_path, [Pos("upos")]).paths
+    assert path.read_text().splitlines()[1] == "gave\tVERB\tX"
 
 
 def test_unequal_numbers_of_sentences(tmp_path):
     with pytest.raises(InputError, match="2 gold sentences but 1"):
-        export([GOLD, GOLD], [PREDICTED], tmp_path, TASKS)
+        export([GOLD, GOLD], [PREDICTED], tmp_path, tasks(*FIVE))
     with pytest.raises(InputError, match="no words"):
-        export([Sentence((), tags=())], [Sentence((), tags=())], tmp_path, TASKS)
+        export([Sentence((), tags=())], [Sentence((), tags=())], tmp_path, tasks(*FIVE))
 
 
 def test_what_a_format_cannot_hold_is_left_out_and_counted(tmp_path):
@@ -141,7 +161,7 @@ def test_what_a_format_cannot_hold_is_left_out_and_counted(tmp_path):
             Frame(3, None, (Span(3, 4, "E"),)),
         ),
     )
-    exported = export([crossing], [PREDICTED], tmp_path, TASKS)
+    exported = export([crossing], [PREDICTED], tmp_path, tasks(*FIVE))
     assert exported.left_out == {
         "overlapping entities in gold": 2,
         "second frames of a predicate in gold": 1,
@@ -157,5 +177,5 @@ def test_a_bracket_as_a_tag_does_not_break_the_tree(tmp_path):
     """STTS has the tag `$(`."""
     tree = Tree("TOP", (Tree("$(", "("), Tree("NN", "b")))
     sentence = Sentence(("(", "b"), tree=tree)
-    export([sentence], [sentence], tmp_path, ["con"])
+    export([sentence], [sentence], tmp_path, tasks("con"))
     assert (tmp_path / "con.gold.mrg").read_text() == "(TOP ($-LRB- -LRB-) (NN b))\n"

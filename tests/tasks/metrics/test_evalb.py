@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.binarise import constituents
-from tasks.evalb import BracketScores
+from tasks.metrics.evalb import BracketScores
 from tasks.sentence import Sentence
 from tasks.tree import Tree
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tasks.binarise import constituents
+from tasks.metrics.metric import TaskMetric
 from tasks.sentence import Sentence, Span
-from tasks.task import TaskMetric
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """Words with these (gold) tags are left out, and constituents with these labels."""

@@ -1,0 +1,1 @@
+"""From word vectors to scores, losses and annotations, and the targets that losses are computed from."""

@@ -1,0 +1,116 @@
+"""Linear classifiers: a label for every word, or one for the sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.decoders.decoder import Decoder
+from tasks.task import UNKNOWN, Labels
+
+
+class LabelTargets(NamedTuple):
+    """Indices of labels, `UNKNOWN` for one that training never saw: a word each, or one for the sentence."""
+
+    labels: Int[np.ndarray, " label"]
+
+
+class WordLabels(NamedTuple):
+    """`LabelTargets` of a batch, `UNKNOWN` at padding."""
+
+    labels: Int[Tensor, "batch word"]
+
+
+class SentenceLabels(NamedTuple):
+    """`LabelTargets` of a batch whose sentences have one label each."""
+
+    labels: Int[Tensor, " batch"]
+
+
+def label_targets(names: Iterable[str], labels: Labels) -> LabelTargets:
+    """The indices of the words' labels, or of the sentence's only one."""
+    return LabelTargets(np.array([labels.index(name) for name in names], dtype=np.int64))
+
+
+def collate_words(targets: Sequence[LabelTargets], width: int) -> WordLabels:
+    """The words' labels of a batch, padded to `width` words."""
+    padded = np.full((len(targets), width), UNKNOWN)
+    for row, target in zip(padded, targets, strict=True):
+        row[: len(target.labels)] = target.labels
+    return WordLabels(torch.from_numpy(padded))
+
+
+def collate_sentences(targets: Sequence[LabelTargets]) -> SentenceLabels:
+    """The sentences' labels of a batch."""
+    return SentenceLabels(torch.from_numpy(np.concatenate([target.labels for target in targets])))
+
+
+class WordClassifier(Decoder):
+    """Dropout and one linear layer over every word vector."""
+
+    def __init__(self, hidden: int, labels: Labels, dropout: float) -> None:
+        super().__init__()
+        self.labels = labels
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden, len(labels))
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, "batch word label"]:
+        scores = self.classifier(self.dropout(words))
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+    def loss(
+        self,
+        scores: Float[Tensor, "batch word label"],
+        targets: WordLabels,
+        mask: Bool[Tensor, "batch word"],
+    ) -> Float[Tensor, " batch"]:
+        losses = functional.cross_entropy(
+            scores.flatten(0, 1), targets.labels.flatten(), ignore_index=UNKNOWN, reduction="none"
+        )
+        return losses.view(mask.shape).sum(1)
+
+    def decode(
+        self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
+    ) -> list[tuple[str, ...]]:
+        lengths = mask.sum(1).tolist()
+        names = self.labels.names
+        return [
+            tuple([names[index] for index in indices[:length]])
+            for indices, length in zip(scores.argmax(2).tolist(), lengths, strict=True)
+        ]
+
+
+class SentenceClassifier(Decoder):
+    """Dropout and one linear layer over the mean of a sentence's word vectors."""
+
+    def __init__(self, hidden: int, labels: Labels, dropout: float) -> None:
+        super().__init__()
+        self.labels = labels
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden, len(labels))
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, "batch label"]:
+        sums = words.masked_fill(~mask[:, :, None], 0.0).sum(1)
+        scores = self.classifier(self.dropout(sums / mask.sum(1, keepdim=True)))
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+    def loss(
+        self,
+        scores: Float[Tensor, "batch label"],
+        targets: SentenceLabels,
+        mask: Bool[Tensor, "batch word"],
+    ) -> Float[Tensor, " batch"]:
+        return functional.cross_entropy(scores, targets.labels, ignore_index=UNKNOWN, reduction="none")
+
+    def decode(self, scores: Float[Tensor, "batch label"], mask: Bool[Tensor, "batch word"]) -> list[str]:
+        return [self.labels[index] for index in scores.argmax(1).tolist()]

@@ -1,0 +1,131 @@
+"""Constituency parsing: a span CRF over binarised brackets, then labels for the brackets of the best tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.binarise import binarise, constituents, restore
+from tasks.cky import best_brackets
+from tasks.decoders.decoder import Decoder
+from tasks.layers import Biaffine, Mlp
+from tasks.sentence import Sentence, Span
+from tasks.span_crf import span_crf_loss
+from tasks.task import UNKNOWN, Labels
+
+
+class SpanTargets(NamedTuple):
+    """The 2n - 1 brackets of a binarised tree: boundaries and the label's index."""
+
+    starts: Int[np.ndarray, " span"]
+    ends: Int[np.ndarray, " span"]
+    labels: Int[np.ndarray, " span"]
+
+
+class SpanBatch(NamedTuple):
+    """`SpanTargets` of a batch one after the other (no padding), with their sentence's row."""
+
+    rows: Int[Tensor, " span"]
+    starts: Int[Tensor, " span"]
+    ends: Int[Tensor, " span"]
+    labels: Int[Tensor, " span"]
+
+
+class SpanScores(NamedTuple):
+    """Scores of every span as a bracket, and what labels are scored from, for all boundaries of words."""
+
+    brackets: Float[Tensor, "batch boundary boundary"]
+    starts: Float[Tensor, "batch boundary label_dim"]
+    ends: Float[Tensor, "batch boundary label_dim"]
+
+
+def bracket_targets(sentence: Sentence, labels: Labels) -> SpanTargets:
+    """The brackets of an annotated sentence's binarised tree."""
+    if sentence.tree is None or sum(1 for _ in sentence.tree.leaves()) != len(sentence):
+        raise ValueError(f"sentence '{sentence.id}': needs a tree over its {len(sentence)} words")
+    brackets = binarise(constituents(sentence.tree), len(sentence))
+    table = np.array([(start, end, labels.index(label)) for start, end, label in brackets])
+    return SpanTargets(*table.reshape(-1, 3).T.astype(np.int64))
+
+
+def collate_brackets(targets: Sequence[SpanTargets]) -> SpanBatch:
+    """The targets of a batch."""
+    rows = np.repeat(np.arange(len(targets)), [len(target.starts) for target in targets])
+    columns = [np.concatenate(column) for column in zip(*targets, strict=True)]
+    return SpanBatch(*map(torch.from_numpy, [rows, *columns]))
+
+
+class ConDecoder(Decoder):
+    """Two stages (Zhang et al. 2020): brackets by a span CRF, labels only for the brackets of one tree.
+
+    A boundary is represented by the words on both of its sides; learned vectors stand for what is left of
+    the first word and right of the last.  A label is scored from the sum of its two boundaries' vectors by
+    one hidden layer, at a fraction of the cost of a bilinear form per label.
+    """
+
+    def __init__(self, hidden: int, labels: Labels, span_dim: int, label_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.labels = labels
+        self.span_dim = span_dim
+        self.label_dim = label_dim
+        self.edges = nn.Parameter(torch.randn(2, hidden) / hidden**0.5)
+        self.span = Mlp(2 * hidden, 2 * span_dim, dropout)
+        self.bracket = Biaffine(span_dim, 1)
+        self.boundary = nn.Linear(2 * hidden, 2 * label_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.label = nn.Linear(label_dim, len(labels))
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> SpanScores:
+        left, right = self.edges.to(words.dtype)
+        before = torch.cat([left.expand(len(words), 1, -1), words], 1)
+        after = torch.cat([torch.where(mask[:, :, None], words, right), right.expand(len(words), 1, -1)], 1)
+        boundaries = torch.cat([before, after], 2)
+        starts, ends = self.span(boundaries).split(self.span_dim, 2)
+        brackets = self.bracket(starts, ends).squeeze(3)
+        brackets = brackets.to(torch.promote_types(brackets.dtype, torch.float32))
+        label_starts, label_ends = self.boundary(boundaries).split(self.label_dim, 2)
+        return SpanScores(brackets, label_starts, label_ends)
+
+    def loss(
+        self, scores: SpanScores, targets: SpanBatch, mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, " batch"]:
+        rows, starts, ends, labels = targets
+        brackets = span_crf_loss(scores.brackets, mask.sum(1), rows, starts, ends)
+        label_losses = functional.cross_entropy(
+            self._label_scores(scores, rows, starts, ends), labels, ignore_index=UNKNOWN, reduction="none"
+        )
+        return brackets.index_add(0, rows, label_losses.to(brackets.dtype))
+
+    def decode(self, scores: SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
+        lengths = mask.sum(1).cpu().numpy()
+        found = best_brackets(scores.brackets.detach().cpu().numpy(), lengths)
+        indices = [torch.from_numpy(array).to(mask.device) for array in found]
+        chosen = self._label_scores(scores, *indices).argmax(1).cpu().tolist()
+        names = self.labels.names
+        brackets = [
+            Span(start, end, names[label])
+            for start, end, label in zip(found.starts.tolist(), found.ends.tolist(), chosen, strict=True)
+        ]
+        last = np.maximum(2 * lengths - 1, 0).cumsum().tolist()
+        return [restore(brackets[a:b]) for a, b in zip([0, *last], last, strict=False)]
+
+    def _label_scores(
+        self,
+        scores: SpanScores,
+        rows: Int[Tensor, " span"],
+        starts: Int[Tensor, " span"],
+        ends: Int[Tensor, " span"],
+    ) -> Float[Tensor, "span label"]:
+        first = rows * scores.starts.shape[1]
+        left = scores.starts.flatten(0, 1).index_select(0, first + starts)
+        right = scores.ends.flatten(0, 1).index_select(0, first + ends)
+        output = self.label(self.dropout(functional.leaky_relu(left + right, 0.1)))
+        return output.to(torch.promote_types(output.dtype, torch.float32))

@@ -1,0 +1,130 @@
+"""Named entities: a biaffine classifier over all spans, decoded without overlaps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.decoders.decoder import Decoder
+from tasks.interval_scheduling import select_spans
+from tasks.layers import Biaffine, Mlp
+from tasks.sentence import Sentence, Span
+from tasks.spans import without_overlaps
+from tasks.task import Labels
+
+_RARE = -6.0
+"""Log odds of a type at the start: about one span in 400 is an entity, and there are O(words²) spans."""
+
+
+class EntityTargets(NamedTuple):
+    """Per entity its first and last word and its type's index."""
+
+    firsts: Int[np.ndarray, " entity"]
+    lasts: Int[np.ndarray, " entity"]
+    types: Int[np.ndarray, " entity"]
+
+
+class EntityBatch(NamedTuple):
+    """`EntityTargets` of all sentences of a batch one after the other, and each entity's sentence."""
+
+    rows: Int[Tensor, " entity"]
+    firsts: Int[Tensor, " entity"]
+    lasts: Int[Tensor, " entity"]
+    types: Int[Tensor, " entity"]
+
+
+def entity_targets(sentence: Sentence, labels: Labels) -> EntityTargets:
+    """The targets of an annotated sentence, without entities that overlap an earlier or longer one."""
+    if sentence.entities is None:
+        raise ValueError(f"sentence '{sentence.id}' has no entities: ask annotated() first")
+    if any(not 0 <= start < end <= len(sentence) for start, end, _ in sentence.entities):
+        raise ValueError(f"sentence '{sentence.id}' has an entity that is not within it")
+    entities = without_overlaps(sentence.entities)
+    rows = [(start, end - 1, labels.index(label)) for start, end, label in entities]
+    return EntityTargets(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+
+
+def collate_entities(targets: Sequence[EntityTargets]) -> EntityBatch:
+    """The targets of a batch."""
+    rows = np.repeat(np.arange(len(targets)), [len(target.firsts) for target in targets])
+    columns = (np.concatenate(column) for column in zip(*targets, strict=True))
+    return EntityBatch(*map(torch.from_numpy, (rows, *columns)))
+
+
+class NerDecoder(Decoder):
+    """Log odds of every type against no entity, for every span.
+
+    Biaffine in the first and the last word (Yu et al. 2020), plus the mean over all words of a linear score
+    of each: what a single word tells of its type is learnt sooner than what a pair of them does.
+    """
+
+    def __init__(self, hidden: int, labels: Labels, dim: int, dropout: float, threshold: float) -> None:
+        super().__init__()
+        self.labels = labels
+        self.dropout = dropout
+        self.offset = math.log(1 - threshold) - math.log(threshold)
+        self.word = nn.Parameter(torch.zeros(len(labels), hidden))
+        self.mlp = Mlp(hidden, 2 * dim, dropout)
+        self.biaffine = Biaffine(dim, len(labels))
+        assert self.biaffine.bias is not None
+        nn.init.constant_(self.biaffine.bias, _RARE)
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, "batch word word label"]:
+        first, last = self.mlp(words).chunk(2, 2)
+        ends = self.biaffine(first, last)
+        kept = functional.dropout1d(words.mT, self.dropout, self.training).mT
+        each = functional.linear(kept, self.word)
+        return ends + _means(each.to(torch.promote_types(each.dtype, torch.float32)))
+
+    def loss(
+        self,
+        scores: Float[Tensor, "batch word word label"],
+        targets: EntityBatch,
+        mask: Bool[Tensor, "batch word"],
+    ) -> Float[Tensor, " batch"]:
+        if not len(self.labels):
+            return scores.sum((1, 2, 3))
+        # The score of "no entity" is 0, so log Z = log(1 + sum of exp) = softplus(logsumexp).
+        partition = functional.softplus(scores.logsumexp(3))
+        losses = partition.masked_fill(~_spans(mask), 0.0).sum((1, 2))
+        known = targets.types >= 0
+        place = (targets.rows, targets.firsts, targets.lasts)
+        # A span of a type that training never saw is neither this nor that: its own term is taken out.
+        gains = torch.where(known, scores[(*place, targets.types.clamp(min=0))], partition[place])
+        return losses.index_add(0, targets.rows, gains, alpha=-1)
+
+    def decode(
+        self, scores: Float[Tensor, "batch word word label"], mask: Bool[Tensor, "batch word"]
+    ) -> list[tuple[Span, ...]]:
+        entities: list[list[Span]] = [[] for _ in range(len(mask))]
+        if len(self.labels):
+            weights, types = (value.cpu().numpy() for value in (scores.detach() + self.offset).max(3))
+            chosen = select_spans(weights, mask.sum(1).cpu().numpy())
+            kinds = types[chosen[:, 0], chosen[:, 1], chosen[:, 2] - 1].tolist()
+            for (row, start, end), kind in zip(chosen.tolist(), kinds, strict=True):
+                entities[row].append(Span(start, end, self.labels[kind]))
+        return [tuple(spans) for spans in entities]
+
+
+def _means(
+    scores: Float[Tensor, "batch word label"],
+) -> Float[Tensor, "batch word word label"]:
+    """Means from a first to a last word; what stands where the last is before the first means nothing."""
+    sums = functional.pad(scores.cumsum(1), (0, 0, 1, 0))
+    places = torch.arange(scores.shape[1], device=scores.device)
+    lengths = (places - places[:, None]).clamp(min=0) + 1
+    return (sums[:, None, 1:] - sums[:, :-1, None]) / lengths[:, :, None]
+
+
+def _spans(mask: Bool[Tensor, "batch word"]) -> Bool[Tensor, "batch word word"]:
+    """True where first and last word make a span: in order, and both words of the sentence."""
+    return mask[:, None, :].expand(-1, mask.shape[1], -1).triu()

@@ -1,0 +1,192 @@
+"""Semantic roles, end to end: which words are predicates, and the arguments of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.crf import BioCrf
+from tasks.decoders.decoder import Decoder
+from tasks.frames import representable, tagged_spans
+from tasks.sentence import Frame, Sentence
+from tasks.task import Labels
+
+_IMPOSSIBLE = -1e4
+_RARE = -1.5
+"""Log odds of being a predicate at the start; in EWT one word in five is one."""
+
+
+class FrameTargets(NamedTuple):
+    """Which words are predicates, and per frame its predicate's index and its arguments as tags.
+
+    Tags are O, then B of every role, then I of every role, as `BioCrf` has them.
+    """
+
+    is_predicate: Bool[np.ndarray, " word"]
+    predicates: Int[np.ndarray, " frame"]
+    tags: Int[np.ndarray, "frame word"]
+
+
+class FrameBatch(NamedTuple):
+    """`FrameTargets` of a batch, the frames of all sentences one after the other, with their sentences."""
+
+    is_predicate: Float[Tensor, "batch word"]
+    rows: Int[Tensor, " frame"]
+    predicates: Int[Tensor, " frame"]
+    tags: Int[Tensor, "frame word"]
+
+
+class FrameScores(NamedTuple):
+    """Log odds of being a predicate, and the vectors that roles are scored from at predicates."""
+
+    predicates: Float[Tensor, "batch word"]
+    words: Float[Tensor, "batch word hidden"]
+
+
+def frame_targets(sentence: Sentence, labels: Labels) -> FrameTargets:
+    """The targets of an annotated sentence, of what tags can represent (see `representable`)."""
+    frames = representable(sentence)
+    is_predicate = np.zeros(len(sentence), dtype=bool)
+    tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
+    for row, frame in zip(tags, frames, strict=True):
+        is_predicate[frame.predicate] = True
+        for start, end, role in frame.arguments:
+            index = labels.index(role)
+            if index >= 0:
+                row[start] = 1 + index
+                row[start + 1 : end] = 1 + len(labels) + index
+    predicates = np.array([frame.predicate for frame in frames], dtype=np.int64)
+    return FrameTargets(is_predicate, predicates, tags)
+
+
+def collate_frames(targets: Sequence[FrameTargets], width: int) -> FrameBatch:
+    """The targets of a batch, padded to `width` words."""
+    counts = [len(target.predicates) for target in targets]
+    is_predicate = np.zeros((len(targets), width), dtype=np.float32)
+    tags = np.zeros((sum(counts), width), dtype=np.int64)
+    first = 0
+    for row, target in enumerate(targets):
+        words, last = len(target.is_predicate), first + counts[row]
+        is_predicate[row, :words] = target.is_predicate
+        tags[first:last, :words] = target.tags
+        first = last
+    rows = np.repeat(np.arange(len(targets)), counts)
+    predicates = np.concatenate([target.predicates for target in targets])
+    return FrameBatch(*map(torch.from_numpy, (is_predicate, rows, predicates, tags)))
+
+
+class RoleScorer(nn.Module):
+    """Scores of tags for all words of each predicate's sentence, from predicate, word and distance.
+
+    One hidden layer over a projection of the predicate, one of the word and a vector for the distance
+    between them, clipped to `reach` words: no label has a bilinear form of its own, so that a pair costs
+    its hidden size times the tags and many rare roles share what they need.
+    """
+
+    def __init__(self, hidden: int, tags: int, dim: int, reach: int, dropout: float) -> None:
+        super().__init__()
+        self.reach = reach
+        self.dropout = dropout
+        self.of_predicate = nn.Linear(hidden, dim)
+        self.of_word = nn.Linear(hidden, dim, bias=False)
+        self.of_distance = nn.Embedding(2 * reach + 1, dim)
+        nn.init.normal_(self.of_distance.weight, std=0.02)
+        self.output = nn.Linear(dim, tags)
+
+    def forward(
+        self,
+        words: Float[Tensor, "batch word hidden"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+    ) -> Float[Tensor, "frame word tag"]:
+        at_predicates = self.of_predicate(words[rows, predicates])
+        at_words = self.of_word(words)[rows]
+        distances = torch.arange(words.shape[1], device=words.device) - predicates[:, None]
+        between = self.of_distance(distances.clamp(-self.reach, self.reach) + self.reach)
+        pairs = at_predicates[:, None] + at_words + between.to(at_words.dtype)
+        pairs = functional.leaky_relu(pairs, 0.1)
+        return self.output(_dropout(pairs, self.dropout, self.training))
+
+
+def _dropout(
+    vectors: Float[Tensor, "row word _"], share: float, training: bool
+) -> Float[Tensor, "row word _"]:
+    """Dropout of the same features at all words of a row, whose random numbers cost next to nothing."""
+    return functional.dropout1d(vectors.mT, share, training).mT
+
+
+class SrlDecoder(Decoder):
+    """A classifier for predicates; for each of them a BIO tagger for its arguments with a CRF on top."""
+
+    def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
+        super().__init__()
+        self.labels = labels
+        self.dropout = dropout
+        self.predicate = nn.Linear(hidden, 1)
+        nn.init.constant_(self.predicate.bias, _RARE)
+        self.roles = RoleScorer(hidden, 1 + 2 * len(labels), dim, reach, dropout)
+        self.crf = BioCrf(len(labels))
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> FrameScores:
+        words = _dropout(words, self.dropout, self.training)
+        scores = self.predicate(words).squeeze(2)
+        return FrameScores(scores.to(torch.promote_types(scores.dtype, torch.float32)), words)
+
+    def loss(
+        self, scores: FrameScores, targets: FrameBatch, mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, " batch"]:
+        found = functional.binary_cross_entropy_with_logits(
+            scores.predicates, targets.is_predicate.to(scores.predicates.dtype), reduction="none"
+        )
+        losses = found.masked_fill(~mask, 0.0).sum(1)
+        tags = self._tag_scores(scores.words, targets.rows, targets.predicates)
+        lengths = mask.sum(1)[targets.rows]
+        return losses.index_add(0, targets.rows, self.crf.loss(tags, targets.tags, lengths))
+
+    def decode(self, scores: FrameScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Frame, ...]]:
+        rows, predicates = ((scores.predicates > 0) & mask).nonzero(as_tuple=True)
+        return self._frames(scores, mask, rows, predicates)
+
+    def decode_given(
+        self, scores: FrameScores, mask: Bool[Tensor, "batch word"], sentences: Sequence[Sentence]
+    ) -> list[tuple[Frame, ...]]:
+        places = [
+            (row, predicate)
+            for row, sentence in enumerate(sentences)
+            for predicate in sorted({frame.predicate for frame in sentence.frames or ()})
+        ]
+        index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
+        return self._frames(scores, mask, index[:, 0], index[:, 1])
+
+    def _frames(
+        self,
+        scores: FrameScores,
+        mask: Bool[Tensor, "batch word"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+    ) -> list[tuple[Frame, ...]]:
+        frames: list[list[Frame]] = [[] for _ in range(len(mask))]
+        tags = self.crf.decode(self._tag_scores(scores.words, rows, predicates), mask.sum(1)[rows])
+        for row, predicate, sequence in zip(rows.tolist(), predicates.tolist(), tags.tolist(), strict=True):
+            frames[row].append(Frame(predicate, None, tagged_spans(sequence, self.labels)))
+        return [tuple(found) for found in frames]
+
+    def _tag_scores(
+        self,
+        words: Float[Tensor, "batch word hidden"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+    ) -> Float[Tensor, "frame word tag"]:
+        scores = self.roles(words, rows, predicates)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        # The predicate's own word is part of no argument: every path has O there, which then cancels out.
+        outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
+        return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)

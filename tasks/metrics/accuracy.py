@@ -1,0 +1,45 @@
+"""Accuracy of labels of words or of sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tasks.metrics.metric import TaskMetric
+from tasks.sentence import Sentence
+
+
+class Accuracy(TaskMetric):
+    """Share of right labels; `layer` is the field of `Sentence` with one label, or with one per word."""
+
+    labels: Tensor
+    correct: Tensor
+
+    def __init__(self, layer: str) -> None:
+        super().__init__()
+        self.layer = layer
+        self.add_state("labels", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        predicted: Sequence[str | tuple[str, ...]],
+        gold: Sequence[Sentence],
+        given: Sequence[str | tuple[str, ...]] | None = None,
+    ) -> None:
+        labels = correct = 0
+        for guess, sentence in zip(predicted, gold, strict=True):
+            layer = getattr(sentence, self.layer)
+            if layer is None:
+                continue
+            pairs = [(guess, layer)] if isinstance(layer, str) else zip(guess, layer, strict=True)
+            for left, right in pairs:
+                labels += 1
+                correct += left == right
+        self.labels += labels
+        self.correct += correct
+
+    def compute(self) -> dict[str, float]:
+        return {"accuracy": 100 * int(self.correct) / max(int(self.labels), 1)}

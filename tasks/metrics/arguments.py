@@ -1,0 +1,72 @@
+"""Arguments of predicates scored as srl-eval.pl does, end to end and with the gold's predicates given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.frames import joined
+from tasks.metrics.metric import TaskMetric, precision_recall_f1
+from tasks.sentence import Frame, Sentence
+
+
+class ArgumentScores(TaskMetric):
+    """Precision, recall and F1 over (predicate, start, end, role), V left out and C- joined.
+
+    An argument of a predicate that the gold lacks counts as wrong, which srl-eval.pl does only if that
+    predicate stands in its gold file, without arguments. `predicate_f1` is over predicates alone;
+    `given_*` are the same as the first three, with the gold's predicates given to the decoder.
+    """
+
+    counts: Tensor
+    given: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Rows: end to end, predicates, predicates given; columns: correct, predicted, gold.
+        self.add_state("counts", torch.zeros(3, 3, dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("given", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        predicted: Sequence[tuple[Frame, ...]],
+        gold: Sequence[Sentence],
+        given: Sequence[tuple[Frame, ...]] | None = None,
+    ) -> None:
+        counts = np.zeros((3, 3), dtype=np.int64)
+        for index, sentence in enumerate(gold):
+            if sentence.frames is None:
+                continue
+            true = _by_predicate(sentence.frames)
+            found = _by_predicate(predicted[index])
+            counts[0] += _overlap(found, true)
+            counts[1] += len(found.keys() & true.keys()), len(found), len(true)
+            if given is not None:
+                counts[2] += _overlap(_by_predicate(given[index]), true)
+        self.counts += torch.from_numpy(counts).to(self.counts.device)
+        self.given += given is not None
+
+    def compute(self) -> dict[str, float]:
+        found, predicates, given = (precision_recall_f1(*row) for row in self.counts.tolist())
+        scores = found | {"predicate_f1": predicates["f1"]}
+        if self.given:
+            scores |= {f"given_{name}": value for name, value in given.items()}
+        return scores
+
+
+_Arguments = dict[int, set[tuple[str, tuple[tuple[int, int], ...]]]]
+
+
+def _by_predicate(frames: Iterable[Frame]) -> _Arguments:
+    arguments: _Arguments = {}
+    for frame in frames:
+        arguments.setdefault(frame.predicate, set()).update(joined(frame))
+    return arguments
+
+
+def _overlap(found: _Arguments, true: _Arguments) -> tuple[int, int, int]:
+    correct = sum(len(found[predicate] & true[predicate]) for predicate in found.keys() & true.keys())
+    return correct, sum(map(len, found.values())), sum(map(len, true.values()))

@@ -1,0 +1,53 @@
+"""Attachment scores, counted as the CoNLL 2018 scorer counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tasks.metrics.metric import TaskMetric
+from tasks.sentence import Arcs, Sentence
+
+
+class AttachmentScores(TaskMetric):
+    """UAS and LAS over all words, punctuation included, as the CoNLL 2018 scorer counts them.
+
+    `las` compares relations up to the first colon (so does the scorer), `las_subtypes` whole ones.
+    """
+
+    words: Tensor
+    uas: Tensor
+    las: Tensor
+    las_subtypes: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("words", "uas", "las", "las_subtypes"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(
+        self, predicted: Sequence[Arcs], gold: Sequence[Sentence], given: Sequence[Arcs] | None = None
+    ) -> None:
+        words = attached = labelled = labelled_fully = 0
+        for guess, sentence in zip(predicted, gold, strict=True):
+            if sentence.arcs is None:
+                continue
+            arcs = sentence.arcs
+            words += len(sentence)
+            for head, relation, gold_head, gold_relation in zip(
+                guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
+            ):
+                if head == gold_head:
+                    attached += 1
+                    labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
+                    labelled_fully += relation == gold_relation
+        self.words += words
+        self.uas += attached
+        self.las += labelled
+        self.las_subtypes += labelled_fully
+
+    def compute(self) -> dict[str, float]:
+        words = max(int(self.words), 1)
+        return {name: 100 * int(getattr(self, name)) / words for name in ("uas", "las", "las_subtypes")}

@@ -1,0 +1,74 @@
+"""What every task of the catalogue says of itself, and that asking it is cheap."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from tasks.catalogue import TASKS
+from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.task import Task
+from tasks.tree import Tree
+
+SENTENCE = Sentence(
+    words=("Ann", "sang"),
+    tags=("NNP", "VBD"),
+    upos=("PROPN", "VERB"),
+    entities=(Span(0, 1, "PER"),),
+    arcs=Arcs((2, 0), ("nsubj", "root")),
+    tree=Tree.parse("(TOP (S (NP (NNP Ann)) (VP (VBD sang))))"),
+    frames=(Frame(1, None, (Span(0, 1, "ARG0"),)),),
+)
+
+
+def test_the_catalogue_imports_no_framework() -> None:
+    heavy = ("torch", "torchmetrics", "transformers", "numba", "supar", "numpy")
+    code = (
+        "import sys, tasks.catalogue, tasks.task, tasks.sentence\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", TASKS.values(), ids=TASKS)
+def test_figures_are_those_of_the_metric(kind: type[Task]) -> None:
+    metric = kind().metric()
+    metric.update([], [], [])
+    figures = [figure for figure in kind.figures if not figure.endswith("/")]
+    assert list(metric.compute()) == figures
+    assert kind.score in figures
+
+
+@pytest.mark.parametrize("kind", TASKS.values(), ids=TASKS)
+def test_layers_are_fields_of_the_sentence_and_hold_the_own_one(kind: type[Task]) -> None:
+    task = kind()
+    assert set(kind.layers) <= {field.name for field in dataclasses.fields(Sentence)} - {"id"}
+    assert task.layer in (*kind.layers, "words")
+    assert task.annotated(SENTENCE)
+    assert not task.annotated(Sentence(("x",)))
+
+
+@pytest.mark.parametrize("kind", TASKS.values(), ids=TASKS)
+def test_a_task_reads_no_more_than_its_layers(kind: type[Task]) -> None:
+    bare = dataclasses.replace(SENTENCE, **dict.fromkeys(
+        {"tags", "upos", "entities", "arcs", "tree", "frames"} - set(kind.layers)
+    ))  # fmt: skip
+    task = kind()
+    labels = task.labels([SENTENCE])
+    assert task.labels([bare]).names == labels.names
+    assert task.items(bare) == task.items(SENTENCE)
+    for ours, theirs in zip(task.targets(bare, labels), task.targets(SENTENCE, labels), strict=True):
+        assert ours.tolist() == theirs.tolist()
+    assert task.dropped(bare, labels) == 0
+
+
+def test_the_loss_is_divided_by_the_units() -> None:
+    class Sentiment(TASKS["pos"]):  # type: ignore[misc]
+        unit = "sentence"
+
+    assert TASKS["pos"]().units(SENTENCE) == 2
+    assert Sentiment().units(SENTENCE) == 1
