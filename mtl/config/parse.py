@@ -14,6 +14,10 @@ from json import dumps
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+import yaml
+
+from mtl.config.effective import with_older_defaults
+from mtl.config.schema import TrainConfig
 from mtl.config.spelling import as_yaml
 from mtl.errors import InputError
 
@@ -142,11 +146,9 @@ def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T,
 
 
 def read_configuration(kind: type[T], path: Path) -> T:
-    """A configuration object from a YAML file that holds it whole."""
-    parser = _parser(str(path), kind)
-    parser.add_argument("--config", action="config")
-    parser.add_class_arguments(kind, None)
-    return _made(parser, kind, _parse(parser, [f"--config={path}"]))
+    """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return configuration_from(kind, with_older_defaults(values) if kind is TrainConfig else values, str(path))
 
 
 def configuration_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:

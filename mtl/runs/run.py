@@ -15,12 +15,11 @@ from typing import Any
 
 import yaml
 
+from mtl.config.effective import different_keys
 from mtl.errors import InputError
 from mtl.files import recover_folder, write_json, write_text
 
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl")
-_VOLATILE = ("overwrite", "runs", "trainer.threads", "trainer.checkpoint_minutes", "wandb")
-"""Keys that do not change what a run computes: a run may go on with others."""
 
 
 @dataclass(frozen=True)
@@ -100,30 +99,6 @@ class Run:
         write_text(self.folder / "history.csv", text.getvalue())
 
 
-def different_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The dotted keys in which two configurations would compute different things."""
-    keys = []
-    for key in dict.fromkeys([*old, *new]):
-        dotted = prefix + key
-        if dotted in _VOLATILE:
-            continue
-        first, second = old.get(key), new.get(key)
-        if isinstance(first, dict) and isinstance(second, dict):
-            keys += different_keys(first, second, f"{dotted}.")
-        elif first != second:
-            keys.append(dotted)
-    return keys
-
-
-def without_volatile(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A configuration with only the keys that change what a run computes."""
-    return {
-        key: without_volatile(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
-        for key, value in config.items()
-        if prefix + key not in _VOLATILE
-    }
-
-
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
     return {"python": platform.python_version()} | {
@@ -142,10 +117,3 @@ def git_revision() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout.strip()
-
-
-def plain(value: Any) -> Any:
-    """The value as YAML and JSON know it: tuples as lists."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, tuple | list) else value

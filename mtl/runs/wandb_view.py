@@ -13,8 +13,9 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
+from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig, WandbConfig
-from mtl.runs.run import Run, git_revision, plain
+from mtl.runs.run import Run, git_revision
 
 STEP = "trainer/global_step"
 """The key of W&B's x axis: the number of updates."""

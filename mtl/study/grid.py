@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtl.config.effective import only_used
+from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.parse import configuration_from, known_keys_of
 from mtl.config.schema import TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean
-from mtl.runs.run import different_keys, plain
 from mtl.study.config import Block, Masks, StudyConfig
 
 STATIC = "static"

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtl.config.effective import only_used
-from mtl.config.schema import TrainConfig
+from mtl.config.effective import counting_settings, only_used, plain
+from mtl.config.schema import CorpusConfig
 from mtl.corpora.load import SPLITS, require_layers, sources
 from mtl.corpora.readers import files
 from mtl.errors import InputError
@@ -18,8 +18,7 @@ from mtl.files import fingerprint
 from mtl.models import pretrained
 from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
-from mtl.runs.run import plain, without_volatile
-from mtl.study.config import StudyConfig
+from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
 from mtl.study.job import Job
@@ -58,67 +57,102 @@ def _check(study: StudyConfig, runs: Sequence[Planned], material: InputCache) ->
 
 
 def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> list[Job]:
-    contents: dict[tuple[Path, ...], str] = {}
-
-    def content_of(paths: tuple[Path, ...]) -> str:
-        if paths not in contents:
-            contents[paths] = fingerprint(paths)
-        return contents[paths]
-
-    def corpus_of(config: TrainConfig, tasks: Sequence[str]) -> str:
-        return digest(
-            [
-                [list(source.tasks), split, content_of(tuple(files(Path(path), source.files.format)))]
-                for source in sources(config.corpus, tasks)
-                for split in SPLITS
-                if (path := getattr(source.files, split)) is not None
-            ]
-        )
-
-    probes: dict[str, Any] = {
-        "split": study.probes.split,
-        "centroids": study.probes.centroids,
-        "final_special": study.probes.final_special,
-    }
+    contents = _Contents()
+    probes = dataclasses.asdict(study.probes)
+    del probes["masks"]
     jobs: list[Job] = []
     if probes_the_encoder(study):
         tasks = tuple(study.train.chosen())
         source = plain(dataclasses.asdict(only_used(study.train).corpus))
         arguments = {**probes, "target": study.train.encoder.name, "tasks": list(tasks), "source": source}
-        made_of = {
-            "configuration": digest({**arguments, "source": _without_places(source)}),
-            "corpus": corpus_of(study.train, tasks),
-            "code": code_fingerprint(PROBING),
-        }
         arguments["out"] = str(folder.run(STATIC))
-        jobs.append(Job(STATIC, 0, STATIC, {}, made_of, None, arguments))
-    for run in runs:
-        config = plain(dataclasses.asdict(run.config))
-        own = {
-            **without_volatile(config),
-            "corpus": _without_places(config["corpus"]),
-            "init_from": run.needs,
-        }
+        job = Job(STATIC, 0, STATIC, {}, {}, None, arguments)
         made_of = {
-            "configuration": digest(own),
-            "corpus": corpus_of(run.config, run.config.tasks),
-            "code": code_fingerprint(TRAINING),
+            "configuration": digest(settings_of(job)),
+            "corpus": contents.corpus(study.train.corpus, tasks),
+            "code": code_fingerprint(PROBING),
+            **contents.encoder(study.train.encoder.name),
         }
+        jobs.append(dataclasses.replace(job, made_of=made_of))
+    for run in runs:
         probe = {**probes, "target": str(folder.run(run.name))} if run.probe else None
+        settings = plain(dataclasses.asdict(run.config))
+        job = Job(run.name, len(jobs), run.setup, settings, {}, run.needs, probe)
+        made_of = {
+            "configuration": digest(settings_of(job)),
+            "corpus": contents.corpus(run.config.corpus, run.config.tasks),
+            "code": code_fingerprint(TRAINING),
+            **contents.encoder(run.config.encoder.name),
+        }
         if probe is not None:
-            made_of |= {"probes": digest(probes), "probing": code_fingerprint(PROBING)}
-        jobs.append(Job(run.name, len(jobs), run.setup, config, made_of, run.needs, probe))
+            made_of |= {"probes": digest(probe_settings(probes)), "probing": code_fingerprint(PROBING)}
+        jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs
 
 
-def _without_places(corpus: Mapping[str, Any]) -> dict[str, Any]:
-    """A corpus's settings without where its files lie; what is in them is looked at itself."""
+def settings_of(job: Job) -> dict[str, Any]:
+    """What a job's configuration says it is: the settings that differ from neutral ones, and no paths.
+
+    Corpus, local encoder and the run that training starts from count by what they are made of.
+    """
+    if job.config:
+        settings = {**counting_settings(job.config), "init_from": job.needs}
+        name = job.config["encoder"]["name"]
+    else:
+        assert job.probe is not None
+        settings = counting_settings({"corpus": job.probe["source"], "tasks": job.probe["tasks"]})
+        settings |= probe_settings(job.probe)
+        name = settings["encoder.name"] = job.probe["target"]
+    if _is_local(name):
+        settings.pop("encoder.name", None)
+    return settings
+
+
+def probe_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """How probes are made, so far as it differs from the defaults."""
+    default = dataclasses.asdict(ProbesConfig())
     return {
-        key: {part: part == "format" and own for part, own in value.items()}
-        if isinstance(value, Mapping)
-        else value is not None
-        for key, value in corpus.items()
+        f"probes.{key}": value for key, value in arguments.items() if key in default and value != default[key]
     }
+
+
+def _is_local(encoder: str) -> bool:
+    """Whether an encoder is a folder, not a name on the hub or of the embedded one."""
+    return encoder != "minilm" and Path(encoder).is_dir()
+
+
+class _Contents:
+    """Fingerprints of files by their content; every file is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, ...], str] = {}
+
+    def corpus(self, config: CorpusConfig, tasks: Sequence[str]) -> str:
+        """One fingerprint of all files that a run reads; their places do not count."""
+        return digest(
+            [
+                [list(source.tasks), split, self._of(tuple(files(Path(path), source.files.format)))]
+                for source in sources(config, tasks)
+                for split in SPLITS
+                if (path := getattr(source.files, split)) is not None
+            ]
+        )
+
+    def encoder(self, name: str) -> dict[str, str]:
+        """The fingerprint of a local encoder's configuration, weights and tokenizer; of others none."""
+        if not _is_local(name):
+            return {}
+        paths = sorted(path for path in Path(name).iterdir() if path.suffix in _ENCODER_FILES)
+        return {"encoder": digest([[path.name for path in paths], self._of(tuple(paths))])}
+
+    def _of(self, paths: tuple[Path, ...]) -> str:
+        if paths not in self._known:
+            self._known[paths] = fingerprint(paths)
+        return self._known[paths]
+
+
+_ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
+"""Endings of the files that a transformer and its tokenizer are loaded from."""
 
 
 def digest(value: Any) -> str:

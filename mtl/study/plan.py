@@ -15,14 +15,14 @@ from typing import Literal
 import yaml
 
 from mtl.analysis.probe_run import forget_probes
+from mtl.config.effective import different_keys, plain
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.runs.run import different_keys, plain
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, trained_alike, without_probes
-from mtl.study.jobs import digest, wanted_jobs
+from mtl.study.jobs import digest, probe_settings, settings_of, wanted_jobs
 from mtl.workers.lease import Holder, lease
 
 
@@ -78,7 +78,7 @@ def _beside(
             made_of["needs"] = digest(without_probes(jobs[job.needs].made_of))
         progress = folder.last_progress(job.name)
         if keep_code and progress.state == "finished":
-            made_of = _kept(made_of, progress.made_of)
+            made_of = _kept(made_of, progress.made_of, _same_parts(before.get(job.name), job, progress))
         jobs[job.name] = dataclasses.replace(job, made_of=made_of)
         if progress.made_of and progress.made_of != made_of:
             changes.append(_change(before.get(job.name), jobs[job.name], progress))
@@ -90,9 +90,22 @@ def _beside(
     return tuple(jobs.values()), tuple(changes)
 
 
-def _kept(made_of: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+def _same_parts(before: Job | None, job: Job, progress: Progress) -> tuple[str, ...]:
+    """The settings that are the same in two jobs, however the code of their time fingerprinted them."""
+    if before is None or before.made_of != progress.made_of or bool(before.config) != bool(job.config):
+        return ()
+    same: tuple[str, ...] = ("configuration",) if settings_of(before) == settings_of(job) else ()
+    if before.probe and job.probe and probe_settings(before.probe) == probe_settings(job.probe):
+        same += ("probes",)
+    return same
+
+
+def _kept(made_of: Mapping[str, str], before: Mapping[str, str], same: Sequence[str]) -> dict[str, str]:
     """What a job is made of with the code that has made it, so far as nothing else was changed."""
     trained = {**made_of, "code": before.get("code", "")}
+    trained |= {part: before[part] for part in same if part in before and part in made_of}
+    if "configuration" in same and "encoder" not in before:
+        trained.pop("encoder", None)  # made before local encoders were fingerprinted by their content
     if not trained_alike(trained, before):
         return dict(made_of)
     if trained.get("probes") != before.get("probes") or "probing" not in trained:
@@ -190,6 +203,8 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
         if before is not None and not job.config and before.probe != job.probe:
             keys.append("probes")
         reasons.append("the configuration changed" + (f" ({', '.join(keys[:4])})" if keys else ""))
+    if old.get("encoder") != new.get("encoder"):
+        reasons.append("the encoder's files changed")
     if old.get("corpus") != new["corpus"]:
         reasons.append("the corpus changed")
     if old.get("code") != new["code"]:

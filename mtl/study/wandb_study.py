@@ -10,9 +10,10 @@ from typing import Any
 
 import polars as pl
 
+from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.files import write_json
-from mtl.runs.run import Run, plain
+from mtl.runs.run import Run
 from mtl.runs.wandb_view import STEP, View, new_identity, view_of
 from mtl.study.config import StudyConfig
 from mtl.training.wandb_logger import flat

@@ -14,9 +14,9 @@ from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from mtl.config.effective import different_keys
 from mtl.errors import InputError
 from mtl.files import write_json
-from mtl.runs.run import different_keys
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
 from mtl.workers.lease import exclusive, holder_of

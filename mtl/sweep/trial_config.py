@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
+from mtl.config.effective import plain
 from mtl.config.parse import configuration_from, configured, known_keys_of
 from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.corpora.load import require_layers
 from mtl.errors import InputError, did_you_mean
 from mtl.models import pretrained
 from mtl.models.inputs import InputCache
-from mtl.runs.run import plain
 from mtl.sweep.file import Sweep
 from mtl.sweep.metrics import check_metric
 

@@ -19,6 +19,7 @@ import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
+from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
@@ -26,7 +27,7 @@ from mtl.models.batches import Example, examples
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.runs.run import Run, git_revision, plain, versions
+from mtl.runs.run import Run, git_revision, versions
 from mtl.training.balancing import balancer_for
 from mtl.training.check import check
 from mtl.training.checkpoint import Resumption

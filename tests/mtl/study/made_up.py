@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
-from mtl.runs.run import plain
 from mtl.study.config import Block, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned

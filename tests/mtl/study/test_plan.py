@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from dataclasses import replace
@@ -11,7 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mtl.config import effective
 from mtl.config.parse import configured
+from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
@@ -73,6 +76,57 @@ def test_a_changed_configuration_is_named(world):
         f"{task}-seed1: the configuration changed (max_epochs, optimizer.encoder_lr); made again"
         for task in ("pos", "ner")
     ]
+
+
+def test_a_local_encoder_counts_by_its_files_and_not_by_its_place(world):
+    encoder = world.root / "encoder"
+    shutil.copytree(world.encoder, encoder)
+    world.encoder = encoder
+    grid = [{"setups": ["static", "single"]}]
+    world.finish(world.plan(grid=grid))
+    world.encoder = encoder.rename(world.root / "moved")
+    assert said(world.plan(grid=grid)) == []
+    path = world.encoder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "note": 1}))
+    assert said(world.plan(grid=grid)) == [
+        f"{name}: the encoder's files changed; made again" for name in ("static", "pos-seed1", "ner-seed1")
+    ]
+
+
+def test_a_key_that_is_added_with_a_neutral_default_repeats_nothing(world, monkeypatch):
+    world.finish(world.plan())
+    before = [job.made_of for job in world.folder.jobs()]
+    asdict = dataclasses.asdict
+
+    def with_a_new_key(value):
+        values = asdict(value)
+        return {**values, "added": 0} if isinstance(value, TrainConfig) else values
+
+    monkeypatch.setattr(dataclasses, "asdict", with_a_new_key)
+    plan = world.plan()
+    assert [job.config["added"] for job in plan.jobs] == [0, 0]
+    assert [job.made_of for job in plan.jobs] == before
+    assert said(plan) == []
+
+
+def test_a_default_that_was_changed_repeats_what_used_the_old_one(world, monkeypatch):
+    world.finish(world.plan())
+    monkeypatch.setitem(effective.CHANGED_DEFAULTS, "optimizer.warmup", 0.06)
+    monkeypatch.setitem(effective.CHANGED_DEFAULTS, "gates.init_mean", 0.0)  # of no run here
+    assert len(said(world.plan())) == 2
+    assert said(world.plan("--train.optimizer.warmup=0.06")) == []
+
+
+def test_kept_runs_are_compared_by_their_settings_and_not_by_older_fingerprints(world):
+    world.finish(world.plan())
+    for job in world.folder.jobs():  # as code of another time would have made them
+        old = {**job.made_of, "configuration": "other", "code": "other"}
+        del old["encoder"]
+        world.folder.write_job(replace(job, made_of=old))
+        world.folder.write_progress(job.name, Progress("finished", old, 1))
+    assert len(said(world.plan())) == 2
+    assert said(world.plan(keep_code=True)) == []
+    assert len(said(world.plan("--train.max_epochs=2", keep_code=True))) == 2
 
 
 def test_settings_of_another_task_do_not_make_a_new_run_of_the_grid(world):

@@ -1,0 +1,121 @@
+"""Which keys make two runs different: neutral defaults do not, changed defaults do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import yaml
+
+from mtl.config import effective
+from mtl.config.effective import (
+    counting_settings,
+    different_keys,
+    only_used,
+    plain,
+    reference,
+    with_older_defaults,
+)
+from mtl.config.parse import read_configuration
+from mtl.config.schema import BalancerConfig, CorpusConfig, Files, GatesConfig, OptimizerConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.runs.run import Run
+
+
+def values(config: TrainConfig) -> dict:
+    return plain(dataclasses.asdict(config))
+
+
+def without(config: dict, key: str) -> dict:
+    """A configuration of the time before there was such a key."""
+    first, _, rest = key.partition(".")
+    return {
+        name: without(value, rest) if name == first else value
+        for name, value in config.items()
+        if rest or name != first
+    }
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """Make a default one that was changed."""
+    return lambda key, value: monkeypatch.setitem(effective.CHANGED_DEFAULTS, key, value)
+
+
+def test_defaults_do_not_count():
+    assert counting_settings(values(TrainConfig())) == {"tasks": ["pos", "ner", "dep", "con", "srl"]}
+    config = TrainConfig(
+        tasks=("dep",), max_epochs=3, runs="elsewhere", init_from="runs/x",
+        balancer=BalancerConfig(name="fixed", weights={"dep": 2.0}),
+        corpus=CorpusConfig(path=None, dep=Files(train="a", format="conllu")),
+    )  # fmt: skip
+    assert counting_settings(values(config)) == {
+        "tasks": ["dep"], "max_epochs": 3, "balancer.name": "fixed", "balancer.weights": {"dep": 2.0},
+        "corpus.dep.format": "conllu",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["optimizer.schedule", "gates.init_std", "keep", "dep.dropout", "gates"])
+def test_a_key_that_is_added_with_a_neutral_default_makes_no_difference(key):
+    new = values(TrainConfig(tasks=("dep",), max_epochs=3))
+    old = without(new, key)
+    assert counting_settings(old) == counting_settings(new)
+    assert different_keys(old, new) == different_keys(new, old) == []
+
+
+def test_a_key_that_is_added_counts_where_it_is_set():
+    old = without(values(TrainConfig()), "optimizer.schedule")
+    new = values(TrainConfig(optimizer=OptimizerConfig(schedule="cosine")))
+    assert different_keys(old, new) == ["optimizer.schedule"]
+    assert counting_settings(new)["optimizer.schedule"] == "cosine"
+
+
+def test_a_default_that_is_changed_counts(changed):
+    before = counting_settings(values(TrainConfig(optimizer=OptimizerConfig(warmup=0.06))))
+    changed("optimizer.warmup", 0.06)  # as if 0.1, the default now, had been 0.06
+    assert counting_settings(values(TrainConfig(optimizer=OptimizerConfig(warmup=0.06)))) != before
+    assert "optimizer.warmup" not in counting_settings(
+        values(TrainConfig(optimizer=OptimizerConfig(warmup=0.06)))
+    )
+    assert counting_settings(values(TrainConfig()))["optimizer.warmup"] == 0.1
+    old = without(values(TrainConfig()), "optimizer.warmup")
+    assert different_keys(old, values(TrainConfig())) == ["optimizer.warmup"]
+    assert different_keys(old, values(TrainConfig(optimizer=OptimizerConfig(warmup=0.06)))) == []
+
+
+def test_a_changed_default_does_not_count_where_it_is_not_used(changed):
+    changed("gates.init_mean", 0.0)
+    changed("dep.arc_dim", 500)
+    changed("balancer.window", 3)
+    config = values(only_used(TrainConfig(tasks=("pos",))))
+    assert counting_settings(config) == {"tasks": ["pos"]}
+    masked = values(only_used(TrainConfig(tasks=("pos",), pruning="dynamic", gates=GatesConfig())))
+    assert counting_settings(masked)["gates.init_mean"] == 2.0
+
+
+def test_an_older_file_without_a_key_is_read_with_the_default_of_its_time(changed, tmp_path):
+    changed("gates.init_mean", 0.0)
+    changed("gates.gone", 1)  # a key that exists no more
+    old = without(values(TrainConfig(seed=7)), "gates.init_mean")
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(old))
+    config = read_configuration(TrainConfig, path)
+    assert (config.seed, config.gates.init_mean) == (7, 0.0)
+    assert "gone" not in with_older_defaults(old)["gates"]
+    assert reference().gates.init_mean == 0.0
+
+
+def test_a_run_folder_of_before_a_key_can_be_resumed(tmp_path, changed):
+    new = values(TrainConfig(name="x"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(without(new, "optimizer.schedule")))
+    assert Run(tmp_path).start(new) is False
+    changed("optimizer.schedule", "constant")
+    with pytest.raises(InputError, match=r"another configuration \(optimizer.schedule\)"):
+        Run(tmp_path).start(new)
+
+
+def test_volatile_keys_make_no_difference():
+    other = values(TrainConfig(overwrite=True, runs="x"))
+    other["wandb"]["project"] = "y"
+    other["trainer"]["threads"] = 2
+    assert different_keys(values(TrainConfig()), other) == []
