@@ -6,12 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mtl.corpora.toy.copular import copular
 from mtl.corpora.toy.derivation import Part, Predication, phrase, word
-from mtl.corpora.toy.lexicon import FREQUENCIES, MANNERS, NOUNS, VERBS, Kind, Verb
+from mtl.corpora.toy.lexicon import FREQUENCIES, MANNERS, NOUNS, Kind, Verb
 from mtl.corpora.toy.nominals import Nominals
-from mtl.corpora.toy.verbs import Choice, Form, verb_forms
+from mtl.corpora.toy.verbs import Choice, Form, Verbs, verb_forms
 
-_SIMPLE = ("trans", "agent", "theme", "give", "up")
 _SUBORDINATORS = (("because", "ARGM-CAU"), ("while", "ARGM-TMP"), ("before", "ARGM-TMP"), ("if", "ARGM-ADV"))
 
 
@@ -29,28 +29,14 @@ class VerbPhrase(NamedTuple):
     """The auxiliary that a question puts before its subject."""
 
 
-def _takes(verb: Verb, kind: Kind) -> bool:
-    return verb.pattern in ("trans", "up") and kind in verb.objects
-
-
 class Clauses:
     """Draws clauses; what they predicate is collected in `predications`."""
 
     def __init__(self, rng: random.Random, nominals: Nominals) -> None:
         self._rng = rng
         self.nominals = nominals
+        self.verbs = Verbs(rng)
         self.predications: list[Predication] = []
-
-    def kind(self) -> Kind:
-        return self._rng.choices(("person", "org", "thing"), (65, 15, 20))[0]
-
-    def verb(self, kind: Kind, depth: int) -> Choice:
-        """A verb and voice that take a subject of this kind."""
-        verbs = [verb for verb in VERBS if depth > 0 or verb.pattern in _SIMPLE]
-        active = [Choice(verb, False) for verb in verbs if kind in verb.subjects]
-        passive = [Choice(verb, True) for verb in verbs if _takes(verb, kind)]
-        passive += [Choice(verb, True) for verb in verbs if verb.pattern == "give" and kind == "thing"]
-        return self._rng.choice(passive if passive and (not active or self._rng.random() < 0.3) else active)
 
     def noun_phrase(self, kind: Kind, relation: str, depth: int) -> Part:
         """A noun phrase, perhaps coordinated or modified."""
@@ -74,14 +60,15 @@ class Clauses:
             )
         return self._plain(kind, relation)
 
-    def clause(
-        self, depth: int, relation: str = "root", front: bool = False
-    ) -> tuple[list[Part], VerbPhrase]:
+    def clause(self, depth: int, front: bool = False) -> tuple[list[Part], VerbPhrase]:
         """The parts of a finite clause (the verb phrase last), and its verb phrase."""
         if self._rng.random() < 0.1:
-            return self._copular()
-        kind = self.kind()
-        choice = self.verb(kind, depth)
+            subject = self._plain(self.verbs.kind(), "nsubj")
+            part, predication = copular(self._rng, subject)
+            self.predications.append(predication)
+            return [subject, part], VerbPhrase(part, predication, None)
+        kind = self.verbs.kind()
+        choice = self.verbs.verb(kind, depth)
         subject = self.noun_phrase(kind, choice.subject_relation, depth)
         verb_phrase = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth)
         parts = [subject, verb_phrase.part]
@@ -100,7 +87,7 @@ class Clauses:
         if self._rng.random() < 0.5:
             pronoun = ("that", "WDT")
         if self._rng.random() < 0.5:
-            choice = self.taking(kind)
+            choice = self.verbs.taking(kind)
             subject = self._plain(self._rng.choice(sorted(choice.verb.subjects)), "nsubj")
             gap = phrase("WHNP", "obj", word(*pronoun, "obj"))
             silent = self._rng.random() < 0.4
@@ -108,7 +95,7 @@ class Clauses:
             inner = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth, fillers)
             clause = self.sentence_of([subject, inner.part], "acl:relcl")
             return phrase("SBAR", "acl:relcl", *([clause] if silent else [gap, clause]), head=-1)
-        choice = self.verb(kind, depth)
+        choice = self.verbs.verb(kind, depth)
         gap = phrase("WHNP", choice.subject_relation, word(*pronoun, choice.subject_relation))
         fillers = [Filler("", antecedent), Filler("R-", gap)]
         inner = self.verb_phrase(choice, fillers, "finite", antecedent.plural, depth)
@@ -123,7 +110,7 @@ class Clauses:
         depth: int,
         gap: Sequence[Filler] = (),
     ) -> VerbPhrase:
-        """A verb with its auxiliaries, complements and adjuncts; `gap` stands for an object elsewhere."""
+        """A verb with its auxiliaries, complements and adjuncts; `gap`: who fills an absent object."""
         auxiliaries, main = verb_forms(self._rng, choice, form, plural)
         predication = Predication(main, choice.verb.sense, [])
         self.predications.append(predication)
@@ -213,25 +200,12 @@ class Clauses:
             else []
         )
         controller = [Filler("", person[0])] if pattern == "urge" else [f for f in subject if f.prefix == ""]
-        inner = self.verb_phrase(self.active("person"), controller, "infinitive", False, depth - 1)
+        inner = self.verb_phrase(self.verbs.active("person"), controller, "infinitive", False, depth - 1)
         action = phrase("S", "xcomp", inner.part)
         roles = {"want": ("ARG1",), "urge": ("ARG1", "ARG2"), "vow": ("ARG2", "ARG1")}[pattern]
         for role, part in zip(roles, [*person, action], strict=True):
             add((role, part))
         return [*person, action]
-
-    def active(self, subject: Kind) -> Choice:
-        """A verb without clausal complements, in the active voice."""
-        return Choice(
-            self._rng.choice(
-                [verb for verb in VERBS if verb.pattern in _SIMPLE and subject in verb.subjects]
-            ),
-            False,
-        )
-
-    def taking(self, kind: Kind) -> Choice:
-        """A verb that takes an object of this kind, in the active voice."""
-        return Choice(self._rng.choice([verb for verb in VERBS if _takes(verb, kind)]), False)
 
     def _object(self, verb: Verb, predication: Predication, depth: int) -> list[Part]:
         """An object and perhaps a prepositional phrase, whose place the words decide, not the position."""
@@ -283,22 +257,6 @@ class Clauses:
             adjuncts.append((role, phrase("SBAR", "advcl", mark, self.sentence_of(parts, "advcl"), head=-1)))
         predication.arguments.extend(adjuncts)
         return [part for _, part in adjuncts]
-
-    def _copular(self) -> tuple[list[Part], VerbPhrase]:
-        subject = self._plain(self.kind(), "nsubj")
-        form, tag = ("are", "VBP") if subject.plural else self._rng.choice((("is", "VBZ"), ("was", "VBD")))
-        be = word(form, tag, "cop", "AUX")
-        negation = [word("not", "RB", "advmod", "PART")] if self._rng.random() < 0.2 else []
-        quality = phrase(
-            "ADJP",
-            "root",
-            word(self._rng.choice(("old", "small", "famous", "present", "open")), "JJ", "root"),
-        )
-        predication = Predication(be, "be.01", [("ARG1", subject), ("ARG2", quality)])
-        predication.arguments += [("ARGM-NEG", part) for part in negation]
-        self.predications.append(predication)
-        part = phrase("VP", "root", be, *negation, quality, head=-1)
-        return [subject, part], VerbPhrase(part, predication, None)
 
     def _noun(self, kind: Kind, relation: str) -> Part:
         return self.nominals.any(kind, relation, pronouns=False)[0]

@@ -83,8 +83,8 @@ def _two(rng: random.Random, clauses: Clauses) -> Part:
 
 def _shared(rng: random.Random, clauses: Clauses) -> Part:
     """Two verb phrases that share their subject."""
-    kind = clauses.kind()
-    choices = [clauses.verb(kind, 1), clauses.verb(kind, 0)]
+    kind = clauses.verbs.kind()
+    choices = [clauses.verbs.verb(kind, 1), clauses.verbs.verb(kind, 0)]
     subject = clauses.noun_phrase(kind, choices[0].subject_relation, 1)
     first, second = (
         clauses.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth).part
@@ -111,8 +111,8 @@ def _quoted(clauses: Clauses) -> Part:
 
 def _yes_no(clauses: Clauses) -> Part:
     """A question with its auxiliary in front."""
-    kind = clauses.kind()
-    choice = clauses.verb(kind, 1)
+    kind = clauses.verbs.kind()
+    choice = clauses.verbs.verb(kind, 1)
     subject = clauses.noun_phrase(kind, choice.subject_relation, 0)
     inner = clauses.verb_phrase(choice, [Filler("", subject)], "question", subject.plural, 1)
     fronted = [inner.fronted] if inner.fronted is not None else []
@@ -122,12 +122,12 @@ def _yes_no(clauses: Clauses) -> Part:
 def _who(rng: random.Random, clauses: Clauses) -> Part:
     """A question about the subject or the object."""
     if rng.random() < 0.5:
-        choice = clauses.verb("person", 1)
+        choice = clauses.verbs.verb("person", 1)
         who = phrase("WHNP", choice.subject_relation, word("who", "WP", choice.subject_relation))
         inner = clauses.verb_phrase(choice, [Filler("", who)], "finite", False, 1)
         return _full("SBARQ", [who, phrase("SQ", "root", inner.part)], "?")
     what = phrase("WHNP", "obj", word("what", "WP", "obj"))
-    choice = clauses.taking("thing")
+    choice = clauses.verbs.taking("thing")
     subject = clauses.noun_phrase("person", "nsubj", 0)
     inner = clauses.verb_phrase(
         choice, [Filler("", subject)], "question", subject.plural, 0, [Filler("", what)]
@@ -138,13 +138,13 @@ def _who(rng: random.Random, clauses: Clauses) -> Part:
 
 def _command(clauses: Clauses) -> Part:
     """An imperative: a predicate without a subject."""
-    inner = clauses.verb_phrase(clauses.active("person"), [], "imperative", False, 1)
+    inner = clauses.verb_phrase(clauses.verbs.active("person"), [], "imperative", False, 1)
     return _full("S", [inner.part], ".")
 
 
 def _fragment(clauses: Clauses) -> Part:
     """A noun phrase alone, which has no predicate, or one in a relative clause."""
-    kind = clauses.kind()
+    kind = clauses.verbs.kind()
     named, noun = clauses.nominals.any(kind, "root", pronouns=False)
     parts = [named] if noun is None else [named, clauses.relative(named, kind, 0)]
     return phrase("NP", "root", *parts, word(".", ".", "punct"))

@@ -1,4 +1,4 @@
-"""Noun phrases of the generated corpus: names, pronouns, common nouns and what stands before them."""
+"""Noun phrases of the generated corpus: names, pronouns, common nouns and what comes before them."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ import random
 from typing import Literal, NamedTuple
 
 from mtl.corpora.toy.derivation import Part, word
-from mtl.corpora.toy.lexicon import Verb
+from mtl.corpora.toy.lexicon import VERBS, Kind, Verb
 
 Form = Literal["finite", "question", "infinitive", "imperative"]
+_SIMPLE = ("trans", "agent", "theme", "give", "up")
 _TENSES = ("past", "past", "past", "present", "modal", "did", "perfect", "progressive")
 
 
@@ -25,6 +26,41 @@ class Choice(NamedTuple):
     @property
     def subject_relation(self) -> str:
         return "nsubj:pass" if self.passive else "nsubj"
+
+
+class Verbs:
+    """Draws what a clause is about: kinds of subject, and verbs with their voice."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def kind(self) -> Kind:
+        return self._rng.choices(("person", "org", "thing"), (65, 15, 20))[0]
+
+    def verb(self, kind: Kind, depth: int) -> Choice:
+        """A verb and voice that take a subject of this kind."""
+        verbs = [verb for verb in VERBS if depth > 0 or verb.pattern in _SIMPLE]
+        active = [Choice(verb, False) for verb in verbs if kind in verb.subjects]
+        passive = [Choice(verb, True) for verb in verbs if _takes(verb, kind)]
+        passive += [Choice(verb, True) for verb in verbs if verb.pattern == "give" and kind == "thing"]
+        return self._rng.choice(passive if passive and (not active or self._rng.random() < 0.3) else active)
+
+    def active(self, subject: Kind) -> Choice:
+        """A verb without clausal complements, in the active voice."""
+        return Choice(
+            self._rng.choice(
+                [verb for verb in VERBS if verb.pattern in _SIMPLE and subject in verb.subjects]
+            ),
+            False,
+        )
+
+    def taking(self, kind: Kind) -> Choice:
+        """A verb that takes an object of this kind, in the active voice."""
+        return Choice(self._rng.choice([verb for verb in VERBS if _takes(verb, kind)]), False)
+
+
+def _takes(verb: Verb, kind: Kind) -> bool:
+    return verb.pattern in ("trans", "up") and kind in verb.objects
 
 
 def verb_forms(rng: random.Random, choice: Choice, form: Form, plural: bool) -> tuple[list[Part], Part]:
