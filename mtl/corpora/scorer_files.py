@@ -12,6 +12,7 @@ from mtl.corpora.formats.columns import cell, lines
 from mtl.corpora.formats.conll2005 import to_props
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.formats.iob import to_bio
+from mtl.corpora.formats.treebank import IN_BRACKETS
 from mtl.errors import InputError
 from mtl.files import write_text
 from tasks.frames import without_verb
@@ -163,7 +164,7 @@ def _with_leaves(tree: Tree, leaves: Iterator[Tree]) -> Tree:
 
 
 def _evalb_word(word: str) -> str:
-    escaped = cell(word).replace("(", "-LRB-").replace(")", "-RRB-")
+    escaped = cell(word).translate(IN_BRACKETS)
     return escaped.encode()[:_EVALB_WORD].decode(errors="ignore")
 
 

@@ -10,6 +10,7 @@ from mtl.corpora.formats.columns import cell
 from mtl.corpora.formats.lines import malformed, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import (
+    IN_BRACKETS,
     parse_tree,
     plain_word,
     rooted,
@@ -22,9 +23,6 @@ from tasks.tree import Tree
 
 _TOKEN = re.compile(r"[()\n]|[^\s()]+")
 _COLUMN = re.compile(r" at column (\d+)")
-
-
-_ESCAPES = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 
 
 class _Text(NamedTuple):
@@ -64,9 +62,9 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
 
 def to_brackets(tree: Tree) -> str:
     """A tree on one line; brackets in words and labels become `-LRB-` and `-RRB-`, blanks in them `_`."""
-    label = cell(tree.label).translate(_ESCAPES) if tree.label else ""
+    label = cell(tree.label).translate(IN_BRACKETS) if tree.label else ""
     if isinstance(tree.children, str):
-        return f"({label} {cell(tree.children).translate(_ESCAPES)})"
+        return f"({label} {cell(tree.children).translate(IN_BRACKETS)})"
     return f"({label} {' '.join(map(to_brackets, tree.children))})"
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import Block, Row, cell, checked, lines, read_blocks
 from mtl.corpora.formats.iob import TagError, to_bio
-from mtl.corpora.formats.lines import malformed, shown
+from mtl.corpora.formats.lines import malformed
 from mtl.errors import InputError
 from tasks.sentence import Arcs, Sentence
 
@@ -76,7 +76,7 @@ def _arcs(path: Path, words: list[Row]) -> Arcs | None:
     for row in words:
         value = row.fields[_HEAD]
         if not _NUMBER.fullmatch(value) or int(value) > len(words):
-            raise malformed(path, row.line, f"head {shown(value)}; it must be 0 (the root) to {len(words)}")
+            raise malformed(path, row.line, f"head {value!r}; it must be 0 (the root) to {len(words)}")
         heads.append(int(value))
     return Arcs(tuple(heads), tuple([row.fields[_DEPREL] for row in words]))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
-from mtl.corpora.formats.lines import malformed, read_lines, shown
+from mtl.corpora.formats.lines import malformed, read_lines
 from mtl.corpora.formats.soundness import fault
-from mtl.corpora.formats.treebank import parse_tree, with_words
+from mtl.corpora.formats.treebank import IN_BRACKETS, parse_tree, with_words
 from mtl.files import write_text
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
@@ -82,7 +82,7 @@ def from_json(record: Any) -> Sentence:
         raise ValueError("not an object; write one sentence a line as {...}")
     if not record.keys() <= set(_KEYS):
         unknown = next(key for key in record if key not in _KEYS)
-        raise ValueError(f"unknown key {shown(unknown)}; the keys are {', '.join(_KEYS)}")
+        raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")
     words = _strings(record, "words", None)
     if not words:
         raise ValueError("'words' is missing or empty")
@@ -111,7 +111,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {shown(twice)} occurs twice in one object; write it once")
+        raise ValueError(f"the key {twice!r} occurs twice in one object; write it once")
     return record
 
 
@@ -132,11 +132,11 @@ def _spans(values: Any, key: str, words: tuple[str, ...]) -> tuple[Span, ...]:
     spans = []
     for value in values:
         if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not str:
-            raise ValueError(f"'{key}' holds {shown(value)}; a span is [start, end, label]")
+            raise ValueError(f"'{key}' holds {value!r}; a span is [start, end, label]")
         start, end, label = value
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(words):
             raise ValueError(
-                f"'{key}' holds {shown(value)}; start and end must satisfy 0 <= start < end <= {len(words)}"
+                f"'{key}' holds {value!r}; start and end must satisfy 0 <= start < end <= {len(words)}"
             )
         spans.append(Span(start, end, label))
     return tuple(spans)
@@ -167,7 +167,7 @@ def _tree(value: Any, words: tuple[str, ...]) -> Tree:
         raise ValueError(f"'tree': {error}") from error
     for leaf, word in zip(leaves, words, strict=True):
         if _escaped(leaf) != _escaped(word):
-            raise ValueError(f"'tree' has the word {shown(leaf)} where the sentence has {shown(word)}")
+            raise ValueError(f"'tree' has the word {leaf!r} where the sentence has {word!r}")
     return tree
 
 
@@ -180,15 +180,13 @@ def _frames(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
             raise ValueError("each of 'frames' must be an object with 'predicate', 'sense' and 'arguments'")
         predicate, sense = value["predicate"], value["sense"]
         if type(predicate) is not int or not 0 <= predicate < len(words):
-            raise ValueError(
-                f"'frames' has the predicate {shown(predicate)}; it must be 0 to {len(words) - 1}"
-            )
+            raise ValueError(f"'frames' has the predicate {predicate!r}; it must be 0 to {len(words) - 1}")
         if sense is not None and not isinstance(sense, str):
-            raise ValueError(f"'frames' has the sense {shown(sense)}; it must be a string or null")
+            raise ValueError(f"'frames' has the sense {sense!r}; it must be a string or null")
         frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
     return tuple(frames)
 
 
 def _escaped(word: str) -> str:
     """A word as bracket notation has it, without the `_` for blanks at its ends."""
-    return cell(word).replace("(", "-LRB-").replace(")", "-RRB-").strip("_")
+    return cell(word).translate(IN_BRACKETS).strip("_")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from mtl.errors import InputError
 
-_LONGEST_QUOTE = 60
+_LONGEST = 240
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def malformed(path: Path, line: int, what: str) -> InputError:
-    """The error for a fault at one line of a file (counted from 1)."""
+    """The error for a fault at one line of a file (counted from 1), long or unprintable quotes made short."""
+    what = _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], what)
+    if len(what) > _LONGEST:
+        what = f"{what[: _LONGEST // 2]} … {what[-_LONGEST // 2 :]}"
     return InputError(f"{path}:{line}: {what}")
-
-
-def shown(value: object) -> str:
-    """A value of a file as a message quotes it: in quotes, printable, and cut where it is long."""
-    text = ascii(value)
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
 def read_lines(path: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mtl.corpora.formats.treebank import DEEPEST
+from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS
 from tasks.sentence import Span
 from tasks.tree import Tree
 
@@ -57,7 +57,7 @@ def starred_tree(cells: Sequence[str], tags: Sequence[str], words: Sequence[str]
             raise CellError(row, f"more than {DEEPEST} levels of brackets")
         if not stack:
             raise CellError(row, "a word outside of the tree's brackets")
-        stack[-1][1].append(Tree(tag, word))
+        stack[-1][1].append(Tree(tag.translate(IN_BRACKETS), word))
         for _ in range(closed):
             if not stack:
                 raise CellError(row, f"'{cell}' closes a bracket that was never opened")

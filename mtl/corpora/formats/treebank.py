@@ -11,7 +11,10 @@ _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")
 DEEPEST = 200
 """Levels of a tree that are read (English Web Treebank has 38): what walks trees is recursive."""
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")  # not white space
 _EMPTY_LABEL = re.compile(r"\(\s*\(")
+IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
+"""How words and labels write brackets in bracket notation, for `str.translate`."""
 _ROOTS = {"", "TOP", "ROOT", "S1"}
 
 
@@ -25,7 +28,7 @@ def plain_word(word: str) -> str:
 
 
 def parse_tree(text: str) -> Tree:
-    """The tree in bracket notation; raises `ValueError` if it is malformed, too deep or lacks a label."""
+    """The tree in bracket notation; raises `ValueError` if it is malformed, too deep or cannot be written."""
     if text.count("(") > DEEPEST:
         depth = deepest = 0
         for sign in re.finditer(r"[()]", text):
@@ -33,6 +36,9 @@ def parse_tree(text: str) -> Tree:
             deepest = max(deepest, depth)
         if deepest > DEEPEST:
             raise ValueError(f"{deepest} levels of brackets; at most {DEEPEST} are read")
+    control = _CONTROL.search(text)
+    if control is not None:
+        raise ValueError(f"a control character, {control.group()!a}, at column {control.start() + 1}")
     unlabelled = _EMPTY_LABEL.search(text, text.find("(") + 1)
     if unlabelled is not None:
         raise ValueError(f"a constituent without a label at column {unlabelled.start() + 1}")

@@ -115,6 +115,7 @@ def test_the_line_is_as_specified(tmp_path):
             '{"words": ["a"], "tree": "' + "(X " * 20_000 + "a" + ")" * 20_000 + '"}',
             "20000 levels of brackets",
         ),
+        ('{"words": ["a"], "tree": "(TOP\\udc00 (X a))"}', "a control character, '\\udc00', at column 5"),
         ('{"words": ["a"], "tree": "(TOP ( (X a)))"}', "a constituent without a label at column 6"),
         ('{"words": ["a"], "arcs": {"heads": [2], "relations": ["x"]}}', "not 0"),
         ('{"words": ["a"], "arcs": {"heads": [0, 0], "relations": ["x"]}}', "one head and one relation"),
