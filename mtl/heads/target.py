@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,8 +15,129 @@ _CLOSED = -20.0
 """Log alpha of a head closed for good: sampled gates are 0, too (all but 5 in 10^9)."""
 _KEPT = 0.0
 """Least log alpha of a head kept for good: one that was closed starts again from a gate of 0.5."""
-_UNIT = 0.1
-"""Up to about here the multipliers rise linearly, beyond it by a factor."""
+_LOSS_MEMORY = 0.05
+"""Share of the run over which the mean loss is taken."""
+
+
+class Choice(NamedTuple):
+    """What the final choice did to one mask."""
+
+    open_at_choice: int
+    """Heads open just before it."""
+    forced_open: int
+    """Heads that it opened."""
+    forced_closed: int
+    """Heads that it closed."""
+
+
+class HeadTarget(nn.Module):
+    """Brings every mask to `target` open heads: by a price on open heads, at the end by a choice.
+
+    1. Up to progress 1 - `final` the loss gets, per mask, price x mean loss x expected share of gates that
+       are not 0. The price follows the error e = share of *open* heads - t as a proportional-integral
+       controller: `gain` e + the integral of `rate` e over progress. t falls linearly from 1 to the target
+       while progress goes from 0 to `warmup`. This is the augmented Lagrangian of Wang, Wohlwend & Lei
+       (2020), changed in three ways that keep the final choice small: the error counts heads that are open
+       in evaluation, not the expected share, in which an undecided head counts half; the integral is set to
+       0 when the error changes sign, so that it cannot wind up (the dual restarts of Gallego-Posada et al.
+       2022); and the price is in units of the mask's running mean loss, so that it need not grow through
+       orders of magnitude first.
+    2. At progress 1 - `final`, the `wanted` heads of largest log alpha are kept, the others closed for good,
+       and the rest of the run trains the encoder for that choice. `log_alpha_at_choice` is the ranking it
+       was made by and `choices` says how many heads it opened or closed: the fewer, the more the mask was
+       learned. Only scores from this part on belong to the target.
+
+    Progress is the share of the run's updates that are done, so that `gain` and `rate` fit any length.
+
+    Args:
+        gates: the masks that will be brought to the target.
+        target: open heads per mask, as a share in (0, 1] or a number above 1.
+        warmup: share of the run in which t falls.
+        final: share of the run after the choice.
+        gain: price per error, in mean losses.
+        rate: rise of the price per error and progress, in mean losses.
+
+    Raises:
+        InputError: a target or phases that cannot be.
+    """
+
+    integral: Tensor
+    mean_loss: Tensor
+    progress: Tensor
+    chosen: Tensor
+    kept: Tensor
+    log_alpha_at_choice: Tensor
+
+    def __init__(
+        self,
+        gates: HeadGates,
+        target: int | float,
+        *,
+        warmup: float = 0.5,
+        final: float = 0.2,
+        gain: float = 50.0,
+        rate: float = 500.0,
+    ) -> None:
+        super().__init__()
+        if warmup < 0 or final <= 0 or warmup + final > 1:
+            raise InputError(
+                f"warmup {warmup}, final {final}: shares of the run, give two that add up to at most 1"
+            )
+        masks, layers, heads = gates.log_alpha.shape
+        self.wanted = heads_wanted(target, layers * heads)
+        self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
+        self.register_buffer("integral", torch.zeros(masks))
+        self.register_buffer("mean_loss", torch.zeros(masks))
+        self.register_buffer("progress", torch.full((), -1.0))
+        self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("kept", torch.ones(masks, layers, heads, dtype=torch.bool))
+        self.register_buffer("log_alpha_at_choice", torch.zeros(masks, layers, heads))
+
+    def forward(
+        self, gates: HeadGates, progress: float, loss: Float[Tensor, " mask"]
+    ) -> Float[Tensor, " mask"]:
+        """The price of open heads per mask, given each mask's loss; in training the controller moves on."""
+        if progress >= 1 - self.final:
+            return torch.zeros_like(self.integral)
+        total = gates.log_alpha[0].numel()
+        annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
+        with torch.no_grad():
+            error = gates.open().sum((1, 2)) / total - (1 + (self.wanted / total - 1) * annealed)
+            if self.training:
+                self._move(error, progress, loss.detach())
+            price = (self.gain * error + self.integral) * self.mean_loss
+        return price * gates.expected_l0() / total
+
+    def _move(self, error: Float[Tensor, " mask"], progress: float, loss: Float[Tensor, " mask"]) -> None:
+        # Before the first update there is no mean; accumulated batches of one update are one step.
+        first = self.progress < 0
+        passed = torch.where(first, 0.0, progress - self.progress).clamp(min=0)
+        share = torch.where(first, 1.0, (passed / _LOSS_MEMORY).clamp(max=1))
+        self.mean_loss.lerp_(loss.to(self.mean_loss), share)
+        turned = self.integral * error < 0
+        self.integral.copy_(torch.where(turned, 0.0, self.integral) + self.rate * passed * error)
+        self.progress.fill_(progress)
+
+    @torch.no_grad()
+    def project(self, gates: HeadGates, progress: float) -> None:
+        """In the run's final part, choose the heads to keep, and hold them to it; call after each update."""
+        if progress < 1 - self.final:
+            return
+        log_alpha = gates.log_alpha
+        flat = log_alpha.flatten(1)
+        best = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(self.wanted).indices, True)
+        self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))
+        self.kept.copy_(torch.where(self.chosen, self.kept, best.view_as(log_alpha)))
+        self.chosen.fill_(True)
+        log_alpha.copy_(torch.where(self.kept, log_alpha.clamp(min=_KEPT), _CLOSED))
+
+    def choices(self, gates: HeadGates) -> dict[str, Choice]:
+        """Per mask what the choice did; empty before it."""
+        if not self.chosen:
+            return {}
+        before = self.log_alpha_at_choice > gates.closing_point
+        figures = torch.stack([before, self.kept & ~before, before & ~self.kept]).sum((2, 3)).T.tolist()
+        return {mask: Choice(*counts) for mask, counts in zip(gates.masks, figures, strict=True)}
 
 
 def heads_wanted(target: int | float, heads: int) -> int:
@@ -31,82 +154,3 @@ def heads_wanted(target: int | float, heads: int) -> int:
     if target != int(target):
         raise InputError(f"target {target}: a number of heads must be whole (a share is in (0, 1])")
     return int(target)
-
-
-class HeadTarget(nn.Module):
-    """Brings every mask to `target` open heads: by a Lagrangian, at the end by force.
-
-    1. Up to progress 1 - `final` the loss gets lambda1 (s - t) + lambda2 (s - t)^2 per mask, s the expected
-       share of gates that are not 0, and the multipliers ascend their gradient (Wang, Wohlwend & Lei 2020).
-       t falls linearly from 1 to the target while progress goes from 0 to `warmup`.
-    2. That holds the *expected* share, but open is what the evaluation gate says: undecided gates count half
-       in the one and wholly in the other, so that runs end with too many open heads, or, where the
-       multipliers overshoot, with too few. Therefore, at progress 1 - `final`, the `wanted` heads of largest
-       log alpha are kept, the others closed for good, and the rest of the run trains the encoder for that
-       choice. `moved` counts per mask the heads that this opened or closed: the smaller, the more the choice
-       was the Lagrangian's. Only scores from this part on belong to the target.
-
-    Progress is the share of the run's updates that are done; it stands in for the multipliers' own learning
-    rate, so that `rate` need not be set anew for each length of run. They ascend in asinh(lambda / 0.1), not
-    in lambda: how large they must become depends on how much heads matter to the loss, which differs by
-    orders of magnitude, and so they get anywhere in time. Raises `InputError` for a target that cannot be.
-    """
-
-    multipliers: Tensor
-    progress: Tensor
-    chosen: Tensor
-    kept: Tensor
-    moved: Tensor
-
-    def __init__(
-        self,
-        gates: HeadGates,
-        target: int | float,
-        warmup: float = 0.5,
-        final: float = 0.2,
-        rate: float = 30.0,
-    ) -> None:
-        super().__init__()
-        if warmup < 0 or final <= 0 or warmup + final > 1:
-            raise InputError(
-                f"warmup {warmup}, final {final}: shares of the run, give two that add up to at most 1"
-            )
-        masks, layers, heads = gates.log_alpha.shape
-        self.wanted = heads_wanted(target, layers * heads)
-        self.warmup = warmup
-        self.final = final
-        self.rate = rate
-        self.register_buffer("multipliers", torch.zeros(2, masks))
-        self.register_buffer("progress", torch.zeros(()))
-        self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
-        self.register_buffer("kept", torch.ones(masks, layers, heads, dtype=torch.bool))
-        self.register_buffer("moved", torch.zeros(masks, dtype=torch.long))
-
-    def forward(self, gates: HeadGates, progress: float) -> Float[Tensor, " mask"]:
-        """The Lagrangian's part of the loss per mask; in training the multipliers ascend."""
-        if progress >= 1 - self.final:
-            return torch.zeros_like(self.multipliers[0])
-        total = gates.log_alpha[0].numel()
-        annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
-        off = gates.expected_l0() / total - (1 + (self.wanted / total - 1) * annealed)
-        constraints = torch.stack([off, off.square()])
-        if self.training:
-            with torch.no_grad():
-                step = self.rate * (progress - self.progress).clamp(min=0) * constraints
-                self.multipliers.copy_(_UNIT * torch.sinh(torch.asinh(self.multipliers / _UNIT) + step))
-                self.progress.fill_(progress)
-        return (self.multipliers * constraints).sum(0)
-
-    @torch.no_grad()
-    def project(self, gates: HeadGates, progress: float) -> None:
-        """In the run's final part, choose the heads to keep, and hold them to it; call after each update."""
-        if progress < 1 - self.final:
-            return
-        log_alpha = gates.log_alpha
-        flat = log_alpha.flatten(1)
-        best = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(self.wanted).indices, True)
-        kept = torch.where(self.chosen, self.kept, best.view_as(log_alpha))
-        self.moved.copy_(torch.where(self.chosen, self.moved, (kept != gates.open()).sum((1, 2))))
-        self.kept.copy_(kept)
-        self.chosen.fill_(True)
-        log_alpha.copy_(torch.where(kept, log_alpha.clamp(min=_KEPT), _CLOSED))
