@@ -53,7 +53,7 @@ def gate_cost(models: dict[str, tuple[nn.Module, int]], rounds: int) -> Table:
         model.train()
         tap = HeadTap(model, family_of(model))
         ids = torch.randint(1000, 5000, (rows, 24))
-        gates = HeadGates(tap.layers, tap.heads)
+        gates = HeadGates(len(tap.sites), tap.heads)
         # Not a plain sum: after a layer norm its gradient is rounding only, in slow denormal numbers.
         direction = torch.randn(model.config.hidden_size)
         optimizer = torch.optim.AdamW([*model.parameters(), *gates.parameters()], lr=0.0, fused=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 _PUBLIC = {
     "JointModel": "mtl.models.joint",
-    "head_scale": "mtl.heads.prune",
-    "load_pruned": "mtl.heads.pruned",
+    "head_scale": "mtl.heads.tap",
+    "load_pruned": "mtl.heads.prune",
     "prune_heads": "mtl.heads.prune",
 }
 __all__ = list(_PUBLIC)

@@ -14,6 +14,7 @@ SCHEMA = pl.Schema(
         "measure": pl.String,
         "task": pl.String,
         "label": pl.String,
+        "attention": pl.String,
         "layer": pl.Int32,
         "head": pl.Int32,
         "value": pl.Float64,
@@ -22,6 +23,8 @@ SCHEMA = pl.Schema(
     }
 )
 """One row per measure, task, label and head; layers and heads from 0, null where a figure is of no head.
+
+`attention` is the kind of attention, which matters in models with several; `self` in encoders.
 
 `choice` says what was chosen where the definition leaves a choice: the columns that compete for the most
 attended word, or where centroids come from.
@@ -43,6 +46,7 @@ def rows(
             "measure": measure,
             "task": task,
             "label": np.array(labels, dtype=object)[label].tolist(),
+            "attention": "self",
             "layer": layer,
             "head": head,
             "value": value.ravel(),
@@ -68,6 +72,18 @@ def headless_rows(
     return whole.with_columns(layer=nobody, head=nobody)
 
 
+def at_sites(table: pl.DataFrame, sites: Sequence[tuple[str, int]]) -> pl.DataFrame:
+    """Rows whose `layer` counts sites, with the kind of attention and the layer of each site instead."""
+    names = pl.DataFrame(
+        {"layer": range(len(sites)), "kind": [kind for kind, _ in sites], "of_kind": [n for _, n in sites]},
+        schema={"layer": pl.Int32, "kind": pl.String, "of_kind": pl.Int32},
+    )
+    joined = table.join(names, on="layer", how="left", maintain_order="left")
+    return joined.with_columns(
+        attention=pl.coalesce("kind", "attention"), layer=pl.coalesce("of_kind", "layer")
+    ).select(table.columns)
+
+
 def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> None:
     """Write the table with its provenance as the file's metadata."""
     table.write_parquet(path, metadata=dict(provenance))
@@ -80,8 +96,9 @@ def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
         metadata = pl.read_parquet_metadata(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); make it with 'mtl probe'") from error
-    if "choice" not in table.columns:
-        table = table.with_columns(choice=pl.lit(""))
+    for column, default in (("choice", ""), ("attention", "self")):  # tables from before there were these
+        if column not in table.columns:
+            table = table.with_columns(pl.lit(default).alias(column))
     missing = sorted(set(SCHEMA) - set(table.columns))
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with 'mtl probe'")

@@ -69,9 +69,9 @@ class Observer:
 
     def _cut_out(self) -> Bool[Tensor, "layer head"]:
         tap = self.encoder.tap
-        cut_out = torch.ones(tap.layers, tap.heads, dtype=torch.bool)
-        for layer, kept in enumerate(tap.kept):
-            cut_out[layer, list(kept)] = False
+        cut_out = torch.ones(len(tap.sites), tap.heads, dtype=torch.bool)
+        for site, heads in enumerate(tap.remaining):
+            cut_out[site, list(heads)] = False
         return cut_out
 
 

@@ -13,6 +13,7 @@ from mtl.analysis.observe import Observer
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from probes import heads_table
 from probes.measures import passes
 from probes.measures.corpus import ProbeCorpus, ProbeSettings
 from probes.measures.probe import FittedProbe
@@ -99,4 +100,4 @@ def probe(
         fitted = Observer(encoder, corpus.fitted_sentences, scale)
         fitted_records = (observed(fitted, batch) for batch in range(len(fitted)))
     passes.measure(len(observer), lambda batch: observed(observer, batch), probes, fitted_records, kept)
-    return pl.concat([probe.compute() for probe in probes])
+    return heads_table.at_sites(pl.concat([probe.compute() for probe in probes]), encoder.tap.sites)

@@ -12,64 +12,84 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One row: paths below the base model (`attention`) or below the attention module (the others)."""
+class Stack(NamedTuple):
+    """One kind of attention in a family, in all of its layers."""
+
+    kind: str
+    """Its name in tables; `self` where a family has only one."""
+    attention: str
+    """The module that computes the heads, below the base model; `{}` is the layer's number."""
+    output: str
+    """The output projection, whose input is the heads side by side, below the attention module; `^` is that
+    module's parent."""
+
+
+class Site(NamedTuple):
+    """One layer of one kind of attention: a place with a row of heads."""
 
     attention: str
-    """The module that computes the heads; `{}` is the layer's number."""
-    output: str = "^.output.dense"
-    """The output projection, whose input is the heads side by side; `^` is the attention module's parent."""
+    """The kind of attention."""
+    layer: int
+    """The layer, from 0 within its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One row of the table; paths but those of the stacks are below the attention module."""
+
+    stacks: tuple[Stack, ...]
+    """The kinds of attention, in the order of `HeadTap.sites`."""
     query: str = "query"
     key: str = "key"
     value: str = "value"
     fused: Literal["", "blocks", "heads"] = ""
     """One module (`query`) gives all three: all queries, then keys, then values; or q, k, v head by head."""
-    also: tuple[str, ...] = ()
-    """Further modules or parameters whose rows are the heads', where the model has them."""
+    other_head_rows: tuple[str, ...] = ()
+    """Further modules or parameters with a row per head dimension, where the model has them."""
     position_bias: bool = False
     """The attention module is handed a bias per head that all layers share."""
     positions_after_padding: bool = False
-    """Positions are counted from the padding index + 1, so that many fewer are to be had."""
-    whole: str = ""
+    """Position ids start at the padding index + 1 (RoBERTa), so padding index + 1 fewer are usable."""
+    not_prunable_because: str = ""
     """Why single heads cannot be cut out; empty where they can."""
 
 
-BERT = Family("encoder.layer.{}.attention.self")
+BERT = Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.dense"),))
 ROBERTA = replace(BERT, positions_after_padding=True)
 FAMILIES = {
     "albert": Family(
-        "encoder.albert_layer_groups.{}.albert_layers.{}.attention",
-        output="dense",
-        whole="one attention module serves several layers, so a head cut from one would be gone from all",
+        (Stack("self", "encoder.albert_layer_groups.{}.albert_layers.{}.attention", "dense"),),
+        not_prunable_because="one attention module serves several layers, so a head cut from one would be "
+        "gone from all",
     ),
     "bert": BERT,
     "camembert": ROBERTA,
     "data2vec-text": ROBERTA,
-    "deberta": Family(
-        "encoder.layer.{}.attention.self",
-        query="in_proj",
-        fused="heads",
-        also=("q_bias", "v_bias", "pos_proj", "pos_q_proj"),
+    "deberta": replace(
+        BERT, query="in_proj", fused="heads", other_head_rows=("q_bias", "v_bias", "pos_proj", "pos_q_proj")
     ),
-    "deberta-v2": Family(
-        "encoder.layer.{}.attention.self",
+    "deberta-v2": replace(
+        BERT,
         query="query_proj",
         key="key_proj",
         value="value_proj",
-        also=("pos_key_proj", "pos_query_proj"),
+        other_head_rows=("pos_key_proj", "pos_query_proj"),
     ),
     "distilbert": Family(
-        "transformer.layer.{}.attention", output="out_lin", query="q_lin", key="k_lin", value="v_lin"
+        (Stack("self", "transformer.layer.{}.attention", "out_lin"),),
+        query="q_lin",
+        key="k_lin",
+        value="v_lin",
     ),
     "electra": BERT,
     "ernie": BERT,
-    "eurobert": Family("layers.{}.self_attn", output="o_proj", query="q_proj", key="k_proj", value="v_proj"),
+    "eurobert": Family(
+        (Stack("self", "layers.{}.self_attn", "o_proj"),), query="q_proj", key="k_proj", value="v_proj"
+    ),
     "megatron-bert": BERT,
-    "modernbert": Family("layers.{}.attn", output="Wo", query="Wqkv", fused="blocks"),
+    "modernbert": Family((Stack("self", "layers.{}.attn", "Wo"),), query="Wqkv", fused="blocks"),
     "mpnet": Family(
-        "encoder.layer.{}.attention.attn",
-        output="o",
+        (Stack("self", "encoder.layer.{}.attention.attn", "o"),),
         query="q",
         key="k",
         value="v",
@@ -80,16 +100,19 @@ FAMILIES = {
     "roberta": ROBERTA,
     "roberta-prelayernorm": ROBERTA,
     "xlm-roberta": ROBERTA,
-    "xlm-roberta-xl": replace(ROBERTA, attention="encoder.layer.{}.attention.self"),
+    "xlm-roberta-xl": ROBERTA,
 }
 
 
 class Attention(NamedTuple):
-    """One layer's attention in a model: its module, its output projection, and the heads still in it."""
+    """The attention at one site of a model: its module, its output projection, and the heads still in it."""
 
+    site: Site
     module: nn.Module
     output: nn.Linear
-    kept: tuple[int, ...]
+    output_inside: bool
+    """Whether the projection is below the module."""
+    remaining: tuple[int, ...]
 
 
 def family_of(model: PreTrainedModel) -> Family:
@@ -105,39 +128,51 @@ def family_of(model: PreTrainedModel) -> Family:
 
 
 def pruned_heads(model: PreTrainedModel) -> dict[int, list[int]]:
-    """The heads that have been cut out of each layer, in the numbering of the uncut model."""
+    """The heads that have been cut out of each site, in the numbering of the uncut model."""
     recorded = getattr(model.config, "pruned_heads", None) or {}
-    return {int(layer): sorted(heads) for layer, heads in recorded.items()}
+    return {int(site): sorted(heads) for site, heads in recorded.items()}
 
 
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
-    """Every layer's attention in the order of the layers; a module that layers share comes repeatedly."""
-    base, config, gone = model.base_model, model.config, pruned_heads(model)
-    if config.model_type == "albert":
-        depth, groups, inner = config.num_hidden_layers, config.num_hidden_groups, config.inner_group_num
-        numbers = [(int(n / (depth / groups)), i) for n in range(depth) for i in range(inner)]
-    else:
-        numbers = [(n, 0) for n in range(config.num_hidden_layers)]
+    """The attention at every site, by stack and layer; a module that layers share comes repeatedly."""
+    config, gone = model.config, pruned_heads(model)
+    places = [(stack, *place) for stack in family.stacks for place in enumerate(_module_numbers(model))]
     found = []
-    for layer, number in enumerate(numbers):
-        path = family.attention.format(*number)
+    for index, (stack, layer, numbers) in enumerate(places):
+        path = stack.attention.format(*numbers)
         parent = path.rpartition(".")[0]
+        inside = not stack.output.startswith("^")
         try:
-            module = base.get_submodule(path)
-            output = base.get_submodule(f"{path}.{family.output}".replace(f"{path}.^", parent))
+            module = model.base_model.get_submodule(path)
+            output = model.base_model.get_submodule(
+                f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
+            )
         except AttributeError as error:
             raise InputError(
                 f"{type(model).__name__} does not fit row {config.model_type!r} of mtl/heads/families.py: "
                 f"{error}"
             ) from None
-        kept = tuple(head for head in range(config.num_attention_heads) if head not in gone.get(layer, ()))
-        if not isinstance(output, nn.Linear) or (kept and output.in_features % len(kept)):
+        left = tuple(head for head in range(config.num_attention_heads) if head not in gone.get(index, ()))
+        if not isinstance(output, nn.Linear) or (left and output.in_features % len(left)):
             raise InputError(
-                f"{path}: its output projection is no linear layer over {len(kept)} heads; mend its row "
+                f"{path}: its output projection is no linear layer over {len(left)} heads; correct its row "
                 f"{config.model_type!r} in mtl/heads/families.py"
             )
-        found.append(Attention(module, output, kept))
+        found.append(Attention(Site(stack.kind, layer), module, output, inside, left))
     return found
+
+
+def _module_numbers(model: PreTrainedModel) -> list[tuple[int, ...]]:
+    """What fills the `{}` of a path in each layer: its number, or in ALBERT its group and place in it."""
+    config = model.config
+    if config.model_type != "albert":
+        return [(layer,) for layer in range(config.num_hidden_layers)]
+    per_group = config.num_hidden_layers / config.num_hidden_groups
+    return [
+        (int(turn / per_group), inner)
+        for turn in range(config.num_hidden_layers)
+        for inner in range(config.inner_group_num)
+    ]
 
 
 def head_dim(model: PreTrainedModel) -> int:

@@ -7,36 +7,43 @@ from typing import Any
 
 import polars as pl
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from mtl.heads.families import Site
+from mtl.heads.gate_file import SCHEMA
 from mtl.heads.gates import HeadGates
 
 
-def gate_rows(gates: HeadGates, tasks: Sequence[str], update: int) -> list[dict[str, Any]]:
-    """All gates as rows of `gate_table`, layers and heads from 0; a shared mask once for each task."""
+def gate_rows(
+    gates: HeadGates,
+    tasks: Sequence[str],
+    update: int,
+    sites: Sequence[Site],
+    at_choice: Float[Tensor, "mask site head"] | None = None,
+) -> list[dict[str, Any]]:
+    """All gates as rows of `gate_table`; a mask that tasks share once for each of them."""
     with torch.no_grad():
-        log_alpha = gates.log_alpha.float().tolist()
-        gate, opened = gates.gate().tolist(), gates.open().tolist()
-    rows = []
-    for task in tasks:
-        mask = gates.masks.index(task) if task in gates.masks else 0
-        for layer, heads in enumerate(log_alpha[mask]):
-            rows += [
-                {
-                    "task": task, "step": update, "layer": layer, "head": head, "log_alpha": value,
-                    "gate": gate[mask][layer][head], "open": opened[mask][layer][head],
-                }
-                for head, value in enumerate(heads)
-            ]  # fmt: skip
-    return rows
+        log_alpha, gate, opened = (
+            values.tolist() for values in (gates.log_alpha.float(), gates.gate(), gates.open())
+        )
+    before = None if at_choice is None else at_choice.tolist()
+    return [
+        {
+            "task": task, "step": update, "attention": site.attention, "layer": site.layer, "head": head,
+            "log_alpha": value, "gate": gate[mask][row][head], "open": opened[mask][row][head],
+            "log_alpha_at_choice": None if before is None else before[mask][row][head],
+        }
+        for task in tasks
+        for mask in [gates.masks.index(task) if task in gates.masks else 0]
+        for row, site in enumerate(sites)
+        for head, value in enumerate(log_alpha[mask][row])
+    ]  # fmt: skip
 
 
 def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """Rows of `gate_rows` as a table."""
-    schema = {
-        "task": pl.String, "step": pl.Int32, "layer": pl.Int16, "head": pl.Int16, "log_alpha": pl.Float32,
-        "gate": pl.Float32, "open": pl.Boolean,
-    }  # fmt: skip
-    return pl.DataFrame(rows, schema=schema)
+    return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def gate_summary(gates: HeadGates) -> dict[str, dict[str, float]]:

@@ -1,83 +1,135 @@
-"""Heads out of a transformer: scaled for a while, or cut out of the weights for good.
+"""Heads cut out of a transformer's weights for good, and models loaded that were cut.
 
-Both work on any `transformers` model of the families table, also one that never saw this framework
+Works on any `transformers` model of the families table, also one that never saw this framework
 (transformers 5 has neither `head_mask` nor `prune_heads` any more).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import inspect
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import torch
+import transformers
 from jaxtyping import Float
+from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
 from mtl.heads.families import Attention, Family, attentions, family_of, head_dim, pruned_heads
-from mtl.heads.tap import HeadTap
-
-
-@contextmanager
-def head_scale(
-    model: PreTrainedModel, scale: Float[Tensor, "layer head"] | Float[Tensor, "row layer head"]
-) -> Iterator[None]:
-    """Multiply what each head writes, inside the block: 0 ablates a head, 1 leaves it as it is.
-
-    One scale for the batch or one per row; differentiable in `scale`.
-    """
-    with HeadTap(model, family_of(model)).scale(scale):
-        yield
 
 
 def prune_heads(
     model: PreTrainedModel,
     heads: Mapping[int, Iterable[int]],
-    scale: Float[Tensor, "layer head"] | None = None,
+    scale: Float[Tensor, "site head"] | None = None,
 ) -> None:
     """Cut heads out of the model in place: their query, key and value rows and their output columns.
 
-    `heads` gives, per layer, the heads to cut, both from 0 and numbered as in the uncut model however often
-    it is cut; what is already gone is passed over. `scale` is multiplied into the output columns of the
-    heads that stay. A layer without heads keeps the bias of its output projection. Where several heads share
-    keys and values, each head that stays in a cut layer gets its own copy. The heads are recorded in
+    A layer without heads keeps the bias of its output projection. Where several heads share keys and values,
+    each head that stays in a cut layer gets its own copy. The heads are recorded in
     `model.config.pruned_heads`, from which `load_pruned` rebuilds the model. Optimisers must be made anew.
+
+    Args:
+        model: any `transformers` model of the families table.
+        heads: the heads to cut, per layer (`HeadTap.sites` where there are several kinds of attention),
+            from 0 and numbered as in the uncut model however often it is cut. Heads that are gone already
+            are ignored.
+        scale: multiplied into the output columns of the heads that stay.
 
     Raises:
         InputError: a family without separable heads, or a layer or head that does not exist.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> config = BertConfig(
+        ...     hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24
+        ... )
+        >>> model = BertModel(config)
+        >>> before = model.num_parameters()
+        >>> prune_heads(model, {0: [1, 3], 1: [0]})
+        >>> before - model.num_parameters()  # 3 heads of 3 x 8 rows of 32 + 1, and of 8 columns of 32
+        3144
+        >>> model.config.pruned_heads
+        {0: [1, 3], 1: [0]}
     """
     family = family_of(model)
     found = attentions(model, family)
-    layers, every = len(found), model.config.num_attention_heads
+    layers, per_layer = len(found), model.config.num_attention_heads
     wanted = {layer: set(numbers) for layer, numbers in heads.items()}
     for layer, numbers in wanted.items():
         if not 0 <= layer < layers:
             raise InputError(f"layer {layer} cannot be cut: the model has layers 0 to {layers - 1}")
-        if not numbers <= set(range(every)):
+        if not numbers <= set(range(per_layer)):
             worst = max(numbers, key=abs)
-            raise InputError(f"head {worst} of layer {layer} cannot be cut: heads are 0 to {every - 1}")
-    if scale is not None and scale.shape != (layers, every):
+            raise InputError(f"head {worst} of layer {layer} cannot be cut: heads are 0 to {per_layer - 1}")
+    if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
-            f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {every} heads"
+            f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {per_layer} heads"
         )
-    if why := family.whole or _mixed_heads(model):
-        raise InputError(f"no heads can be cut out of {type(model).__name__}: {why}")
+    if reason := family.not_prunable_because or _mixed_heads(model):
+        raise InputError(f"no heads can be cut out of {type(model).__name__}: {reason}")
     size = head_dim(model)
     gone = {layer: set(numbers) for layer, numbers in pruned_heads(model).items()}
     for layer, attention in enumerate(found):
+        remaining = attention.remaining
         if scale is not None:
-            factor = scale[layer, list(attention.kept)].repeat_interleave(size)
+            factor = scale[layer, list(remaining)].repeat_interleave(size)
             attention.output.weight.data *= factor.to(attention.output.weight)
-        if cut := wanted.get(layer, set()) & set(attention.kept):
-            _cut(model, family, attention, [head not in cut for head in attention.kept], size)
+        if cut := wanted.get(layer, set()) & set(remaining):
+            _cut(model, family, attention, [head not in cut for head in remaining], size)
             gone[layer] = gone.get(layer, set()) | cut
     if gone:
         model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
 
 
+def load_pruned(folder: Path | str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The model that `save_pretrained` wrote after `prune_heads`, of the same class, in evaluation mode."""
+    return rebuild(AutoConfig.from_pretrained(str(folder)), Path(folder), None, dtype)
+
+
+def rebuild(
+    config: PretrainedConfig, folder: Path, attention: str | None, dtype: torch.dtype
+) -> PreTrainedModel:
+    """An uncut random model, cut as `config.pruned_heads` says, with the folder's weights put in."""
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise InputError(f"{folder} has no model.safetensors; give the folder of a saved model")
+    weights = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    kind = getattr(transformers, (config.architectures or ["none stated"])[0], None)
+    if kind is None:
+        raise InputError(f"{folder / 'config.json'} names no known class under 'architectures'")
+    heads = {int(layer): cut for layer, cut in (getattr(config, "pruned_heads", None) or {}).items()}
+    config.pruned_heads = {}
+    pooler = any(name.startswith("pooler.") for name in weights)
+    choosable = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
+    model = kind._from_config(
+        config, attn_implementation=attention, **({"add_pooling_layer": pooler} if choosable else {})
+    )
+    prune_heads(model, heads)
+    try:
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    except RuntimeError as error:
+        raise InputError(f"the weights in {folder} do not fit its config.json: {error}") from error
+    # Tied parameters are saved once, under one of their names.
+    tied = {id(parameter) for name, parameter in _parameters(model) if name in weights}
+    lost = [name for name, parameter in _parameters(model) if name in missing and id(parameter) not in tied]
+    if lost or unexpected:
+        raise InputError(
+            f"the weights in {folder} do not fit its config.json: "
+            f"missing {lost[:3]}, unexpected {unexpected[:3]}"
+        )
+    return model.to(dtype).eval()
+
+
+def _parameters(model: PreTrainedModel) -> list[tuple[str, torch.nn.Parameter]]:
+    return list(model.named_parameters(remove_duplicate=False))
+
+
 class NoHeads(nn.Module):
-    """Stands for the attention of a layer that has lost all of its heads."""
+    """Replaces the attention of a layer that has lost all of its heads."""
 
     def __init__(self, output_name: str = "", output: nn.Module | None = None) -> None:
         super().__init__()
@@ -95,7 +147,7 @@ class NoHeads(nn.Module):
 
 
 def _cut(model: PreTrainedModel, family: Family, attention: Attention, stays: list[bool], size: int) -> None:
-    """Keep those of the heads that are still there for which `stays` is true."""
+    """Keep those of the remaining heads for which `stays` is true."""
     module, output = attention.module, attention.output
     device = output.weight.device
     keep = torch.tensor([index for index, stay in enumerate(stays) if stay], dtype=torch.long, device=device)
@@ -103,8 +155,9 @@ def _cut(model: PreTrainedModel, family: Family, attention: Attention, stays: li
     output.weight = _chosen(output.weight, columns, dim=1)
     output.in_features = len(columns)
     if not len(keep):
-        inside = family.output if "^" not in family.output else ""
-        path = next(name for name, each in model.named_modules() if each is module)
+        stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
+        inside = stack.output if attention.output_inside else ""
+        path = next(name for name, child in model.named_modules() if child is module)
         model.set_submodule(path, NoHeads(inside, output if inside else None))
         return
     if family.fused == "heads":
@@ -117,7 +170,7 @@ def _cut(model: PreTrainedModel, family: Family, attention: Attention, stays: li
         groups = getattr(module, "num_key_value_groups", 1)
         for name in (family.key, family.value):
             _keep_rows(module.get_submodule(name), _rows(keep // groups, size))
-    for name in family.also:
+    for name in family.other_head_rows:
         part = getattr(module, name, None)
         if isinstance(part, nn.Linear):
             _keep_rows(part, columns)

@@ -9,48 +9,55 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtl.heads.families import Family, attentions, head_dim
+from mtl.heads.families import Family, Site, attentions, family_of, head_dim
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
-"""Given a layer and its heads' outputs side by side, what to put in their place (`None`: leave them)."""
+"""Given a site's index and its heads' outputs side by side, what to replace them by (`None`: nothing)."""
 
 
 class HeadTap:
-    """Reads or scales what each head hands to its layer's output projection.
+    """Reads or scales what each head hands to its output projection.
 
     The input of that projection is the concatenation of the heads' outputs (probabilities x values), so that
-    one forward-pre-hook per layer does for all families. The hooks are there only inside the `with` blocks:
+    one forward-pre-hook per site does for all families. The hooks exist only inside the `with` blocks:
     outside, the model is untouched. Blocks nest; what is observed inside `scale` is scaled.
 
-    Layers and heads are always numbered as in the uncut model: a scale for a head that has been cut out is
-    ignored, and its output is observed as zeros.
+    Tensors have one row of heads per site, in the order of `sites`: a layer of a kind of attention, in
+    models with one kind simply a layer. Sites and heads are always numbered as in the uncut model: a scale
+    for a head that has been cut out is ignored, and its output is observed as zeros.
+
+    Args:
+        model: any `transformers` model of the family, with or without a head on top.
+        family: its row of the table.
     """
 
     def __init__(self, model: PreTrainedModel, family: Family) -> None:
         found = attentions(model, family)
         self.model = model.base_model
-        self.layers, self.heads, self.head_dim = len(found), model.config.num_attention_heads, head_dim(model)
-        self.kept = [attention.kept for attention in found]
-        """The heads still there, per layer."""
+        self.sites: tuple[Site, ...] = tuple(attention.site for attention in found)
+        """The kind of attention and the layer of each row of heads."""
+        self.heads, self.head_dim = model.config.num_attention_heads, head_dim(model)
+        self.remaining = [attention.remaining for attention in found]
+        """The heads still there, per site."""
         self._served: dict[nn.Module, list[int]] = {}
-        for layer, attention in enumerate(found):
-            self._served.setdefault(attention.output, []).append(layer)
+        for index, attention in enumerate(found):
+            self._served.setdefault(attention.output, []).append(index)
 
     @contextmanager
-    def scale(self, scale: Float[Tensor, "layer head"] | Float[Tensor, "row layer head"]) -> Iterator[None]:
+    def scale(self, scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"]) -> Iterator[None]:
         """Multiply each head's output by its scale, one for all rows or one per row; differentiable."""
-        if scale.shape[-2:] != (self.layers, self.heads):
+        if scale.shape[-2:] != (len(self.sites), self.heads):
             raise ValueError(
                 f"a head scale of shape {tuple(scale.shape)} does not fit "
-                f"{self.layers} layers of {self.heads} heads"
+                f"{len(self.sites)} layers of {self.heads} heads"
             )
 
-        def multiply(layer: int, outputs: Tensor) -> Tensor:
-            kept = self.kept[layer]
-            factor = scale[..., layer, :] if len(kept) == self.heads else scale[..., layer, list(kept)]
-            split = outputs.unflatten(-1, (len(kept), outputs.shape[-1] // max(len(kept), 1)))
+        def multiply(site: int, outputs: Tensor) -> Tensor:
+            heads = self.remaining[site]
+            factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
+            split = outputs.unflatten(-1, (len(heads), outputs.shape[-1] // max(len(heads), 1)))
             # [head] or [row head] against [row subword head head_dim].
-            factor = factor.to(outputs.dtype)[..., None] if scale.dim() == 2 else factor[:, None, :, None]
+            factor = factor[..., None] if scale.dim() == 2 else factor[:, None, :, None]
             return (split * factor.to(outputs.dtype)).flatten(-2)
 
         with self._hooked(multiply):
@@ -58,45 +65,45 @@ class HeadTap:
 
     @contextmanager
     def observe(self) -> Iterator[list[Float[Tensor, "row subword head head_dim"]]]:
-        """Collect each layer's head outputs of the forward pass inside the block.
+        """Collect each site's head outputs of the forward pass inside the block.
 
-        They are what the model goes on with, so that gradients in them can be asked for.
+        They are what the model continues with, so that gradients in them can be taken.
         """
         collected: list[Tensor] = []
 
-        def collect(layer: int, outputs: Tensor) -> Tensor:
-            kept = self.kept[layer]
+        def collect(site: int, outputs: Tensor) -> Tensor:
+            heads = self.remaining[site]
             shape = (*outputs.shape[:-1], self.heads, self.head_dim)
-            if len(kept) == self.heads:
+            if len(heads) == self.heads:
                 collected.append(outputs.view(shape))
                 return collected[-1].flatten(-2)
-            whole = outputs.new_zeros(shape)
-            whole[..., list(kept), :] = outputs.unflatten(-1, (len(kept), self.head_dim))
-            collected.append(whole)
-            return whole[..., list(kept), :].flatten(-2)
+            padded = outputs.new_zeros(shape)
+            padded[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.head_dim))
+            collected.append(padded)
+            return padded[..., list(heads), :].flatten(-2)
 
         with self._hooked(collect):
             yield collected
 
-    def whole_attentions(
+    def with_cut_heads(
         self,
         attentions: Sequence[Float[Tensor, "row _ subword subword"] | None],
         hidden: Float[Tensor, "row subword hidden"],
     ) -> list[Float[Tensor, "row head subword subword"]]:
         """A model's `attentions` with zeros for heads that have been cut out; `hidden` gives the shape."""
         # A layer that has lost all of its heads hands out nothing, or not even that.
-        given = iter([each for each in attentions if each is not None])
+        given = iter([probabilities for probabilities in attentions if probabilities is not None])
         row, subword, _ = hidden.shape
-        wholes = []
-        for kept in self.kept:
-            if len(kept) == self.heads:
-                wholes.append(next(given))
+        padded = []
+        for heads in self.remaining:
+            if len(heads) == self.heads:
+                padded.append(next(given))
                 continue
-            whole = hidden.new_zeros(row, self.heads, subword, subword)
-            if kept:
-                whole[:, list(kept)] = next(given)
-            wholes.append(whole)
-        return wholes
+            probabilities = hidden.new_zeros(row, self.heads, subword, subword)
+            if heads:
+                probabilities[:, list(heads)] = next(given)
+            padded.append(probabilities)
+        return padded
 
     @contextmanager
     def _hooked(self, act: OnHeads) -> Iterator[None]:
@@ -106,7 +113,7 @@ class HeadTap:
             calls.clear()
 
         def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            # Where layers share a module, its n-th call in a forward pass is its n-th layer.
+            # Where sites share a module, its n-th call in a forward pass is its n-th site.
             served = self._served[module]
             turn = calls.get(module, 0)
             calls[module] = turn + 1
@@ -120,6 +127,19 @@ class HeadTap:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+@contextmanager
+def head_scale(
+    model: PreTrainedModel, scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"]
+) -> Iterator[None]:
+    """Multiply what each head writes, inside the block: 0 ablates a head, 1 leaves it as it is.
+
+    One scale for the batch or one per row; differentiable in `scale`. Works on any `transformers` model of
+    the families table, also one that never saw this framework.
+    """
+    with HeadTap(model, family_of(model)).scale(scale):
+        yield
 
 
 @contextmanager

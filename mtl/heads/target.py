@@ -34,14 +34,14 @@ class HeadTarget(nn.Module):
     """Brings every mask to `target` open heads: by a price on open heads, at the end by a choice.
 
     1. Up to progress 1 - `final` the loss gets, per mask, price x mean loss x expected share of gates that
-       are not 0. The price follows the error e = share of *open* heads - t as a proportional-integral
-       controller: `gain` e + the integral of `rate` e over progress. t falls linearly from 1 to the target
-       while progress goes from 0 to `warmup`. This is the augmented Lagrangian of Wang, Wohlwend & Lei
-       (2020), changed in three ways that keep the final choice small: the error counts heads that are open
-       in evaluation, not the expected share, in which an undecided head counts half; the integral is set to
-       0 when the error changes sign, so that it cannot wind up (the dual restarts of Gallego-Posada et al.
-       2022); and the price is in units of the mask's running mean loss, so that it need not grow through
-       orders of magnitude first.
+       are not 0. The price is a proportional-integral controller of the error e = s - t: `gain` e + the
+       integral of `rate` e over progress. t falls linearly from 1 to the target while progress goes from 0
+       to `warmup`; s is the expected share while t falls, and then the share of heads that are open in
+       evaluation, which is what the target is about (undecided heads count half in the one and wholly in
+       the other). This is the augmented Lagrangian of Wang, Wohlwend & Lei (2020), changed in three ways
+       that leave little to the final choice: that second s; the integral is set to 0 when the error changes
+       sign, so that it cannot wind up (the dual restarts of Gallego-Posada et al. 2022); and the price is in
+       units of the mask's running mean loss, so that it need not grow through orders of magnitude first.
     2. At progress 1 - `final`, the `wanted` heads of largest log alpha are kept, the others closed for good,
        and the rest of the run trains the encoder for that choice. `log_alpha_at_choice` is the ranking it
        was made by and `choices` says how many heads it opened or closed: the fewer, the more the mask was
@@ -59,6 +59,16 @@ class HeadTarget(nn.Module):
 
     Raises:
         InputError: a target or phases that cannot be.
+
+    Examples:
+        >>> gates = HeadGates(6, 12)
+        >>> target = HeadTarget(gates, 0.25)
+        >>> price = target(gates, progress=0.5, loss=torch.ones(1))  # added to the loss
+        >>> target.project(gates, progress=0.8)  # after each update
+        >>> target.choices(gates)
+        {'shared': Choice(open_at_choice=72, forced_open=0, forced_closed=54)}
+        >>> int(gates.open().sum())
+        18
     """
 
     integral: Tensor
@@ -102,7 +112,9 @@ class HeadTarget(nn.Module):
         total = gates.log_alpha[0].numel()
         annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
         with torch.no_grad():
-            error = gates.open().sum((1, 2)) / total - (1 + (self.wanted / total - 1) * annealed)
+            # Gates need much of the warm-up to reach the closing point: until then none would be counted.
+            heads = gates.open().sum((1, 2)) if annealed == 1 else gates.expected_l0()
+            error = heads / total - (1 + (self.wanted / total - 1) * annealed)
             if self.training:
                 self._move(error, progress, loss.detach())
             price = (self.gain * error + self.integral) * self.mean_loss

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mtl.errors import InputError
+from mtl.heads.gate_file import read_gates
 from mtl.heads.gates import OPEN
 from mtl.models.joint import JointModel
 
@@ -60,19 +61,23 @@ def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Flo
     if not path.is_file():
         raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
     try:
-        table = pl.read_parquet(path, columns=["task", "step", "layer", "head", "gate"])
+        table = read_gates(path).select("task", "step", "attention", "layer", "head", "gate")
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
     tasks = table["task"].unique(maintain_order=True).to_list()
     if task is not None and task not in tasks:
         raise InputError(f"{path} has no mask for {task}: it has {', '.join(tasks)}")
     last = table.filter((pl.col("step") == pl.col("step").max()) & (pl.col("task") == (task or tasks[0])))
-    layers, heads = (1 + max(last[axis].to_list()) for axis in ("layer", "head"))
+    kinds = list(last["attention"].unique(maintain_order=True))
+    of_rows = list(zip(last["attention"], last["layer"], strict=True))
+    sites = sorted(set(of_rows), key=lambda site: (kinds.index(site[0]), site[1]))
+    layers, heads = len(sites), 1 + max(last["head"].to_list())
     if (layers, heads) != shape:
         raise InputError(
             f"{path} is a mask over {layers} layers of {heads} heads, but the encoder has "
             f"{shape[0]} layers of {shape[1]} heads"
         )
     gates = torch.ones(shape)
-    gates[last["layer"].to_torch().long(), last["head"].to_torch().long()] = last["gate"].to_torch()
+    rows = torch.tensor([sites.index(site) for site in of_rows])
+    gates[rows, last["head"].to_torch().long()] = last["gate"].to_torch()
     return gates

@@ -65,7 +65,7 @@ class Encoder(nn.Module):
         self.tokenizer = SubwordTokenizer(tokenizer, longest if max_length is None else max_length)
         self.pooling, self.word_dropout = pooling, word_dropout
         self.hidden: int = config.hidden_size
-        self.layers, self.heads, self.head_dim = self.tap.layers, self.tap.heads, self.tap.head_dim
+        self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
         # Logits over the embeddings and the layers (Peters et al. 2018, without their overall factor).
         self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if layers == "mix" else None
 
@@ -155,7 +155,7 @@ class Encoder(nn.Module):
                 output_hidden_states=self.mix is not None,
             )
         words = pool(self._mixed(output), subwords, self.pooling)
-        probabilities = self.tap.whole_attentions(output.attentions, output.last_hidden_state)
+        probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
         return Observation(words, probabilities, outputs)
 
     def prune(
@@ -167,7 +167,9 @@ class Encoder(nn.Module):
 
     def last_layer(self) -> nn.Module:
         """The last transformer layer, nearest to the decoders of all parameters that tasks share."""
-        layers = self.transformer.base_model.get_submodule(self.family.attention.partition(".{}")[0])
+        layers = self.transformer.base_model.get_submodule(
+            self.family.stacks[-1].attention.partition(".{}")[0]
+        )
         assert isinstance(layers, nn.ModuleList)
         return layers[-1]
 

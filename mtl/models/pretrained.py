@@ -24,7 +24,7 @@ from transformers.utils import logging
 
 from mtl.errors import InputError, did_you_mean
 from mtl.heads.families import Family
-from mtl.heads.pruned import rebuild
+from mtl.heads.prune import rebuild
 
 AttentionKind = Literal["sdpa", "eager"]
 DROPOUT_RATES = (

@@ -56,7 +56,7 @@ def masks_of(found: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | 
         try:
             gates, said = gates_of([each.run])
             gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
-            gates = gates.select("run", "seed", "task", "step", "layer", "head", "gate", "open")
+            gates = gates.select("run", "seed", "task", "step", "attention", "layer", "head", "gate", "open")
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
             unknown = gates.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null())
             if unknown.height:
@@ -169,7 +169,7 @@ def of_one_shape(
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """Masks and probes of the most frequent number of layers and heads."""
     shapes: dict[tuple[str, str], tuple[int, ...]] = {}
-    size = pl.col("layer").max() + 1, pl.col("head").max() + 1
+    size = pl.struct("attention", "layer").n_unique(), pl.col("head").max() + 1
     for kind, table in (("masks", gates), ("probes", heads)):
         if table is not None:
             for run, layers, count in table.group_by("run", maintain_order=True).agg(*size).iter_rows():

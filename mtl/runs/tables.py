@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
 from probes import heads_table
 
@@ -132,7 +133,7 @@ def check_encoders(encoders: dict[str, str]) -> None:
 
 def _read(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_parquet(path)
+        return read_gates(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: cannot be read ({error}); train the run again") from error
 

@@ -14,6 +14,7 @@ from mtl.heads.gate_table import gate_rows, gate_summary, gate_table, open_heads
 from mtl.models.batches import Batch
 from mtl.models.evaluate import evaluate, mean_score
 from mtl.runs.run import Run
+from mtl.training.gate_loss import choice_warnings
 from mtl.training.step import JointTraining
 
 
@@ -56,7 +57,8 @@ class Evaluation(pl.Callback):
         losses = pl_module.mean_losses()
         now = time.monotonic()
         self.seconds, self._since = self.seconds + now - self._since, now
-        settled = pl_module.gate_loss is None or pl_module.gate_loss.settled
+        gate_loss = pl_module.gate_loss
+        settled = gate_loss is None or gate_loss.settled
         better = settled and mean > self.best
         if settled:
             self.best = max(self.best, mean)
@@ -79,9 +81,21 @@ class Evaluation(pl.Callback):
             for mask, figures in gates.items()
             for key, value in figures.items()
         }
+        choices = {} if gate_loss is None else gate_loss.choices
+        newly_chosen = choices and not any(
+            key.endswith("/forced_open") for old in self.history for key in old
+        )
+        row |= {
+            f"gates/{mask}/{key}": count
+            for mask, choice in choices.items()
+            for key, count in choice._asdict().items()
+        }
         self.history.append(row)
         if model.gates is not None:
-            self.gates += gate_rows(model.gates, tuple(model.tasks), trainer.global_step)
+            at_choice = None if gate_loss is None else gate_loss.log_alpha_at_choice
+            self.gates += gate_rows(
+                model.gates, tuple(model.tasks), trainer.global_step, model.encoder.tap.sites, at_choice
+            )
         if trainer.is_global_zero:
             self.run.write_history(self.history)
             if self.gates:
@@ -102,6 +116,10 @@ class Evaluation(pl.Callback):
             logger.log_metrics(
                 {key: value for key, value in row.items() if key != "seconds"}, trainer.global_step
             )
+        if gate_loss is not None and newly_chosen and trainer.is_global_zero:
+            self.run.update_status({"choices": {mask: choice._asdict() for mask, choice in choices.items()}})
+            for line in choice_warnings(gate_loss):
+                self.console.print(line, highlight=False, soft_wrap=True)
         if self.patience is not None and self.waited >= self.patience:
             trainer.should_stop = True
 

@@ -8,24 +8,35 @@ from torch import Tensor, nn
 from mtl.config.schema import GatesConfig, PruningRegime
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
-from mtl.heads.target import HeadTarget
+from mtl.heads.target import Choice, HeadTarget
 from mtl.models.joint import JointModel
 
 RATE_TIMES_UPDATES = 10.0
 """Default rate of log alpha x updates planned. Adam moves a log alpha by about its rate per update, so this
 is the way it can go: some twice as far as from the default start to the closing point."""
+FORCED_WARNING = 0.1
+"""A warning is printed where a target's choice moved more than this share of the heads wanted."""
 
 
 class GateLoss(nn.Module):
-    """The L0 penalty with its warm-up or the Lagrangian of a target, and the overlap penalty.
+    """The L0 penalty with its warm-up or the price of a target, and the overlap penalty.
 
     Added outside of the balanced losses, so that the balancer does not scale it.
+
+    Args:
+        gates: the masks.
+        updates: updates planned for the run.
+        penalty: weight of the expected number of open heads per layer, without a target.
+        overlap_penalty: weight of the sum over pairs of masks of z_t * z_u; negative rewards sharing.
+        warmup: share of the updates in which the penalty rises linearly from zero.
+        target: brings the masks to a number of open heads, instead of the penalty.
     """
 
     def __init__(
         self,
         gates: HeadGates,
         updates: int,
+        *,
         penalty: float = 0.0,
         overlap_penalty: float = 0.0,
         warmup: float = 0.0,
@@ -35,23 +46,33 @@ class GateLoss(nn.Module):
         self.gates, self.target, self.updates = gates, target, updates
         self.penalty, self.overlap_penalty, self.warmup = penalty, overlap_penalty, warmup
 
-    def forward(self, update: int) -> Float[Tensor, ""]:
-        """The cost of this update, in the unit of the losses."""
+    def forward(self, update: int, losses: Float[Tensor, " task"]) -> Float[Tensor, ""]:
+        """The cost of this update, in the unit of `losses`: per task, as the balancer weighs them."""
         progress = update / self.updates
         if self.target is not None:
-            cost = self.target(self.gates, progress).sum()
+            per_mask = losses if len(losses) == len(self.gates.masks) else losses.sum()[None]
+            cost = self.target(self.gates, progress, per_mask).sum()
         else:
             share = min(1.0, (update + 1) / (self.warmup * self.updates)) if self.warmup else 1.0
             cost = share * self.penalty * self.gates.penalty().sum()
         if self.overlap_penalty:
-            # `overlap` has every pair twice.
-            cost = cost + self.overlap_penalty * self.gates.overlap().sum() / 2
+            cost = cost + self.overlap_penalty * self.gates.overlap()
         return cost
 
     @property
     def settled(self) -> bool:
         """Whether scores count: with a target, once its heads are chosen."""
         return self.target is None or bool(self.target.chosen)
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """Per mask what a target's choice of heads did; empty before it, and without a target."""
+        return {} if self.target is None else self.target.choices(self.gates)
+
+    @property
+    def log_alpha_at_choice(self) -> Float[Tensor, "mask site head"] | None:
+        """The log alphas by which a target's choice was made; `None` before it, and without a target."""
+        return None if self.target is None or not self.target.chosen else self.target.log_alpha_at_choice
 
     def after_update(self, updates_done: int) -> None:
         """Hold the gates to the target's choice of heads, in the run's final part."""
@@ -67,7 +88,7 @@ def add_gates(model: JointModel, config: GatesConfig) -> HeadGates:
         raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
     try:
         gates = HeadGates(
-            model.encoder.layers, model.encoder.heads, masks, config.temperature,
+            model.encoder.layers, model.encoder.heads, masks=masks, temperature=config.temperature,
             init_mean=config.init_mean, init_std=config.init_std,
         )  # fmt: skip
     except ValueError as error:
@@ -79,7 +100,14 @@ def add_gates(model: JointModel, config: GatesConfig) -> HeadGates:
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
     """What the configuration makes the gates cost over a run of so many updates."""
     target = None if config.target_open is None else HeadTarget(gates, config.target_open)
-    return GateLoss(gates, updates, config.penalty, config.overlap_penalty, config.penalty_warmup, target)
+    return GateLoss(
+        gates,
+        updates,
+        penalty=config.penalty,
+        overlap_penalty=config.overlap_penalty,
+        warmup=config.penalty_warmup,
+        target=target,
+    )
 
 
 def freeze_for(regime: PruningRegime, model: JointModel) -> None:
@@ -102,5 +130,18 @@ def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
         return None
     return (
         f"warning: at gates.lr={rate:g} a gate needs about {needed:.0f} updates to close, and the run has "
-        f"{updates}: raise gates.lr to {10 / updates:.2g}, or train longer"
+        f"{updates}: raise gates.lr to {RATE_TIMES_UPDATES / updates:.2g}, or train longer"
     )
+
+
+def choice_warnings(loss: GateLoss) -> list[str]:
+    """A line for every mask of which a target's choice had to move many heads: it was hardly learned."""
+    if loss.target is None:
+        return []
+    wanted = loss.target.wanted
+    return [
+        f"warning: mask {mask}: training had {choice.open_at_choice} heads open, gates.target_open wants "
+        f"{wanted}: {choice.forced_open} were opened and {choice.forced_closed} closed by force; train longer"
+        for mask, choice in loss.choices.items()
+        if choice.forced_open + choice.forced_closed > FORCED_WARNING * wanted
+    ]

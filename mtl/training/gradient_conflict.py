@@ -37,7 +37,7 @@ class GradientConflict(nn.Module):
         self.tap, self.every = tap, every
         self.tasks = tuple(tasks)
         self.pairs = list(combinations(range(len(self.tasks)), 2))
-        shape = (len(self.pairs), tap.layers, tap.heads)
+        shape = (len(self.pairs), len(tap.sites), tap.heads)
         self.register_buffer("total", torch.zeros(shape))
         self.register_buffer("steps", torch.zeros(shape, dtype=torch.long))
 
@@ -78,13 +78,14 @@ class GradientConflict(nn.Module):
         rows = [
             {
                 "measure": MEASURE, "task": "", "label": f"{self.tasks[first]}-{self.tasks[second]}",
-                "layer": layer, "head": head, "value": means[place][layer][head],
-                "count": steps[place][layer][head], "choice": f"epoch {epoch}",
+                "attention": site.attention, "layer": site.layer, "head": head,
+                "value": means[place][row][head], "count": steps[place][row][head],
+                "choice": f"epoch {epoch}",
             }
             for place, (first, second) in enumerate(self.pairs)
-            for layer in range(self.tap.layers)
+            for row, site in enumerate(self.tap.sites)
             for head in range(self.tap.heads)
-            if steps[place][layer][head]
+            if steps[place][row][head]
         ]  # fmt: skip
         self.total.zero_()
         self.steps.zero_()

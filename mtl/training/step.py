@@ -80,7 +80,7 @@ class JointTraining(pl.LightningModule):
         if weights.requires_grad:
             total = total + (weights * seen).sum() + self.balancer.regulariser(present)
         if self.gate_loss is not None:
-            total = total + self.gate_loss(self.global_step)
+            total = total + self.gate_loss(self.global_step, weights.detach() * seen)
         return total
 
     def _stacked(self, losses: dict[str, Tensor]) -> Float[Tensor, " task"]:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, FAINT, grid_size, new_figure, styled
+from probes.figures.style import COLUMN, FAINT, by_kind, grid_size, new_figure, styled
 
 
 @styled
@@ -15,6 +15,7 @@ def gates_over_time(gates: pl.DataFrame) -> Figure:
 
     `gates` is a run's gates.parquet. Layers are parted by lines and numbered from 1.
     """
+    gates = by_kind(gates)
     tasks = list(gates["task"].unique(maintain_order=True))
     layers, heads = grid_size(gates)
     columns = min(len(tasks), 3)

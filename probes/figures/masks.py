@@ -7,12 +7,21 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from PIL import Image
 
-from probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, pixels, styled
+from probes.figures.style import (
+    COLUMN,
+    by_kind,
+    cell_inches,
+    grid_size,
+    head_axes,
+    new_figure,
+    pixels,
+    styled,
+)
 
 MOST_FRAMES = 60
 """Pictures in an animation; of longer histories so many, evenly spaced."""
@@ -21,10 +30,8 @@ MOST_FRAMES = 60
 @styled
 def mask_picture(gates: pl.DataFrame) -> Figure:
     """The masks at the last step of a run's gates.parquet, a panel each: black is open, white closed."""
-    tasks, _, history = _history(gates)
-    figure, _ = _panels(
-        tasks, history[-1], [_title(task, gate) for task, gate in zip(tasks, history[-1], strict=True)]
-    )
+    tasks, _, history, opened = _history(gates)
+    figure, _ = _panels(tasks, history[-1], _titles(tasks, history, opened[-1]))
     return figure
 
 
@@ -36,20 +43,19 @@ def animation(
 
     The last picture stays for a second longer. The same table gives the same file.
     """
-    tasks, steps, history = _history(gates)
+    tasks, steps, history, opened = _history(gates)
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_FRAMES)).round().astype(int))
-    figure, images = _panels(
-        tasks, history[0], [_title(task, gate) for task, gate in zip(tasks, history[0], strict=True)]
-    )
+    figure, images = _panels(tasks, history[0], _titles(tasks, history, opened[0]))
     below = figure.supxlabel("update", fontsize=7)
     frames = []
     pixels(figure)
     # The pictures are laid out once; what changes keeps its size.
     figure.set_layout_engine("none")
     for moment in chosen:
-        for task, image, gate in zip(tasks, images, history[moment], strict=True):
+        titles = _titles(tasks, history, opened[moment])
+        for title, image, gate in zip(titles, images, history[moment], strict=True):
             image.set_data(gate)
-            image.axes.set_title(_title(task, gate))
+            image.axes.set_title(title)
         below.set_text(f"update {steps[moment]}")
         # Sixteen shades of grey make small files, and no palette has to be chosen.
         frames.append(Image.fromarray(pixels(figure, dpi=150)[..., 0] // 17 * 17))
@@ -60,7 +66,11 @@ def animation(
     return len(frames)
 
 
-def _history(gates: pl.DataFrame) -> tuple[list[str], list[int], Float[np.ndarray, "step task layer head"]]:
+def _history(
+    gates: pl.DataFrame,
+) -> tuple[list[str], list[int], Float[np.ndarray, "step task layer head"], Int[np.ndarray, "step task"]]:
+    """Names of masks, steps, gates, and how many heads are open."""
+    gates = by_kind(gates)
     tasks = list(gates["task"].unique(maintain_order=True))
     steps = gates["step"].unique().sort().to_list()
     layers, heads = grid_size(gates)
@@ -69,8 +79,10 @@ def _history(gates: pl.DataFrame) -> tuple[list[str], list[int], Float[np.ndarra
     order = pl.col("task").replace_strict(
         {task: place for place, task in enumerate(tasks)}, return_dtype=pl.Int32
     )
-    values = gates.sort("step", order, "layer", "head")["gate"].to_numpy()
-    return tasks, steps, values.reshape(len(steps), len(tasks), layers, heads).astype(np.float64)
+    gates = gates.sort("step", order, "layer", "head")
+    shape = len(steps), len(tasks), layers, heads
+    values = gates["gate"].to_numpy().reshape(shape).astype(np.float64)
+    return tasks, steps, values, gates["open"].to_numpy().reshape(shape).sum((2, 3))
 
 
 def _panels(
@@ -94,5 +106,8 @@ def _panels(
     return figure, images
 
 
-def _title(task: str, gate: Float[np.ndarray, "layer head"]) -> str:
-    return f"{task}: {int((gate > 1e-3).sum())} of {gate.size} open"
+def _titles(
+    tasks: list[str], history: Float[np.ndarray, "step task layer head"], opened: Int[np.ndarray, " task"]
+) -> list[str]:
+    heads = history[0, 0].size
+    return [f"{task}: {count} of {heads} open" for task, count in zip(tasks, opened, strict=True)]

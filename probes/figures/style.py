@@ -97,6 +97,13 @@ def grid_size(table: pl.DataFrame) -> tuple[int, int]:
     return layers, heads
 
 
+def by_kind(gates: pl.DataFrame) -> pl.DataFrame:
+    """With several kinds of attention, each kind's part of a mask under a name (`task`) of its own."""
+    if gates["attention"].n_unique() == 1:
+        return gates
+    return gates.with_columns(task=pl.format("{}, {} attention", "task", "attention"))
+
+
 def _numbers(count: int, inches: float) -> tuple[list[int], list[str]]:
     """Places and numbers from 1; every second one or fewer where they would touch."""
     step = next(step for step in (1, 2, 4, 8, 16, count) if step * inches / count > 0.17 or step >= count)

@@ -43,9 +43,9 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
         raise ValueError(
             f"{_list(row['run'])} all have a mask of {row['task']} with seed {row['seed']}: give one of them"
         )
-    last = gates.filter(pl.col("step") == pl.col("step").max().over(of)).sort("layer", "head")
+    last = gates.filter(pl.col("step") == pl.col("step").max().over(of)).sort("attention", "layer", "head")
     shapes = last.group_by(of, maintain_order=True).agg(
-        layers=pl.col("layer").max() + 1, heads=pl.col("head").max() + 1, cells=pl.len()
+        layers=pl.struct("attention", "layer").n_unique(), heads=pl.col("head").max() + 1, cells=pl.len()
     )
     layers, heads = shapes["layers"][0], shapes["heads"][0]
     for row in shapes.iter_rows(named=True):

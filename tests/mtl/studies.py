@@ -71,7 +71,7 @@ class Study:
             gate = np.clip(wish + 0.1 * self.random.normal(size=shape), 0, 1)
             for step in (10, 20):
                 for (layer, head), each in np.ndenumerate(gate):
-                    place = {"task": task, "step": step, "layer": layer, "head": head}
+                    place = {"task": task, "step": step, "attention": "self", "layer": layer, "head": head}
                     rows.append(place | {"log_alpha": 0.0, "gate": float(each), "open": bool(each > 1e-3)})
         return gate_table(rows)
 

@@ -55,6 +55,7 @@ def history(gate):
         "task": [("pos", "dep", "srl")[each] for each in task],
         "step": 10 * (step + 1),
         "layer": layer,
+        "attention": ["self"] * len(layer),
     }
     return pl.DataFrame(columns | {"head": head, "gate": gate.ravel(), "open": gate.ravel() > 1e-3})
 

@@ -16,6 +16,7 @@ def gates(gate: np.ndarray, tasks=TASKS, seeds=SEEDS, step: int = 100) -> pl.Dat
         {
             "task": [tasks[each] for each in task],
             "seed": [seeds[each] for each in seed],
+            "attention": "self",
             "layer": layer,
             "head": head,
             "log_alpha": gate.ravel() * 4 - 2,
@@ -45,6 +46,7 @@ def heads(value: np.ndarray, regime: str, tasks=TASKS, seeds=SEEDS, chance: floa
             "measure": "attention",
             "task": [tasks[each] for each in task],
             "label": [f"label {each}" for each in label],
+            "attention": "self",
             "layer": layer,
             "head": head,
             "value": value.ravel(),

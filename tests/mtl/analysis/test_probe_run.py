@@ -33,7 +33,7 @@ def model(toy: Path, tasks: tuple[str, ...], masks: tuple[str, ...] | None) -> J
     sentences = read_jsonl(toy / "test.jsonl")
     gates = None
     if masks is not None:
-        gates = HeadGates(encoder.layers, encoder.heads, masks, init_mean=0.0, init_std=4.0)
+        gates = HeadGates(encoder.layers, encoder.heads, masks=masks, init_mean=0.0, init_std=4.0)
         assert not gates.open().all()
     return JointModel(encoder, chosen, {name: task.labels(sentences) for name, task in chosen.items()}, gates)
 

@@ -4,7 +4,7 @@ import pytest
 from transformers import BertForTokenClassification, T5Config, T5EncoderModel
 
 from mtl.errors import InputError
-from mtl.heads.families import FAMILIES, Family, attentions, family_of
+from mtl.heads.families import FAMILIES, Family, Stack, attentions, family_of
 from tests.mtl import tiny
 
 
@@ -15,7 +15,7 @@ def test_every_row_fits_its_model(name: str) -> None:
     found = attentions(model, family)
     assert len(found) == tiny.LAYERS
     for attention in found:
-        assert attention.kept == tuple(range(tiny.HEADS))
+        assert attention.remaining == tuple(range(tiny.HEADS))
         assert attention.output.in_features == tiny.HEADS * tiny.HEAD_DIM
         fused = 3 if family.fused else 1
         assert attention.module.get_submodule(family.query).out_features == fused * 32
@@ -52,9 +52,9 @@ def test_an_unknown_layout_names_the_missing_row_and_likely_projections() -> Non
 def test_a_row_that_does_not_fit_is_an_input_error() -> None:
     model = tiny.model("bert")
     with pytest.raises(InputError, match="does not fit row 'bert'"):
-        attentions(model, Family("encoder.layer.{}.attention.other"))
+        attentions(model, Family((Stack("self", "encoder.layer.{}.attention.other", "^.output.dense"),)))
     with pytest.raises(InputError, match="no linear layer"):
-        attentions(model, Family("encoder.layer.{}.attention.self", output="^.output.LayerNorm"))
+        attentions(model, Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.LayerNorm"),)))
 
 
 @pytest.mark.parametrize("name", tiny.NAMES)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+import torch
+from polars.testing import assert_frame_equal
 
+from mtl.heads.families import Site
+from mtl.heads.gate_file import read_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table
 from mtl.heads.gates import HeadGates
+from mtl.models.apply_masks import gates_from_file
+
+SITES = (Site("self", 0), Site("self", 1))
 
 
 def test_the_record_has_a_row_per_task_and_head():
     gates = HeadGates(2, 3, init_mean=0.0, init_std=3.0)
-    table = gate_table(gate_rows(gates, ("pos", "dep"), 7))
-    assert table.columns == ["task", "step", "layer", "head", "log_alpha", "gate", "open"]
+    table = gate_table(gate_rows(gates, ("pos", "dep"), 7, SITES))
+    assert table.columns == [
+        "task", "step", "attention", "layer", "head", "log_alpha", "gate", "open", "log_alpha_at_choice"
+    ]  # fmt: skip
+    assert set(table["attention"]) == {"self"}
+    assert table["log_alpha_at_choice"].is_null().all()
     assert len(table) == 2 * 2 * 3
     row = table.row(
         by_predicate=(pl.col("task") == "dep") & (pl.col("layer") == 1) & (pl.col("head") == 2), named=True
@@ -20,3 +31,34 @@ def test_the_record_has_a_row_per_task_and_head():
     assert row["gate"] == pytest.approx(gates.gate()[0, 1, 2].item())
     assert row["open"] == gates.open()[0, 1, 2].item()
     assert gate_summary(gates)["shared"]["open"] == gates.open().sum().item()
+
+
+def test_rows_name_the_kind_of_attention_and_its_own_layers():
+    gates = HeadGates(3, 2, init_std=1.0)
+    sites = (Site("self", 0), Site("self", 1), Site("cross", 0))
+    at_choice = torch.arange(6.0).reshape(1, 3, 2)
+    table = gate_table(gate_rows(gates, ("pos",), 7, sites, at_choice))
+    cross = table.filter(attention="cross")
+    assert cross["layer"].to_list() == [0, 0]
+    assert cross["log_alpha_at_choice"].to_list() == [4.0, 5.0]
+    assert cross["gate"].to_list() == gates.gate()[0, 2].tolist()
+
+
+def test_a_file_from_before_the_columns_is_read_as_self_attention(tmp_path):
+    gates = HeadGates(2, 3)
+    table = gate_table(gate_rows(gates, ("pos",), 7, SITES))
+    table.drop("attention", "log_alpha_at_choice").write_parquet(tmp_path / "gates.parquet")
+    read = read_gates(tmp_path / "gates.parquet")
+    assert_frame_equal(read, table, check_column_order=False)
+    torch.testing.assert_close(
+        gates_from_file(tmp_path / "gates.parquet", "pos", (2, 3)), gates.gate()[0].detach()
+    )
+
+
+def test_a_mask_file_with_several_kinds_is_laid_out_by_site(tmp_path):
+    gates = HeadGates(3, 2, init_std=1.0)
+    sites = (Site("self", 0), Site("self", 1), Site("cross", 0))
+    gate_table(gate_rows(gates, ("pos",), 7, sites)).write_parquet(tmp_path / "gates.parquet")
+    torch.testing.assert_close(
+        gates_from_file(tmp_path / "gates.parquet", "pos", (3, 2)), gates.gate()[0].detach()
+    )

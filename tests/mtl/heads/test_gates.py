@@ -15,7 +15,7 @@ SAMPLES = 40_000
 
 def with_log_alphas(values: Tensor, **settings: float) -> HeadGates:
     gates = HeadGates(
-        values.shape[1], values.shape[2], [str(mask) for mask in range(len(values))], **settings
+        values.shape[1], values.shape[2], masks=[str(mask) for mask in range(len(values))], **settings
     )
     with torch.no_grad():
         gates.log_alpha.copy_(values)
@@ -114,7 +114,7 @@ def test_gradient_of_a_sample_equals_finite_differences() -> None:
 
 
 def test_sampling_follows_the_generator_and_evaluation_does_not() -> None:
-    gates = HeadGates(12, 12, ["pos", "ner"], init_mean=0.0)
+    gates = HeadGates(12, 12, masks=["pos", "ner"], init_mean=0.0)
     torch.manual_seed(1)
     first = gates()
     torch.manual_seed(1)
@@ -126,7 +126,7 @@ def test_sampling_follows_the_generator_and_evaluation_does_not() -> None:
 
 
 def test_float32_under_autocast() -> None:
-    gates = HeadGates(3, 4, ["a", "b"], init_mean=0.0, init_std=1.0)
+    gates = HeadGates(3, 4, masks=["a", "b"], init_mean=0.0, init_std=1.0)
 
     def everything() -> list[Tensor]:
         torch.manual_seed(0)
@@ -142,23 +142,32 @@ def test_float32_under_autocast() -> None:
 
 
 def test_overlap_by_hand() -> None:
-    """Gates 0.5 | 1 | 0 and 0.5 | 0.5 | 1 overlap by 0.75, seen from each mask once."""
+    """Gates 0.5 | 1 | 0 and 0.5 | 0.5 | 1 overlap by 0.75."""
     gates = with_log_alphas(torch.tensor([[[0.0, 9.0, -9.0]], [[0.0, 0.0, 9.0]]]))
     overlap = gates.overlap()
-    torch.testing.assert_close(overlap, torch.tensor([0.75, 0.75]))
-    overlap[0].backward()
+    torch.testing.assert_close(overlap, torch.tensor(0.75))
+    overlap.backward()
     assert gates.log_alpha.grad is not None
     slope = 1.2 * 0.25  # of the evaluation gate at a = 0
-    expected = torch.tensor([[[0.5 * slope, 0, 0]], [[0, 0, 0]]])
+    expected = torch.tensor([[[0.5 * slope, 0, 0]], [[0.5 * slope, 1.0 * slope, 0]]])
     torch.testing.assert_close(gates.log_alpha.grad, expected)
 
 
 def test_overlap_of_three_masks_is_the_sum_over_pairs() -> None:
     torch.manual_seed(0)
-    gates = HeadGates(2, 3, ["a", "b", "c"], init_std=2.0)
+    gates = HeadGates(2, 3, masks=["a", "b", "c"], init_std=2.0)
+    with torch.no_grad():
+        gates.log_alpha.clamp_(-2, 2)  # where gates have a slope
     z = gates.gate()
     pairs = sum((z[i] * z[j]).sum() for i in range(3) for j in range(i))
-    torch.testing.assert_close(gates.overlap().sum(), 2 * pairs)
+    torch.testing.assert_close(gates.overlap(), pairs)
+    (expected,) = torch.autograd.grad(pairs, gates.log_alpha, retain_graph=True)
+    (gradient,) = torch.autograd.grad(gates.overlap(), gates.log_alpha)
+    torch.testing.assert_close(gradient, expected)
+    # As implementations have it that hold one side constant: both sides of a pair, in turn.
+    held = z.detach()
+    (gradient,) = torch.autograd.grad((z * (held.sum(0) - held)).sum(), gates.log_alpha)
+    torch.testing.assert_close(gradient, expected)
     assert HeadGates(2, 3).overlap().item() == 0
 
 

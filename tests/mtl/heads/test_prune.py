@@ -11,13 +11,12 @@ from transformers import BertForMaskedLM, PreTrainedModel
 
 from mtl.errors import InputError
 from mtl.heads.families import FAMILIES, attentions, family_of, pruned_heads
-from mtl.heads.prune import head_scale, prune_heads
-from mtl.heads.pruned import load_pruned
-from mtl.heads.tap import eager_attention
+from mtl.heads.prune import load_pruned, prune_heads
+from mtl.heads.tap import eager_attention, head_scale
 from mtl.models.encoder import Encoder
 from tests.mtl import tiny
 
-CUTTABLE = [name for name, family in FAMILIES.items() if not family.whole]
+CUTTABLE = [name for name, family in FAMILIES.items() if not family.not_prunable_because]
 families = pytest.mark.parametrize("name", CUTTABLE)
 # The middle layer loses all of its heads.
 HEADS = {0: [1, 2], 1: [0, 1, 2, 3], 2: [3]}
@@ -172,7 +171,7 @@ def test_a_cut_encoder_saves_and_loads(name: str, tmp_path: Path) -> None:
     loaded = Encoder.load(tmp_path).eval()
     subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["cat"]]))
     torch.testing.assert_close(loaded(subwords), encoder(subwords), rtol=0, atol=1e-6)
-    assert loaded.tap.kept == encoder.tap.kept == [(0, 3), (), (0, 1, 2)]
+    assert loaded.tap.remaining == encoder.tap.remaining == [(0, 3), (), (0, 1, 2)]
 
 
 @families

@@ -124,10 +124,10 @@ def test_observed_outputs_are_probabilities_times_values(name: str) -> None:
     family = family_of(model)
     values: list[Tensor] = []
     handles = [
-        attention.module.get_submodule(family.query if family.fused else family.value).register_forward_hook(
+        module.get_submodule(family.query if family.fused else family.value).register_forward_hook(
             lambda module, inputs, output: values.append(output)
         )
-        for attention in dict.fromkeys(attentions(model, family))
+        for module in dict.fromkeys(attention.module for attention in attentions(model, family))
     ]
     with eager_attention(model), tap.observe() as outputs:
         probabilities = model(input_ids=ids, attention_mask=mask, output_attentions=True).attentions

@@ -29,7 +29,7 @@ class Planted:
         self.updates = updates
         self.done = 0
         self.use = scale * torch.randn(masks, *size).exp()
-        self.gates = HeadGates(*size, [str(mask) for mask in range(masks)])
+        self.gates = HeadGates(*size, masks=[str(mask) for mask in range(masks)])
         self.target = HeadTarget(self.gates, target)
         self.optimizer = torch.optim.Adam(self.gates.parameters(), lr=10 / updates)
 
@@ -98,17 +98,17 @@ def test_little_is_forced_whatever_the_scale_of_the_loss(scale: float, wanted: i
 
 
 def test_price_by_hand() -> None:
-    gates = HeadGates(1, 4, init_mean=30.0)
+    gates = HeadGates(1, 4, init_mean=30.0)  # the expected share is 1
     target = HeadTarget(gates, 0.5, warmup=0.5, gain=2.0, rate=10.0)
     loss = torch.tensor([3.0])
     # Progress 0: the target is still 1, all heads are open, nothing is off.
-    assert target(gates, 0.0, loss).item() == 0
+    assert target(gates, 0.0, loss).item() == pytest.approx(0, abs=1e-6)
     assert target.mean_loss.item() == 3
     # Progress 0.25: the target is 0.75, the error 0.25; the integral rises by 10 * 0.25 * 0.25.
     price = target(gates, 0.25, torch.tensor([1.0]))
     assert target.mean_loss.item() == 1  # more than the memory has passed
     assert target.integral.item() == pytest.approx(0.625)
-    assert price.item() == pytest.approx((2 * 0.25 + 0.625) * 1)  # the expected share is 1
+    assert price.item() == pytest.approx((2 * 0.25 + 0.625) * 1)
     # The same progress again (accumulated batches): no second step.
     target(gates, 0.25, torch.tensor([9.0]))
     assert target.integral.item() == pytest.approx(0.625)
@@ -116,11 +116,13 @@ def test_price_by_hand() -> None:
     # A tenth of the memory later the mean has moved by a tenth.
     target(gates, 0.255, torch.tensor([2.0]))
     assert target.mean_loss.item() == pytest.approx(1.1)
-    # Too few open: the integral starts again from 0 and falls by 10 * 0.495 * 0.5.
+    # Too few open: the integral starts again from 0 and falls by 10 * 0.495 * 0.25. What counts now is how
+    # many are open: one, though 2.1 are expected.
     with torch.no_grad():
-        gates.log_alpha.fill_(-30.0)
+        gates.log_alpha.copy_(torch.tensor([30.0, -2.4, -2.4, -2.4]))
+    assert gates.expected_l0().item() > 1.4
     target(gates, 0.75, loss)
-    assert target.integral.item() == pytest.approx(-10 * 0.495 * 0.5)
+    assert target.integral.item() == pytest.approx(-10 * 0.495 * 0.25)
 
 
 def test_evaluation_leaves_the_price_alone() -> None:

@@ -24,7 +24,7 @@ def model(toy: Path) -> JointModel:
     tasks = {name: task() for name, task in TASKS.items()}
     sentences = read_jsonl(toy / "train.jsonl")
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
-    gates = HeadGates(encoder.layers, encoder.heads, tuple(tasks), init_mean=0.0, init_std=2.0)
+    gates = HeadGates(encoder.layers, encoder.heads, masks=tuple(tasks), init_mean=0.0, init_std=2.0)
     return JointModel(encoder, tasks, labels, gates).eval()
 
 

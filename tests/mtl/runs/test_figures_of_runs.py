@@ -50,7 +50,7 @@ class Folders:
             for task in tasks:
                 gate = shared if scope == "shared" else self.random.random((LAYERS, heads))
                 for (layer, head), each in np.ndenumerate(np.where(gate < 0.4, 0, gate)):
-                    place = {"task": task, "step": step, "layer": layer, "head": head}
+                    place = {"task": task, "step": step, "attention": "self", "layer": layer, "head": head}
                     rows.append(place | {"log_alpha": 0.0, "gate": float(each), "open": bool(each > 1e-3)})
         return gate_table(rows)
 

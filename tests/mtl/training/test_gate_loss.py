@@ -19,21 +19,25 @@ from mtl.training.gate_loss import GateLoss, gate_rate, reach_warning
 
 
 def test_the_penalty_is_lambda_times_expected_heads_per_layer_and_warms_up_linearly():
-    gates = HeadGates(3, 4, ("pos", "dep"), init_mean=0.5)
-    whole = GateLoss(gates, 100, penalty=0.1)
+    gates = HeadGates(3, 4, masks=("pos", "dep"), init_mean=0.5)
+    whole, losses = GateLoss(gates, 100, penalty=0.1), torch.ones(2)
     expected = 0.1 * gates.probability_open().sum() / 3
-    torch.testing.assert_close(whole(0), expected)
+    torch.testing.assert_close(whole(0, losses), expected)
     warm = GateLoss(gates, 100, penalty=0.1, warmup=0.2)
-    torch.testing.assert_close(warm(9), expected / 2)
-    torch.testing.assert_close(warm(50), expected)
+    torch.testing.assert_close(warm(9, losses), expected / 2)
+    torch.testing.assert_close(warm(50, losses), expected)
 
 
 @pytest.mark.parametrize("weight", [0.3, -0.3])
 def test_the_overlap_penalty_counts_each_pair_of_tasks_once(weight):
-    gates = HeadGates(2, 3, ("pos", "dep", "con"), init_mean=0.0, init_std=1.0)
+    gates = HeadGates(2, 3, masks=("pos", "dep", "con"), init_mean=0.0, init_std=1.0)
     z = gates.gate()
     pairs = (z[0] * z[1] + z[0] * z[2] + z[1] * z[2]).sum()
-    torch.testing.assert_close(GateLoss(gates, 10, overlap_penalty=weight)(0), weight * pairs)
+    loss = GateLoss(gates, 10, overlap_penalty=weight)(0, torch.ones(3))
+    torch.testing.assert_close(loss, weight * pairs)
+    (gradient,) = torch.autograd.grad(loss, gates.log_alpha, retain_graph=True)
+    (expected,) = torch.autograd.grad(weight * pairs, gates.log_alpha)
+    torch.testing.assert_close(gradient, expected)
 
 
 def test_the_default_rate_lets_gates_close_and_a_small_one_is_warned_of():
@@ -114,7 +118,7 @@ def test_a_mask_per_task_is_cut_for_one_task(runs, tmp_path, capsys):
     assert main(["prune", str(runs / "own"), f"--out={tmp_path / 'dep'}", "--task=dep"]) == 0
     cut, masked = JointModel.from_pretrained(tmp_path / "dep"), JointModel.from_pretrained(runs / "own")
     assert list(cut.tasks) == ["dep"]
-    assert sum(len(kept) for kept in cut.encoder.tap.kept) == 6
+    assert sum(len(heads) for heads in cut.encoder.tap.remaining) == 6
     sentence = ["We", "ate", "."]
     assert cut.annotate([sentence])[0].arcs == masked.annotate([sentence])[0].arcs
 
@@ -126,7 +130,7 @@ def test_a_mask_file_of_another_shape_is_refused(runs, tmp_path, capsys):
     assert main(words) == 2
     assert "no masks" in capsys.readouterr().err
     assert main([*words, f"--mask={runs / 'static' / 'gates.parquet'}"]) == 0
-    assert sum(len(kept) for kept in JointModel.from_pretrained(tmp_path / "cut").encoder.tap.kept) == 5
+    assert sum(map(len, JointModel.from_pretrained(tmp_path / "cut").encoder.tap.remaining)) == 5
 
 
 @pytest.mark.parametrize(
