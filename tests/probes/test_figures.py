@@ -150,6 +150,17 @@ def test_a_long_history_is_thinned(tmp_path):
     assert animation(history(gates), tmp_path / "long.gif") == MOST_FRAMES
 
 
+def test_several_kinds_of_attention_have_panels_of_their_own(gate):
+    one = history(gate)
+    both = pl.concat([one, one.with_columns(attention=pl.lit("cross"))])
+    for draw in (mask_picture, gates_over_time):
+        figure = draw(both)
+        titles = {axes.get_title().partition(":")[0] for axes in figure.axes if axes.get_title()}
+        assert titles == {
+            f"{task}, {kind} attention" for task in ("pos", "dep") for kind in ("self", "cross")
+        }
+
+
 def test_gates_over_time_has_heads_downwards_and_time_across(gate):
     figure = gates_over_time(history(gate))
     axes = figure.axes[1]

@@ -63,6 +63,29 @@ def test_written_and_read_is_the_same(tmp_path: Path) -> None:
     assert provenance == {"split": "test"}
 
 
+def test_tables_from_before_the_kind_of_attention_are_of_self_attention(tmp_path: Path) -> None:
+    example().drop("attention").write_parquet(tmp_path / "heads.parquet")
+    assert table.read(tmp_path / "heads.parquet")[0].equals(example())
+
+
+def test_rows_counted_by_site_get_the_kind_and_its_layer() -> None:
+    value = np.arange(6.0).reshape(1, 3, 2)
+    frame = pl.concat(
+        [
+            table.rows("attention", "dep", ("a",), value, np.array([4])),
+            table.headless_rows("attention_offset", "dep", ("a",), np.array([0.5]), np.array([4])),
+        ]
+    )
+    sites = (("self", 0), ("cross", 0), ("cross", 1))
+    placed = table.at_sites(frame, sites)
+    assert placed.schema == table.SCHEMA
+    assert placed.select("attention", "layer", "head", "value").rows()[2:6] == [
+        ("cross", 0, 0, 2.0), ("cross", 0, 1, 3.0), ("cross", 1, 0, 4.0), ("cross", 1, 1, 5.0)
+    ]  # fmt: skip
+    assert placed.row(6, named=True)["layer"] is None
+    assert table.at_sites(frame, [("self", layer) for layer in range(3)]).equals(frame)
+
+
 def test_tables_without_a_choice_are_read_and_others_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "heads.parquet"
     example().drop("choice").write_parquet(path)

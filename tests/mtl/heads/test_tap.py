@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import BartConfig, BartModel, PreTrainedModel
 
-from mtl.heads.families import attentions, family_of
+from mtl.heads.families import Family, Site, Stack, attentions, family_of
 from mtl.heads.tap import HeadTap, eager_attention
 from tests.mtl import tiny
 
@@ -202,3 +202,38 @@ def test_a_scale_of_another_shape_is_refused() -> None:
     _, tap = tapped("bert")
     with pytest.raises(ValueError, match="does not fit 3 layers of 4 heads"), tap.scale(torch.ones(4, 3)):
         pass
+
+
+def test_a_family_with_three_kinds_of_attention() -> None:
+    """Sites are named by kind and layer, and the laws of scaling hold for each of them."""
+    family = Family(
+        (
+            Stack("self", "encoder.layers.{}.self_attn", "out_proj"),
+            Stack("decoder", "decoder.layers.{}.self_attn", "out_proj"),
+            Stack("cross", "decoder.layers.{}.encoder_attn", "out_proj"),
+        )
+    )
+    settings = BartConfig(
+        d_model=32, vocab_size=100, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=64,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = BartModel(settings).double().eval()
+    tiny.shake(model)
+    tap = HeadTap(model, family)
+    kinds = ("self", "decoder", "cross")
+    assert tap.sites == tuple(Site(kind, layer) for kind in kinds for layer in range(2))
+    ids, mask = tiny.batch()
+    plain = run(model, ids, mask)
+    ones = torch.ones(6, 4, dtype=torch.float64)
+    with tap.scale(ones):
+        assert torch.equal(run(model, ids, mask), plain)
+    for site in range(6):
+        scale = ones.clone()
+        scale[site, :3] = 0
+        with tap.scale(scale):
+            gated = run(model, ids, mask)
+        zeroed = copy.deepcopy(model)
+        attentions(zeroed, family)[site].output.weight.data *= scale[site].repeat_interleave(8)
+        torch.testing.assert_close(gated, run(zeroed, ids, mask), rtol=0, atol=1e-12)
+        assert (gated - plain).abs().max() > 1e-6
