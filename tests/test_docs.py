@@ -152,7 +152,7 @@ def test_the_family_of_the_page_keeps_the_laws(capsys: pytest.CaptureFixture[str
         exec(compile(text, "own-encoder.md", "exec"), names)
     quoted = re.findall(r"^> ?(.*)$", (DOCS / "own-encoder.md").read_text(), re.MULTILINE)
     assert capsys.readouterr().out.strip() == " ".join(quoted)
-    assert FAMILIES["my-bert"].attention == FAMILIES["bert"].attention
+    assert FAMILIES["my-bert"].stacks[0].attention == FAMILIES["bert"].stacks[0].attention
 
 
 def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
