@@ -1,7 +1,11 @@
-"""The span CRF: all binary bracketings of a sentence as one distribution (Zhang et al. 2020)."""
+"""The span CRF: all binary bracketings of a sentence as one distribution (Zhang et al. 2020).
+
+Partition function and marginals come from numba on the CPU and from supar on other devices.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, no_type_check
 
 import numpy as np
@@ -12,6 +16,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From scores and lengths to log partitions and marginals."""
+
 
 def span_crf_loss(
     scores: Float[Tensor, "batch boundary boundary"],
@@ -21,96 +28,86 @@ def span_crf_loss(
     ends: Int[Tensor, " span"],
 ) -> Float[Tensor, " batch"]:
     """Minus the log-probability of each sentence's gold bracketing, whose spans are given for the batch."""
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     width = scores.shape[1]
     gold = scores.flatten().index_select(0, (rows * width + starts) * width + ends)
     return log_partition(scores, lengths).index_add(0, rows, gold, alpha=-1)
 
 
 def log_partition(
-    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+    scores: Float[Tensor, "batch boundary boundary"],
+    lengths: Int[Tensor, " batch"],
+    inside_outside: InsideOutside | None = None,
 ) -> Float[Tensor, " batch"]:
     """The log of the summed exponentials of all binary bracketings; its gradient is the marginals.
 
-    `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read.
+    `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read. Lengths
+    are at least 1. Scores of less than 32 bits are computed with, and the result returned, in float32. By
+    default `inside_outside` is `by_numba` for scores on the CPU, where it is some 60 times as fast, and
+    `by_supar` on other devices.
     """
-    return _LogPartition.apply(scores, lengths)
+    if inside_outside is None:
+        inside_outside = by_numba if scores.device.type == "cpu" else by_supar
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return _LogPartition.apply(scores, lengths, inside_outside)
 
 
 class _LogPartition(Function):
-    """Inside-outside, so that the backward pass costs one product and autograd records no chart."""
+    """Marginals along with the partition, so that the backward pass is one product."""
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+        ctx: Any,
+        scores: Float[Tensor, "batch boundary boundary"],
+        lengths: Int[Tensor, " batch"],
+        inside_outside: InsideOutside,
     ) -> Float[Tensor, " batch"]:
-        on_cpu = scores.device.type == "cpu"
-        partition, marginals = (inside_outside_numba if on_cpu else inside_outside_torch)(scores, lengths)
+        partition, marginals = inside_outside(scores, lengths)
         ctx.save_for_backward(marginals)
         return partition
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, " batch"]) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Float[Tensor, " batch"]) -> tuple[Tensor, None, None]:
         (marginals,) = ctx.saved_tensors
-        return gradient[:, None, None] * marginals, None
+        return gradient[:, None, None] * marginals, None, None
 
 
-def inside_outside_numba(
+def by_supar(
+    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
+    """Log partitions and marginals on any device, by supar's inside algorithm and its gradient."""
+    from supar.structs import ConstituencyCRF  # takes seconds: nltk, scikit-learn and supar's own parsers
+
+    boundaries = torch.arange(scores.shape[1], device=scores.device)
+    inside = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
+    # Where supar needs help:
+    # - It computes in the type that it is given: in bf16, log Z has errors of whole nats. In float32, autocast
+    #   finds nothing to change in it.
+    # - Its marginals are autograd's gradient, which inference mode and its tensors forbid.
+    # - It asks for gradients of the very tensor that it is given: so it gets a copy of its own.
+    # - It also adds up spans beyond a sentence's end. They do not reach the result, but what is not finite
+    #   there would reach the gradient as NaN: so it gets zeros.
+    # Labels of spans are scored apart from brackets; supar would take an axis of labels as charts that have
+    # nothing to do with each other.
+    with torch.inference_mode(False):
+        chart = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+        crf = ConstituencyCRF(chart.masked_fill(~inside, 0.0), lengths.clone())
+        partition, marginals = crf.log_partition.detach(), crf.marginals.detach()
+    return partition, marginals
+
+
+def by_numba(
     scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
     """Log partitions and marginals, sentence by sentence on the CPU, in float64 within."""
-    partition = torch.zeros(len(scores), dtype=scores.dtype)
-    marginals = torch.zeros(scores.shape, dtype=scores.dtype)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    partition = torch.zeros(len(scores), dtype=dtype)
+    marginals = torch.zeros(scores.shape, dtype=dtype)
     _inside_outside(
-        scores.detach().contiguous().numpy(), lengths.numpy(), partition.numpy(), marginals.numpy()
+        scores.detach().to(dtype).contiguous().numpy(), lengths.numpy(), partition.numpy(), marginals.numpy()
     )
     return partition, marginals
-
-
-def inside_outside_torch(
-    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
-) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
-    """Log partitions and marginals on any device: one step per span width, all sentences and starts at once.
-
-    Sums are kept twice, [row start width] and [row end width], so that the splits of all spans of one
-    width are two plain slices.
-    """
-    batch, width, _ = scores.shape
-    words = width - 1
-    scores = scores.detach()
-    boundaries = torch.arange(width, device=scores.device)
-    inside = boundaries[None, :, None] < boundaries[None, None, :]
-    inside = inside & (boundaries[None, None, :] <= lengths[:, None, None])
-    # padding must be finite: it meets weights of zero
-    scores = scores.masked_fill(~inside, 0)
-    by_start, by_end = scores.new_zeros(batch, width, width), scores.new_zeros(batch, width, width)
-    for size in range(1, words + 1):
-        sums = scores.diagonal(size, 1, 2)
-        if size > 1:
-            sums = sums + _splits(by_start, by_end, size).logsumexp(2)
-        by_start[:, : width - size, size] = sums
-        by_end[:, size:, size] = sums
-    rows = torch.arange(batch, device=scores.device)
-    partition = by_start[rows, 0, lengths]
-
-    whole = inside & (boundaries[None, :, None] == 0) & (boundaries[None, None, :] == lengths[:, None, None])
-    marginals = whole.to(scores.dtype)
-    to_start, to_end = torch.zeros_like(by_start), torch.zeros_like(by_end)
-    for size in range(words, 0, -1):
-        mass = marginals.diagonal(size, 1, 2)
-        mass += to_start[:, : width - size, size] + to_end[:, size:, size]
-        if size > 1:
-            splits = _splits(by_start, by_end, size)
-            passed = splits.softmax(2) * mass[:, :, None]
-            to_start[:, : width - size, 1:size] += passed
-            to_end[:, size:, 1:size] += passed.flip(2)
-    return partition, marginals
-
-
-def _splits(
-    by_start: Float[Tensor, "batch boundary width"], by_end: Float[Tensor, "batch boundary width"], size: int
-) -> Float[Tensor, "batch start split"]:
-    return by_start[:, : by_start.shape[1] - size, 1:size] + by_end[:, size:, 1:size].flip(2)
 
 
 @njit(cache=True, nogil=True)

@@ -1,17 +1,16 @@
-"""The span CRF against enumeration, finite differences and supar, on both of its routes."""
+"""The span CRF by numba and by supar: against enumeration, finite differences and each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
-from tasks.span_crf import inside_outside_numba, inside_outside_torch, log_partition, span_crf_loss
+from tasks.span_crf import InsideOutside, by_numba, by_supar, log_partition, span_crf_loss
 
-InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-routes = pytest.mark.parametrize("route", [inside_outside_numba, inside_outside_torch])
+routes = pytest.mark.parametrize("route", [by_numba, by_supar])
 
 
 def _bracketings(start: int, end: int) -> Iterator[list[tuple[int, int]]]:
@@ -54,17 +53,38 @@ def test_marginals_sum_to_the_number_of_brackets(route: InsideOutside) -> None:
     torch.testing.assert_close(marginals.sum((1, 2)), 2.0 * lengths - 1, check_dtype=False)
 
 
-@routes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equals_supar(route: InsideOutside, dtype: torch.dtype) -> None:
-    from supar import ConstituencyCRF
-
+def test_numba_equals_supar_on_long_sentences(dtype: torch.dtype) -> None:
     scores, lengths = _scores([30, 17, 1, 2], 2.0, dtype)
-    theirs = ConstituencyCRF(scores.clone().requires_grad_(), lengths)
-    partition, marginals = route(scores, lengths)
     tolerance = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {}
-    torch.testing.assert_close(partition, theirs.log_partition.detach(), **tolerance)
-    torch.testing.assert_close(marginals, theirs.marginals.detach(), **tolerance)
+    for ours, theirs in zip(by_numba(scores, lengths), by_supar(scores, lengths), strict=True):
+        assert ours.dtype == theirs.dtype == dtype
+        torch.testing.assert_close(ours, theirs, **tolerance)
+
+
+@routes
+def test_half_precision_is_computed_in_float32(route: InsideOutside) -> None:
+    scores, lengths = _scores([20, 7, 1], 2.0, torch.float32)
+    scores = scores.to(torch.bfloat16).requires_grad_()
+    partition = log_partition(scores, lengths, route)
+    exact, marginals = by_numba(scores.double(), lengths)
+    assert partition.dtype == torch.float32
+    torch.testing.assert_close(partition, exact.float())
+    partition.sum().backward()
+    assert scores.grad is not None
+    torch.testing.assert_close(scores.grad, marginals.to(torch.bfloat16))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(log_partition(scores, lengths, route), partition)
+
+
+@routes
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_the_partition_is_the_same(route: InsideOutside, mode: type) -> None:
+    scores, lengths = _scores([6, 2])
+    expected = log_partition(scores, lengths, route)
+    with mode():
+        torch.testing.assert_close(log_partition(scores.clone(), lengths.clone(), route), expected)
+    assert not scores.requires_grad
 
 
 def test_routes_agree_whatever_stands_in_the_padding() -> None:
@@ -73,17 +93,21 @@ def test_routes_agree_whatever_stands_in_the_padding() -> None:
     for row, length in enumerate(lengths.tolist()):
         outside[row, :, length + 1 :] = True
     scores = scores.masked_fill(outside, torch.nan)
-    for ours, theirs in zip(
-        inside_outside_numba(scores, lengths), inside_outside_torch(scores, lengths), strict=True
-    ):
+    for ours, theirs in zip(by_numba(scores, lengths), by_supar(scores, lengths), strict=True):
         assert ours.isfinite().all()
         torch.testing.assert_close(ours, theirs)
 
 
-def test_gradient_is_that_of_finite_differences() -> None:
+@routes
+def test_gradient_is_that_of_finite_differences(route: InsideOutside) -> None:
     scores, lengths = _scores([4, 1, 3])
     scores.requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: log_partition(x, lengths), (scores,))
+    assert torch.autograd.gradcheck(lambda x: log_partition(x, lengths, route), (scores,))
+
+
+def test_gradient_of_the_loss_is_that_of_finite_differences() -> None:
+    scores, lengths = _scores([4, 1, 3])
+    scores.requires_grad_()
     rows = torch.tensor([0] * 7 + [1] + [2] * 5)
     spans = [*next(_bracketings(0, 4)), (0, 1), *next(_bracketings(0, 3))]
     starts, ends = torch.tensor(spans).T
