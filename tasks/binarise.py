@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tasks.sentence import Span
-from tasks.tree import Tree
+from tasks.tree import ROOTS, Tree
 
-ROOTS = frozenset({"TOP", "ROOT", "S1", "VROOT", ""})
-"""Labels of a topmost node that is no constituent but holds them."""
 NULL = ""
 """The label of a bracket that is no constituent: an intermediate one, or a word without one of its own."""
 CHAIN = " "
@@ -18,41 +16,41 @@ CHAIN = " "
 def constituents(tree: Tree) -> tuple[Span, ...]:
     """All constituents in pre-order (of a unary chain the outer first), without root and preterminals."""
     spans: list[Span] = []
-    _collect(tree, 0, spans)
+    words = 0
+    waiting: list[Tree | int] = [tree]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, int):  # the constituent of this index ends here
+            spans[item] = spans[item]._replace(end=words)
+        elif isinstance(item.children, str):
+            words += 1
+        else:
+            waiting.append(len(spans))
+            spans.append(Span(words, words, item.label))
+            waiting.extend(reversed(item.children))
     if spans and spans[0].label in ROOTS:
         del spans[0]
     return tuple(spans)
 
 
-def _collect(node: Tree, start: int, spans: list[Span]) -> int:
-    if isinstance(node.children, str):
-        return start + 1
-    place = len(spans)
-    spans.append(Span(start, start, node.label))
-    end = start
-    for child in node.children:
-        end = _collect(child, end, spans)
-    spans[place] = Span(start, end, node.label)
-    return end
-
-
 def build(words: Sequence[str], tags: Sequence[str], spans: Iterable[Span], root: str = "TOP") -> Tree:
     """The tree whose constituents are `spans` (in pre-order) under a root node."""
     pending = list(spans)[::-1]
-
-    def children(start: int, end: int) -> tuple[Tree, ...]:
-        nodes = []
-        while start < end:
-            if pending and pending[-1].start == start < pending[-1].end <= end:
-                span = pending.pop()
-                nodes.append(Tree(span.label, children(span.start, span.end)))
-                start = span.end
-            else:
-                nodes.append(Tree(tags[start], words[start]))
-                start += 1
-        return tuple(nodes)
-
-    tree = Tree(root, children(0, len(words)))
+    word = 0
+    unfinished: list[tuple[Span, list[Tree]]] = [(Span(0, len(words), root), [])]
+    while True:
+        span, children = unfinished[-1]
+        if pending and pending[-1].start == word < pending[-1].end <= span.end:
+            unfinished.append((pending.pop(), []))
+        elif word < span.end:
+            children.append(Tree(tags[word], words[word]))
+            word += 1
+        else:
+            unfinished.pop()
+            tree = Tree(span.label, tuple(children))
+            if not unfinished:
+                break
+            unfinished[-1][1].append(tree)
     if pending:
         raise ValueError(f"constituent {tuple(pending[-1])} crosses another, is empty or lies outside")
     return tree

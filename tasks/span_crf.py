@@ -82,8 +82,8 @@ def by_supar(
     boundaries = torch.arange(scores.shape[1], device=scores.device)
     inside = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
     # Where supar needs help:
-    # - It computes in the type that it is given: in bf16, log Z has errors of whole nats. In float32, autocast
-    #   finds nothing to change in it.
+    # - It computes in the type that it is given: in bf16, log Z has errors of whole nats. In float32,
+    #   autocast finds nothing to change in it.
     # - Its marginals are autograd's gradient, which inference mode and its tensors forbid.
     # - It asks for gradients of the very tensor that it is given: so it gets a copy of its own.
     # - It also adds up spans beyond a sentence's end. They do not reach the result, but what is not finite

@@ -1,10 +1,20 @@
-"""Phrase-structure trees and their bracket notation."""
+"""Phrase-structure trees and their bracket notation.
+
+Nothing here recurses, so trees may be as deep as a decoder makes them (a level per word). Comparing trees
+with `==` does: Python ends it with `RecursionError` at some hundreds of levels.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+ROOTS = frozenset({"TOP", "ROOT", "S1", "VROOT", ""})
+"""Labels of a topmost node that is no constituent but holds them (NEGRA and TIGER: VROOT)."""
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
@@ -58,23 +68,55 @@ class Tree:
 
     def leaves(self) -> Iterator[Tree]:
         """The preterminals, from left to right."""
-        if isinstance(self.children, str):
-            yield self
-        else:
-            for child in self.children:
-                yield from child.leaves()
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node.children, str):
+                yield node
+            else:
+                waiting.extend(reversed(node.children))
+
+    def fold(self, combine: Callable[[Tree, list[T]], T]) -> T:
+        """The value of the root; `combine` makes a node's value from the node and its children's values.
+
+        Children come before their parent, from left to right; a preterminal's list is empty.
+        """
+        waiting: list[tuple[Tree, Iterator[Tree], list[T]]] = [(self, self._subtrees(), [])]
+        while True:
+            node, children, values = waiting[-1]
+            child = next(children, None)
+            if child is not None:
+                waiting.append((child, child._subtrees(), []))
+                continue
+            waiting.pop()
+            value = combine(node, values)
+            if not waiting:
+                return value
+            waiting[-1][2].append(value)
+
+    def _subtrees(self) -> Iterator[Tree]:
+        return iter(()) if isinstance(self.children, str) else iter(self.children)
 
     def height(self) -> int:
-        """Nodes on the longest way down to a word, the word included: 2 for a preterminal."""
-        if isinstance(self.children, str):
-            return 2
-        return 1 + max(child.height() for child in self.children)
+        """Nodes on the longest path down to a word, the word included: 2 for a preterminal."""
+        return self.fold(lambda node, heights: 1 + max(heights, default=1))
 
     def __str__(self) -> str:
-        if isinstance(self.children, str):
-            word = "".join(_ESCAPES.get(character, character) for character in self.children)
-            return f"({self.label} {word})"
-        return f"({self.label} {' '.join(map(str, self.children))})"
+        parts: list[str] = []
+        waiting: list[Tree | str] = [self]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, str):
+                parts.append(item)
+            elif isinstance(item.children, str):
+                word = "".join(_ESCAPES.get(character, character) for character in item.children)
+                parts.append(f"({item.label} {word})")
+            else:
+                parts.append(f"({item.label}")
+                waiting.append(")")
+                for child in reversed(item.children):
+                    waiting += [child, " "]
+        return "".join(parts)
 
 
 def _close(label: str, children: list[Tree | str]) -> Tree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -146,21 +146,21 @@ def _brackets(gold: Sentence, sentence: Sentence) -> str:
     assert sentence.tree is not None
     tagged = zip(gold.tree.leaves(), gold.words, strict=True)
     leaves = iter([Tree(leaf.label, _evalb_word(word)) for leaf, word in tagged])
-    tree = _with_leaves(sentence.tree, leaves)
-    if next(leaves, None) is not None:
-        raise InputError(f"export: sentence '{gold.id}': the predicted tree does not span all words")
-    return f"{to_brackets(tree)}\n"
 
-
-def _with_leaves(tree: Tree, leaves: Iterator[Tree]) -> Tree:
-    if isinstance(tree.children, str):
+    def with_leaf(node: Tree, children: list[Tree]) -> Tree:
+        if not isinstance(node.children, str):
+            return Tree(node.label, tuple(children))
         leaf = next(leaves, None)
         if leaf is None:
             raise InputError(
-                f"export: the predicted tree has more words than the sentence, at '{tree.children}'"
+                f"export: the predicted tree has more words than the sentence, at '{node.children}'"
             )
         return leaf
-    return Tree(tree.label, tuple(_with_leaves(child, leaves) for child in tree.children))
+
+    tree = sentence.tree.fold(with_leaf)
+    if next(leaves, None) is not None:
+        raise InputError(f"export: sentence '{gold.id}': the predicted tree does not span all words")
+    return f"{to_brackets(tree)}\n"
 
 
 def _evalb_word(word: str) -> str:

@@ -117,3 +117,19 @@ def test_what_is_no_tree_is_refused(spans: list[tuple[int, int, str]]) -> None:
 def test_no_tree_is_built_from_what_is_none(spans: list[tuple[int, int, str]]) -> None:
     with pytest.raises(ValueError, match="crosses"):
         build("abc", "NNN", [Span(*span) for span in spans])
+
+
+def test_a_bracket_per_word_is_not_too_deep() -> None:
+    """A right-branching tree of a long sentence, as an untrained parser finds it."""
+    size = 3_000
+    spans = tuple(Span(start, size, "X") for start in range(size - 1))
+    tree = build(["a"] * size, ["N"] * size, spans)
+    assert tree.height() == size + 2
+    assert constituents(tree) == spans
+    assert restore(binarise(spans, size)) == spans
+
+
+def test_roots_of_treebanks_are_no_constituents() -> None:
+    for root in ("VROOT", "TOP", "ROOT", "S1", ""):
+        tree = Tree.parse(f"({root} (S (NP (PPER Sie)) (VVFIN singt)) ($. .))")
+        assert constituents(tree) == (Span(0, 2, "S"), Span(0, 1, "NP"))

@@ -45,3 +45,28 @@ def test_heights_and_leaves() -> None:
 def test_malformed_brackets_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Tree.parse(text)
+
+
+def test_no_depth_is_too_deep() -> None:
+    """A decoder may nest a bracket per word; what is written, counted and read must not recurse."""
+    depth = 20_000
+    text = "(X " * depth + "(N a)" + ")" * depth
+    tree = Tree.parse(text)
+    assert str(tree) == text
+    assert tree.height() == depth + 2
+    assert [leaf.children for leaf in tree.leaves()] == ["a"]
+
+
+@given(TREES)
+def test_folding_visits_children_before_parents_from_left_to_right(tree: Tree) -> None:
+    visited: list[str] = []
+
+    def copy(node: Tree, children: list[Tree]) -> Tree:
+        if isinstance(node.children, str):
+            visited.append(node.children)
+            return node
+        assert tuple(children) == node.children
+        return Tree(node.label, tuple(children))
+
+    assert tree.fold(copy) == tree
+    assert visited == [leaf.children for leaf in tree.leaves()]

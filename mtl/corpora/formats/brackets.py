@@ -62,10 +62,13 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
 
 def to_brackets(tree: Tree) -> str:
     """A tree on one line; brackets in words and labels become `-LRB-` and `-RRB-`, blanks in them `_`."""
-    label = cell(tree.label).translate(IN_BRACKETS) if tree.label else ""
-    if isinstance(tree.children, str):
-        return f"({label} {cell(tree.children).translate(IN_BRACKETS)})"
-    return f"({label} {' '.join(map(to_brackets, tree.children))})"
+
+    def writable(node: Tree, children: list[Tree]) -> Tree:
+        label = cell(node.label).translate(IN_BRACKETS) if node.label else ""
+        word = cell(node.children).translate(IN_BRACKETS) if isinstance(node.children, str) else None
+        return Tree(label, tuple(children) if word is None else word)
+
+    return str(tree.fold(writable))
 
 
 def _texts(path: Path) -> list[_Text]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from tasks.tree import Tree
+from tasks.tree import ROOTS, Tree
 
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")
 DEEPEST = 200
-"""Levels of a tree that are read (English Web Treebank has 38): what walks trees is recursive."""
+"""Levels of a tree that are read (English Web Treebank has 38): deeper ones are slips of a converter."""
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")  # not white space
 _EMPTY_LABEL = re.compile(r"\(\s*\(")
 IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 """How words and labels write brackets in bracket notation, for `str.translate`."""
-_ROOTS = {"", "TOP", "ROOT", "S1"}
 
 
 def plain_word(word: str) -> str:
@@ -47,41 +46,38 @@ def parse_tree(text: str) -> Tree:
 
 def with_words(tree: Tree, words: Sequence[str]) -> Tree:
     """The tree over other words; raises `ValueError` if it has not as many leaves."""
+    leaves = sum(1 for _ in tree.leaves())
+    if leaves != len(words):
+        raise ValueError(f"the tree has {leaves} words, the sentence {len(words)}")
     rest = iter(words)
-    try:
-        result = _with_words(tree, rest)
-    except StopIteration:
-        result = None
-    if result is None or next(rest, None) is not None:
-        raise ValueError(f"the tree has {sum(1 for _ in tree.leaves())} words, the sentence {len(words)}")
-    return result
-
-
-def _with_words(tree: Tree, words: Iterator[str]) -> Tree:
-    if isinstance(tree.children, str):
-        return Tree(tree.label, next(words))
-    return Tree(tree.label, tuple([_with_words(child, words) for child in tree.children]))
+    return tree.fold(
+        lambda node, children: Tree(node.label, next(rest) if node.is_preterminal else tuple(children))
+    )
 
 
 def rooted(tree: Tree) -> Tree:
-    """The tree under one root labelled TOP: an empty, ROOT or S1 root is renamed, any other gets it above."""
-    if tree.is_preterminal or tree.label not in _ROOTS:
+    """The tree under one root labelled TOP: a root of `ROOTS` is renamed, any other gets it above."""
+    if tree.is_preterminal or tree.label not in ROOTS:
         return Tree("TOP", (tree,))
     return tree if tree.label == "TOP" else Tree("TOP", tree.children)
 
 
 def without_functions(tree: Tree) -> Tree:
     """The tree with function tags and indices cut from its constituents (NP-SBJ-1 and NP=2 become NP)."""
-    if isinstance(tree.children, str):
-        return tree
-    return Tree(
-        _FUNCTION.sub(r"\1", tree.label), tuple([without_functions(child) for child in tree.children])
+    return tree.fold(
+        lambda node, children: (
+            node if node.is_preterminal else Tree(_FUNCTION.sub(r"\1", node.label), tuple(children))
+        )
     )
 
 
 def without_traces(tree: Tree) -> Tree | None:
     """The tree without -NONE- leaves and without the constituents that they leave empty."""
-    if isinstance(tree.children, str):
-        return None if tree.label == "-NONE-" else tree
-    children = tuple([kept for child in tree.children if (kept := without_traces(child)) is not None])
-    return Tree(tree.label, children) if children else None
+
+    def prune(node: Tree, children: list[Tree | None]) -> Tree | None:
+        if node.is_preterminal:
+            return None if node.label == "-NONE-" else node
+        rest = tuple([child for child in children if child is not None])
+        return Tree(node.label, rest) if rest else None
+
+    return tree.fold(prune)

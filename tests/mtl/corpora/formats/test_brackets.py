@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mtl.corpora.formats.brackets import read_brackets
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
 from mtl.errors import InputError
+from tasks.binarise import constituents
 from tasks.tree import Tree
 
 TEXT = """\
@@ -100,3 +101,12 @@ def test_cleaning_laws(tree):
     for wrong in (count - 1, count + 1):
         with pytest.raises(ValueError, match=f"{count} words, the sentence {wrong}"):
             with_words(tree, ["x"] * wrong)
+
+
+def test_a_root_as_in_negra_is_no_constituent(tmp_path):
+    """VROOT holds the sentence and its punctuation; a parser must not learn it."""
+    path = tmp_path / "negra.mrg"
+    path.write_text("(VROOT (S (NP (PPER Sie)) (VVFIN singt)) ($. .))\n")
+    (sentence,) = read_brackets(path)
+    assert str(sentence.tree) == "(TOP (S (NP (PPER Sie)) (VVFIN singt)) ($. .))"
+    assert [span.label for span in constituents(sentence.tree)] == ["S", "NP"]
