@@ -71,7 +71,8 @@ def only_used(config: TrainConfig) -> TrainConfig:
 def _corpus(corpus: CorpusConfig, tasks: tuple[str, ...]) -> CorpusConfig:
     others = {name: None for name in TASK_NAMES if name not in tasks}
     shared = any(getattr(corpus, name) is None for name in tasks)
-    return dataclasses.replace(corpus, **others, path=corpus.path if shared else None)
+    path, files = (corpus.path, corpus.files) if shared else (None, None)
+    return dataclasses.replace(corpus, **others, path=path, files=files)
 
 
 def _batch(batch: BatchConfig, default: BatchConfig) -> BatchConfig:
@@ -173,8 +174,9 @@ def plain(value: Any) -> Any:
 def _neutral() -> dict[str, Any]:
     """The values that count for nothing, by dotted key; with those of keys that exist no more."""
     files = dataclasses.asdict(Files())
-    files_of_tasks = {f"corpus.{task}.{key}": value for task in TASK_NAMES for key, value in files.items()}
-    return {**CHANGED_DEFAULTS, **files_of_tasks, **dict(_leaves(dataclasses.asdict(reference()), {}))}
+    slots = ("files", *TASK_NAMES)
+    in_files = {f"corpus.{slot}.{key}": value for slot in slots for key, value in files.items()}
+    return {**CHANGED_DEFAULTS, **in_files, **dict(_leaves(dataclasses.asdict(reference()), {}))}
 
 
 def _leaves(

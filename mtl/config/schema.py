@@ -35,7 +35,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class Files:
-    """A task's own files."""
+    """Files of a corpus that is not one folder of JSON lines."""
 
     train: str | None = None
     """Training file, folder or glob."""
@@ -55,7 +55,9 @@ class CorpusConfig:
     """Where sentences come from; each task's name is a key too, for files of its own."""
 
     path: str | None = "data/ewt5"
-    """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files of its own."""
+    """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files elsewhere."""
+    files: Files | None = None
+    """Files for all tasks whose layer their format has, instead of the folder's."""
 
     def files_of(self, task: str) -> Files | None:
         """A task's own files; `None`: it is read from the folder."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.readers import files, read
+from mtl.corpora.readers import files, format_of, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from tasks.catalogue import TASKS
@@ -24,17 +24,27 @@ LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.
 
 @dataclass(frozen=True)
 class Source:
-    """Where a task's sentences come from; no task: those that have no files of their own."""
+    """Files, the tasks that read them, and the key of the configuration that names them."""
 
     files: Files
     tasks: tuple[str, ...]
+    key: str
 
 
 def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
-    """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none."""
-    files_of = {name: files for name in tasks if (files := config.files_of(name)) is not None}
-    rest = tuple(name for name in tasks if name not in files_of)
-    found = [Source(files, (name,)) for name, files in files_of.items()]
+    """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none.
+
+    First come a task's own files, then `corpus.files` if their format has its layer, then the folder.
+    """
+    of_tasks = {name: files for name in tasks if (files := config.files_of(name)) is not None}
+    rest = tuple(name for name in tasks if name not in of_tasks)
+    listed = [Source(files, (name,), f"corpus.{name}") for name, files in of_tasks.items()]
+    if config.files is not None:
+        layers = format_of(config.files.format).layers
+        shared = tuple(name for name in rest if TASKS[name].layers[0] in layers)
+        rest = tuple(name for name in rest if name not in shared)
+        if shared:
+            listed.insert(0, Source(config.files, shared, "corpus.files"))
     if rest:
         if config.path is None:
             raise InputError(
@@ -46,8 +56,9 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
                 f"corpus.path={config.path}: no such folder; make one with "
                 f"'mtl data ewt5 --out {config.path}' or 'mtl data toy --out {config.path}'"
             )
-        found.insert(0, Source(Files(*(str(folder / f"{split}.jsonl") for split in SPLITS)), rest))
-    return found
+        paths = Files(*(str(folder / f"{split}.jsonl") for split in SPLITS))
+        listed.insert(0, Source(paths, rest, "corpus.path"))
+    return listed
 
 
 def load_split(
@@ -64,9 +75,7 @@ def load_split(
     for source in sources(config, tasks):
         path = getattr(source.files, split)
         if path is None:
-            raise InputError(
-                f"no {split} file for {', '.join(source.tasks)}: set corpus.{source.tasks[0]}.{split}"
-            )
+            raise InputError(f"no {split} file for {', '.join(source.tasks)}: set {source.key}.{split}")
         parts.append([only(sentence, source.tasks) for sentence in reader(Path(path), source.files.format)])
     return parts[0] if len(parts) == 1 else merge(parts)
 
@@ -95,13 +104,13 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
     The n-th occurrence of a sentence in one source is paired with the n-th in another.
     """
     merged: list[Sentence] = []
-    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    indices: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for part in parts:
         seen: dict[tuple[str, ...], int] = defaultdict(int)
         for sentence in part:
             occurrence = seen[sentence.words]
             seen[sentence.words] += 1
-            known = places[sentence.words]
+            known = indices[sentence.words]
             if occurrence < len(known):
                 merged[known[occurrence]] = _union(merged[known[occurrence]], sentence)
             else:

@@ -18,27 +18,32 @@ from tasks.sentence import Sentence
 
 
 class Format(NamedTuple):
-    """A reader and the names of the files that it takes from a folder."""
+    """A reader, the names of the files that it takes from a folder, and the layers that it can give."""
 
     read: Callable[[Path], list[Sentence]]
     patterns: tuple[str, ...]
+    layers: tuple[str, ...]
 
 
 _COLUMNS = ("*.conll", "*.txt", "*.iob", "*.iob2", "*.bio")
+_ONTONOTES = ("tags", "tree", "entities", "frames")
+_UNIVERSAL = ("tags", "upos", "arcs")
 _BRACKETS = ("*.mrg", "*.ptb", "*.brackets")
 
 FORMATS = {
-    "jsonl": Format(read_jsonl, ("*.jsonl",)),
-    "conllu": Format(read_conllu, ("*.conllu",)),
-    "conllu-upos": Format(partial(read_conllu, column="upos"), ("*.conllu",)),
-    "conll2012": Format(read_conll2012, ("*gold_conll", "*gold_skel")),
-    "conll2003": Format(read_conll2003, _COLUMNS),
-    "conll2003-iob1": Format(partial(read_conll2003, scheme="IOB1"), _COLUMNS),
-    "conll2003-iob2": Format(partial(read_conll2003, scheme="IOB2"), _COLUMNS),
-    "conll2003-iobes": Format(partial(read_conll2003, scheme="IOBES"), _COLUMNS),
-    "brackets": Format(read_brackets, _BRACKETS),
-    "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS),
-    "conll2005": Format(read_conll2005, ("*.props",)),
+    "jsonl": Format(read_jsonl, ("*.jsonl",), ("tags", "upos", "entities", "arcs", "tree", "frames")),
+    "conllu": Format(read_conllu, ("*.conllu",), _UNIVERSAL),
+    "conllu-upos": Format(partial(read_conllu, column="upos"), ("*.conllu",), _UNIVERSAL),
+    "conll2012": Format(
+        read_conll2012, ("*gold_conll", "*gold_skel"), ("tags", "tree", "entities", "frames")
+    ),
+    "conll2003": Format(read_conll2003, _COLUMNS, ("entities",)),
+    "conll2003-iob1": Format(partial(read_conll2003, scheme="IOB1"), _COLUMNS, ("entities",)),
+    "conll2003-iob2": Format(partial(read_conll2003, scheme="IOB2"), _COLUMNS, ("entities",)),
+    "conll2003-iobes": Format(partial(read_conll2003, scheme="IOBES"), _COLUMNS, ("entities",)),
+    "brackets": Format(read_brackets, _BRACKETS, ("tags", "tree")),
+    "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS, ("tags", "tree")),
+    "conll2005": Format(read_conll2005, ("*.props",), ("frames",)),
 }
 """`-upos`: universal tags as tags; `-iob1` and its like: the scheme declared, not detected; `-verbatim`: with
 traces and function tags."""

@@ -8,7 +8,7 @@ import pytest
 
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import corpus_fingerprint, load_split, merge, only, require_layers
+from mtl.corpora.load import corpus_fingerprint, load_split, merge, only, require_layers, sources
 from mtl.errors import InputError
 from tasks.dep import Dep
 from tasks.pos import Pos
@@ -67,3 +67,24 @@ def test_missing_files_are_named(toy: Path):
         load_split(CorpusConfig(None), ("pos",), "train")
     with pytest.raises(InputError, match="no dev file for pos"):
         load_split(CorpusConfig(None, pos=Files(train=str(toy / "train.jsonl"))), ("pos",), "dev")
+
+
+def test_a_file_with_several_layers_is_named_once(tmp_path: Path):
+    """`corpus.files` serves the tasks whose layer its format has; own files come before it."""
+    (tmp_path / "a.conllu").write_text("1\tWe\t_\t_\tPRP\t_\t0\troot\t_\t_\n\n")
+    (tmp_path / "a.bio").write_text("We B-X\n")
+    both = Files(train=str(tmp_path / "a.conllu"), format="conllu")
+    names = Files(train=str(tmp_path / "a.bio"), format="conll2003")
+    config = CorpusConfig(None, files=both, ner=names)
+    listed = sources(config, ("pos", "ner", "dep"))
+    assert [(source.files, source.tasks) for source in listed] == [(both, ("pos", "dep")), (names, ("ner",))]
+    (sentence,) = load_split(config, ("pos", "ner", "dep"), "train")
+    assert (sentence.tags, sentence.arcs, sentence.entities) == (
+        ("PRP",), Arcs((0,), ("root",)), (Span(0, 1, "X"),)
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"no dev file for pos: set corpus\.files\.dev"):
+        load_split(config, ("pos",), "dev")
+    with pytest.raises(InputError, match="no files for con"):
+        load_split(config, ("pos", "con"), "train")
+    with pytest.raises(InputError, match="did you mean 'conllu'"):
+        load_split(CorpusConfig(None, files=Files(format="conlu")), ("pos",), "train")

@@ -42,6 +42,7 @@ def test_files_folders_and_globs(tmp_path, monkeypatch, name):
         if getattr(one, layer) is not None
     }
     assert annotated == LAYERS[sample]
+    assert sample == "jsonl" or set(FORMATS[name].layers) == annotated
     assert read(tmp_path, name) == [one, one]
     assert files(tmp_path, name) == [tmp_path / "x" / file, tmp_path / "y/z" / file]
     assert read(str(tmp_path / "*" / file), name) == [one]
