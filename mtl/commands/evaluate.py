@@ -20,6 +20,8 @@ def evaluate(
     corpus: Path | None = None,
     export: Path | None = None,
     json_out: Path | None = None,
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    precision: Literal["32-true", "bf16-true"] = "32-true",
 ) -> None:
     """Score a run's model.
 
@@ -29,16 +31,20 @@ def evaluate(
         corpus: Folder with .jsonl files; default: the run's own corpus.
         export: Folder for gold and prediction in the formats of the official scorers.
         json_out: File for the scores.
+        accelerator: What to compute on; auto takes a GPU where there is one.
+        precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and scores
+            may differ in the last digits.
     """
     import mtl.models.evaluate
     from mtl.corpora.load import LAYERS, load_split, require_layers
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
     from mtl.models.batches import examples
+    from mtl.models.device import prepare
     from mtl.models.joint import JointModel
 
     opened = Run.open(run)
-    model = JointModel.from_pretrained(opened.model)
+    model = prepare(JointModel.from_pretrained(opened.model), accelerator, precision)
     source = (
         read_configuration(TrainConfig, opened.folder / "config.yaml").corpus
         if corpus is None

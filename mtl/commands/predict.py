@@ -18,6 +18,8 @@ def predict(
     run: Path,
     input: Literal["text", "tokens"] = "text",
     output: Literal["picture", "conllu", "json"] = "picture",
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    precision: Literal["32-true", "bf16-true"] = "32-true",
 ) -> None:
     """Annotate standard input in all of a run's tasks.
 
@@ -25,6 +27,9 @@ def predict(
         run: The run's folder.
         input: Running text, or tokenised sentences (a line each, words separated by spaces).
         output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines.
+        accelerator: What to compute on; auto takes a GPU where there is one.
+        precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
+            annotations may differ.
     """
     from mtl.corpora.formats.conllu import to_conllu
     from mtl.corpora.formats.jsonl import to_line
@@ -37,9 +42,10 @@ def predict(
     if first is None:
         print("mtl: no words on standard input, so nothing to annotate", file=sys.stderr)
         return
+    from mtl.models.device import prepare
     from mtl.models.joint import JointModel
 
-    model = JointModel.from_pretrained(folder)
+    model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
     show = {"picture": picture, "conllu": to_conllu, "json": to_line}[output]
     end = "" if output == "conllu" else "\n"
     watched = sys.stderr.isatty() and not sys.stdout.isatty()

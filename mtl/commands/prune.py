@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -12,45 +13,53 @@ from mtl.config.schema import TaskName, TrainConfig
 from mtl.runs.run import Run
 
 
-def prune(run: Path, *, out: Path, task: TaskName | None = None, mask: Path | None = None) -> None:
+def prune(
+    run: Path,
+    *,
+    out: Path,
+    task: TaskName | None = None,
+    mask: Path | None = None,
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+) -> None:
     """Cut the closed heads out of a run's model, and score it beside the masked one.
 
     Args:
         run: The run's folder.
         out: Folder of the new run; it predicts, evaluates and trains on (--from) as any other.
         task: Whose mask to cut by, where tasks have their own; the new model has that task alone.
-        mask: A gates.parquet to cut by, in place of the run's own masks.
+        mask: A gates.parquet to cut by, instead of the run's own masks.
+        accelerator: What to score on; auto takes a GPU where there is one.
     """
-    from mtl.corpora.load import load_split
+    from mtl.corpora.load import load_split, require_layers
     from mtl.errors import InputError
     from mtl.files import whole_folder
     from mtl.heads.gates import OPEN
-    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file
-    from mtl.models.batches import Example, examples
-    from mtl.models.evaluate import Scores, batches, evaluate
+    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, tasks_of
+    from mtl.models.batches import examples
+    from mtl.models.device import prepare
+    from mtl.models.evaluate import batches, evaluate
     from mtl.models.joint import JointModel
 
     source = Run.open(run)
     if (out / "config.yaml").exists():
         raise InputError(f"{out} holds a run already: give another --out")
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
-    model = JointModel.from_pretrained(source.model)
+    model = prepare(JointModel.from_pretrained(source.model), accelerator)
     if mask is None:
         gates, tasks = gates_for(model, task)
     else:
         shape = (model.encoder.layers, model.encoder.heads)
-        gates, tasks = gates_from_file(mask, task, shape), tuple(model.tasks)
+        gates, tasks = gates_from_file(mask, task, shape), tasks_of(model, task)
     gold = load_split(config.corpus, tasks, "dev")
     chosen = {name: model.tasks[name] for name in tasks}
-    corpus: list[Example] = examples(gold, model.encoder.tokenizer, chosen, model.labels)
+    require_layers(gold, chosen, "dev")
+    corpus = examples(gold, model.encoder.tokenizer, chosen, model.labels)
     console = Console()
     opened = int((gates > OPEN).sum())
     if not opened:
-        console.print("warning: all heads of all layers are closed: the encoder attends to nothing any more")
-    scores: dict[str, Scores] = {}
+        console.print("warning: all heads of all layers are closed: the encoder attends to nothing")
     before = sum(parameter.numel() for parameter in model.encoder.parameters())
-    if mask is None:
-        scores["dev, masked"] = {name: evaluate(model, batches(corpus, model))[name] for name in tasks}
+    scores = {"dev, masked": evaluate(model, batches(corpus, model), gates)}
     smaller = apply_masks(model, gates, tasks)
     scores["dev, cut"] = evaluate(smaller, batches(corpus, smaller))
     after = sum(parameter.numel() for parameter in smaller.encoder.parameters())

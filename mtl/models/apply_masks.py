@@ -21,6 +21,7 @@ def apply_masks(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tu
     The new model has the given tasks. It takes over the encoder and decoders of `model`, which must not be
     used afterwards. Open gates below 1 are multiplied into the output projections.
     """
+    gates = gates.to(next(model.parameters()).device)
     closed = {
         layer: [head for head, gate in enumerate(row) if gate <= OPEN]
         for layer, row in enumerate(gates.tolist())
@@ -41,19 +42,27 @@ def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer
 
     Raises `InputError` without masks, for an unknown task, and where masks differ and no task is named.
     """
-    if task is not None and task not in model.tasks:
-        raise InputError(f"the run was not trained on {task}: its tasks are {', '.join(model.tasks)}")
+    tasks = tasks_of(model, task)
     if model.gates is None:
         raise InputError("the run has no masks: train with --pruning=dynamic or static, or give --mask FILE")
     with torch.no_grad():
         gates = model.gates.gate()
     if len(gates) == 1:
-        return gates[0], tuple(model.tasks) if task is None else (task,)
+        return gates[0], tasks
     if task is None:
         raise InputError(
             f"every task has a mask of its own: choose one with --task ({', '.join(model.tasks)})"
         )
-    return gates[model.mask_index(task)], (task,)
+    return gates[model.mask_index(task)], tasks
+
+
+def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:
+    """The task alone if one is named, else all of the model's; raises `InputError` for an unknown one."""
+    if task is None:
+        return tuple(model.tasks)
+    if task not in model.tasks:
+        raise InputError(f"the run was not trained on {task}: its tasks are {', '.join(model.tasks)}")
+    return (task,)
 
 
 def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Float[Tensor, "layer head"]:
@@ -67,7 +76,11 @@ def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Flo
     tasks = table["task"].unique(maintain_order=True).to_list()
     if task is not None and task not in tasks:
         raise InputError(f"{path} has no mask for {task}: it has {', '.join(tasks)}")
-    last = table.filter((pl.col("step") == pl.col("step").max()) & (pl.col("task") == (task or tasks[0])))
+    final = table.filter(pl.col("step") == pl.col("step").max())
+    masks = final.group_by("attention", "layer", "head").agg(pl.col("gate").n_unique())
+    if task is None and masks["gate"].max() != 1:
+        raise InputError(f"{path} has a mask per task: choose one with --task ({', '.join(tasks)})")
+    last = final.filter(pl.col("task") == (task or tasks[0]))
     kinds = list(last["attention"].unique(maintain_order=True))
     of_rows = list(zip(last["attention"], last["layer"], strict=True))
     sites = sorted(set(of_rows), key=lambda site: (kinds.index(site[0]), site[1]))

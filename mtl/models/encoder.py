@@ -25,6 +25,20 @@ from mtl.models.subwords import Subwords, SubwordTokenizer
 
 Pooling = Literal["mean", "first", "last"]
 Layers = Literal["last", "mix"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How word vectors are read off a transformer."""
+
+    pooling: Pooling = "mean"
+    """How the vectors of a word's pieces become one."""
+    layers: Layers = "last"
+    """The last layer's vectors, or a learned mix of all layers (Peters et al. 2018, without their factor)."""
+    word_dropout: float = 0.2
+    """Probability in training that a word's pieces are replaced by the mask token."""
+
+
 HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
 
 
@@ -46,15 +60,13 @@ class Encoder(nn.Module):
         self,
         transformer: PreTrainedModel,
         tokenizer: PreTrainedTokenizerFast,
+        reading: Reading = Reading(),
         *,
-        pooling: Pooling = "mean",
-        layers: Layers = "last",
-        word_dropout: float = 0.2,
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= word_dropout < 1:
-            raise InputError(f"word_dropout {word_dropout} is outside [0, 1)")
+        if not 0 <= reading.word_dropout < 1:
+            raise InputError(f"word_dropout {reading.word_dropout} is outside [0, 1)")
         config = transformer.config
         self.transformer = transformer
         self.family = family_of(transformer)
@@ -63,20 +75,19 @@ class Encoder(nn.Module):
         if max_length is not None and max_length > longest:
             raise InputError(f"max_length {max_length} is more than the encoder can read ({longest})")
         self.tokenizer = SubwordTokenizer(tokenizer, longest if max_length is None else max_length)
-        self.pooling, self.word_dropout = pooling, word_dropout
+        self.reading = reading
         self.hidden: int = config.hidden_size
         self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
-        # Logits over the embeddings and the layers (Peters et al. 2018, without their overall factor).
-        self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if layers == "mix" else None
+        # Logits over the embeddings and the layers.
+        mixed = reading.layers == "mix"
+        self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if mixed else None
 
     @classmethod
     def from_pretrained(
         cls,
         name: str,
+        reading: Reading = Reading(),
         *,
-        pooling: Pooling = "mean",
-        layers: Layers = "last",
-        word_dropout: float = 0.2,
         dropout: float | None = None,
         attention: AttentionKind = "sdpa",
         dtype: torch.dtype = torch.float32,
@@ -88,24 +99,15 @@ class Encoder(nn.Module):
         families that lack it; `max_length` makes windows shorter than the encoder could read.
         """
         transformer, tokenizer = pretrained.load(name, dropout, attention, dtype)
-        return cls(
-            transformer,
-            tokenizer,
-            pooling=pooling,
-            layers=layers,
-            word_dropout=word_dropout,
-            max_length=max_length,
-        )
+        return cls(transformer, tokenizer, reading, max_length=max_length)
 
     @classmethod
     def from_config(
         cls,
         config: PretrainedConfig,
         tokenizer: PreTrainedTokenizerFast,
+        reading: Reading = Reading(),
         *,
-        pooling: Pooling = "mean",
-        layers: Layers = "last",
-        word_dropout: float = 0.2,
         dropout: float | None = None,
         attention: AttentionKind = "sdpa",
         max_length: int | None = None,
@@ -116,19 +118,14 @@ class Encoder(nn.Module):
             attn_implementation=pretrained.implementation(attention),
             **pretrained.without_pooler(config),
         )
-        return cls(
-            transformer,
-            tokenizer,
-            pooling=pooling,
-            layers=layers,
-            word_dropout=word_dropout,
-            max_length=max_length,
-        )
+        return cls(transformer, tokenizer, reading, max_length=max_length)
 
     def forward(
         self, subwords: Subwords, head_scale: HeadScale | None = None
     ) -> Float[Tensor, "batch word hidden"]:
-        """One vector per word, zeros at padding; `head_scale` multiplies what each head writes.
+        """One vector per word in float32 or wider, zeros at padding.
+
+        `head_scale` multiplies what each head writes.
 
         In training, words are masked whole with probability `word_dropout` (all but the context that a
         window of a long sentence shares with its neighbour).
@@ -139,7 +136,7 @@ class Encoder(nn.Module):
                 attention_mask=subwords.attention_mask,
                 output_hidden_states=self.mix is not None,
             )
-        return pool(self._mixed(output), subwords, self.pooling)
+        return pool(self._mixed(output), subwords, self.reading.pooling)
 
     def observe(self, subwords: Subwords, head_scale: HeadScale | None = None) -> Observation:
         """A forward pass in eager attention, with its attention probabilities and head outputs."""
@@ -154,9 +151,11 @@ class Encoder(nn.Module):
                 output_attentions=True,
                 output_hidden_states=self.mix is not None,
             )
-        words = pool(self._mixed(output), subwords, self.pooling)
+        words = pool(self._mixed(output), subwords, self.reading.pooling)
         probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
-        return Observation(words, probabilities, outputs)
+        return Observation(
+            words, [*map(_at_least_float32, probabilities)], [*map(_at_least_float32, outputs)]
+        )
 
     def prune(
         self, heads: Mapping[int, Iterable[int]], scale: Float[Tensor, "layer head"] | None = None
@@ -180,8 +179,8 @@ class Encoder(nn.Module):
             self.transformer.save_pretrained(folder)
             self.tokenizer.tokenizer.save_pretrained(folder)
         settings = {
-            "pooling": self.pooling,
-            "word_dropout": self.word_dropout,
+            "pooling": self.reading.pooling,
+            "word_dropout": self.reading.word_dropout,
             "max_length": self.tokenizer.max_length,
             "mix": None if self.mix is None else self.mix.tolist(),
         }
@@ -196,9 +195,11 @@ class Encoder(nn.Module):
         settings = json.loads(path.read_text())
         encoder = cls.from_pretrained(
             str(folder),
-            pooling=settings["pooling"],
-            layers="last" if settings["mix"] is None else "mix",
-            word_dropout=float(settings["word_dropout"]),
+            Reading(
+                settings["pooling"],
+                "last" if settings["mix"] is None else "mix",
+                float(settings["word_dropout"]),
+            ),
             attention=attention,
             max_length=settings["max_length"],
         )
@@ -207,12 +208,17 @@ class Encoder(nn.Module):
         return encoder
 
     def _with_word_dropout(self, subwords: Subwords) -> Tensor:
-        if not self.training or self.word_dropout == 0:
+        if not self.training or self.reading.word_dropout == 0:
             return subwords.input_ids
+        if self.tokenizer.mask is None:
+            raise InputError(
+                f"word_dropout={self.reading.word_dropout} replaces words by the mask or the unknown token, "
+                "and the encoder's tokenizer has neither: give word_dropout=0"
+            )
         chance = torch.rand(subwords.sentences * subwords.width + 1, device=subwords.slot.device)
         chance[-1] = 1
         return subwords.input_ids.masked_fill(
-            (chance < self.word_dropout)[subwords.slot], self.tokenizer.mask
+            (chance < self.reading.word_dropout)[subwords.slot], self.tokenizer.mask
         )
 
     def _scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
@@ -222,8 +228,13 @@ class Encoder(nn.Module):
 
     def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword hidden"]:
         if self.mix is None:
-            return output.last_hidden_state
-        return torch.einsum("l,lrsh->rsh", self.mix.softmax(0), torch.stack(output.hidden_states))
+            return _at_least_float32(output.last_hidden_state)
+        states = _at_least_float32(torch.stack(output.hidden_states))
+        return torch.einsum("l,lrsh->rsh", self.mix.softmax(0), states)
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def pool(

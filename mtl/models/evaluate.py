@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
-from mtl.models.joint import JointModel, in_evaluation_mode
+from mtl.models.joint import JointModel, TaskScale, in_evaluation_mode
 from tasks.task import Task
 
 Scores = dict[str, dict[str, float]]
@@ -21,13 +21,19 @@ def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: 
 
 
 @torch.inference_mode()
-def evaluate(model: JointModel, batches: Iterable[Batch]) -> Scores:
-    """The figures over all batches, for the tasks annotated in them; of all processes while they train."""
+def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale | None = None) -> Scores:
+    """The figures over all batches, for the tasks annotated in them; of all processes while they train.
+
+    `head_scale` multiplies the heads' outputs instead of the model's gates: ones score the model without
+    its masks, a zero ablates a head. One scale for all tasks, or one per task in the model's order.
+    """
+    if head_scale is not None:
+        head_scale = head_scale.to(next(model.parameters()).device)
     device = next(model.parameters()).device
     metrics = {name: task.metric() for name, task in model.tasks.items()}
     with in_evaluation_mode(model):
         for batch in batches:
-            for name, output in model(batch.to(device)).items():
+            for name, output in model(batch.to(device), head_scale).items():
                 gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
                 decoder = model.decoder(name)
                 predicted = decoder.decode(output.scores, output.mask)

@@ -1,4 +1,4 @@
-"""What runs are made from, read once for all runs of a process: corpora, pieces, pretrained encoders."""
+"""The inputs of runs, read once for all runs of a process: corpora, pieces, pretrained encoders."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -15,11 +16,17 @@ from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.load import load_split
 from mtl.corpora.readers import files, read
 from mtl.models import pretrained
-from mtl.models.encoder import Encoder
+from mtl.models.encoder import Encoder, Reading
 from mtl.models.subwords import SubwordTokenizer, Tokens
 from tasks.sentence import Sentence
 
-Stamp = tuple[tuple[str, int, int], ...]
+
+class FileVersion(NamedTuple):
+    """A file as it was when it was read."""
+
+    path: str
+    changed_ns: int
+    size: int
 
 
 @dataclass
@@ -30,7 +37,9 @@ class InputCache:
     """
 
     keep: bool = False
-    _corpora: dict[tuple[str, Stamp], list[Sentence]] = field(default_factory=dict, repr=False)
+    _corpora: dict[tuple[str, tuple[FileVersion, ...]], list[Sentence]] = field(
+        default_factory=dict, repr=False
+    )
     _pieces: dict[tuple[str, int], dict[tuple[str, ...], Tokens]] = field(default_factory=dict, repr=False)
     _encoders: dict[tuple[str, str], tuple[PreTrainedModel, PreTrainedTokenizerFast]] = field(
         default_factory=dict, repr=False
@@ -55,9 +64,7 @@ class InputCache:
         return Encoder(
             copy.deepcopy(transformer) if self.keep else transformer,
             tokenizer,
-            pooling=config.pooling,
-            layers=config.layers,
-            word_dropout=config.word_dropout,
+            Reading(config.pooling, config.layers, config.word_dropout),
         )
 
     def pieces(self, tokenizer: SubwordTokenizer, sentences: Sequence[Sentence]) -> list[Tokens]:
@@ -69,19 +76,19 @@ class InputCache:
         known = self._pieces.setdefault(
             (hashlib.sha256(spelt.encode()).hexdigest(), tokenizer.max_length), {}
         )
-        new = list(dict.fromkeys(each for each in words if each not in known))
+        new = list(dict.fromkeys(sentence for sentence in words if sentence not in known))
         known.update(zip(new, tokenizer.encode_all(new), strict=True))
-        return [known[each] for each in words]
+        return [known[sentence] for sentence in words]
 
     def _read(self, path: Path, format: str) -> list[Sentence]:
         if not self.keep:
             return read(path, format)
-        key = (format, tuple(_stamp(file) for file in files(path, format)))
+        key = (format, tuple(_version(file) for file in files(path, format)))
         if key not in self._corpora:
             self._corpora[key] = read(path, format)
         return self._corpora[key]
 
 
-def _stamp(file: Path) -> tuple[str, int, int]:
+def _version(file: Path) -> FileVersion:
     status = file.stat()
-    return str(file.resolve()), status.st_mtime_ns, status.st_size
+    return FileVersion(str(file.resolve()), status.st_mtime_ns, status.st_size)

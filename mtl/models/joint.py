@@ -24,12 +24,14 @@ from tasks.decoders.decoder import Decoder
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 
+TaskScale = Float[Tensor, "layer head"] | Float[Tensor, "task layer head"]
+"""A head scale for all tasks, or one per task in the order of the model's tasks."""
 _WEIGHTS = "decoders.safetensors"
 
 
 @contextmanager
 def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Without dropout inside the block; afterwards every module is in the mode that it was in."""
+    """Evaluation mode inside the block; afterwards every module is in the mode that it had before."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -78,28 +80,34 @@ class JointModel(nn.Module):
         assert self.gates is not None
         return self.gates.masks.index(name) if name in self.gates.masks else 0
 
-    def forward(
-        self, batch: Batch, head_scale: Float[Tensor, "mask layer head"] | None = None
-    ) -> dict[str, TaskScores]:
-        """Scores per task of the batch; `head_scale` takes the place of the gates' own sample."""
+    def forward(self, batch: Batch, head_scale: TaskScale | None = None) -> dict[str, TaskScores]:
+        """Scores per task of the batch.
+
+        `head_scale` multiplies the heads' outputs instead of the gates: one scale for all tasks, or one per
+        task in the order of `tasks`. Without it a gate is sampled in training, and deterministic otherwise.
+        """
         if head_scale is None and self.gates is not None:
-            head_scale = self.gates()
+            head_scale = self._gate_scale(self.gates)
         rows = batch.rows
-        if head_scale is None or len(head_scale) == 1:
-            scale = None if head_scale is None else head_scale[0]
-            words = self.encoder(batch.subwords, scale)
+        if head_scale is None or head_scale.dim() == 2:
+            words = self.encoder(batch.subwords, head_scale)
             vectors = {name: words if len(row) == len(words) else words[row] for name, row in rows.items()}
         else:
             sizes = [len(row) for row in rows.values()]
             index = torch.cat(list(rows.values())) if rows else batch.mask.new_zeros(0, dtype=torch.long)
-            masks = [head_scale[self.mask_index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
-            words = self.encoder(batch.subwords.take(index), torch.cat(masks))
+            order = tuple(self.tasks)
+            scales = [head_scale[order.index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
+            words = self.encoder(batch.subwords.take(index), torch.cat(scales))
             vectors = dict(zip(rows, words.split(sizes), strict=True))
         scores = {}
         for name, row in rows.items():
             mask = batch.mask if len(row) == len(batch.mask) else batch.mask[row]
             scores[name] = TaskScores(self.decoder(name)(vectors[name], mask), mask)
         return scores
+
+    def _gate_scale(self, gates: HeadGates) -> TaskScale:
+        masks: Float[Tensor, "mask layer head"] = gates()
+        return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
         """Per task the loss in nats per word or sentence (`Task.unit`) of the batch of all ranks."""

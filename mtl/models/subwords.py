@@ -1,4 +1,4 @@
-"""Words to subwords: pieces per word, windows over long sentences, and one padded batch of rows."""
+"""Words to subwords: pieces per word, windows over long sentences, and padded rows of a batch."""
 
 from __future__ import annotations
 
@@ -104,10 +104,14 @@ class SubwordTokenizer:
         self._pieces.no_padding()
         self._before_word = " " if _byte_level(self._pieces) else ""
         self.prefix, self.suffix = _specials(self._pieces)
-        self.padding = _id(tokenizer, "pad_token_id", 0)
-        self.unknown = _id(tokenizer, "unk_token_id", self.padding)
-        self.mask = _id(tokenizer, "mask_token_id", self.unknown)
-        """What word dropout puts in a word's place: the mask token, else the unknown token."""
+        padding = getattr(tokenizer, "pad_token_id", None)
+        self.padding = 0 if padding is None else int(padding)
+        unknown = getattr(tokenizer, "unk_token_id", None)
+        self.unknown = self.padding if unknown is None else int(unknown)
+        """What a word without pieces becomes: the unknown token, else padding."""
+        mask = getattr(tokenizer, "mask_token_id", None)
+        self.mask: int | None = unknown if mask is None else int(mask)
+        """What word dropout puts instead of a word: the mask token, else the unknown token, else nothing."""
         self.room = max_length - len(self.prefix) - len(self.suffix)
         if self.room < 1:
             raise InputError(f"a window of {max_length} positions has no room beside the special tokens")
@@ -132,7 +136,7 @@ class SubwordTokenizer:
             self._tokens(encoding.ids, encoding.word_ids, len(words))
             for encoding, words in zip(encodings, batch, strict=True)
         ]
-        shortened = sum(each.shortened for each in tokens)
+        shortened = sum(sentence.shortened for sentence in tokens)
         if shortened:
             warnings.warn(
                 f"{shortened} words have more than {self.room} pieces and keep only their first ones",
@@ -202,11 +206,6 @@ class SubwordTokenizer:
             within = np.arange(len(pieces)) - np.repeat(np.cumsum(counts) - counts, counts)
             pieces, counts = pieces[within < self.room], np.minimum(counts, self.room)
         return Tokens(pieces, counts, shortened)
-
-
-def _id(tokenizer: PreTrainedTokenizerFast, name: str, otherwise: int) -> int:
-    value = getattr(tokenizer, name, None)
-    return otherwise if value is None else int(value)
 
 
 def _byte_level(pieces: Tokenizer) -> bool:

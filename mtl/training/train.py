@@ -22,8 +22,8 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
-from mtl.errors import InputError
 from mtl.models.batches import Example, examples
+from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -203,9 +203,7 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
 
 def _trainer(config: TrainConfig, logger: RunLogger | None, callbacks: list[pl.Callback]) -> pl.Trainer:
     precision = config.trainer.precision
-    if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
-        raise InputError("trainer.accelerator=gpu, but torch sees no GPU here: give auto or cpu")
-    on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    on_gpu = device_of(config.trainer.accelerator, "trainer.accelerator").type == "cuda"
     if precision == "auto":
         precision = "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported() else "32-true"
     several = config.trainer.devices * config.trainer.num_nodes > 1

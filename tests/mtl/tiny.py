@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
 from mtl.heads.families import FAMILIES
-from mtl.models.encoder import Encoder
+from mtl.models.encoder import Encoder, Reading
 from mtl.models.pretrained import without_pooler
 
 LAYERS, HEADS, HEAD_DIM = 3, 4, 8
@@ -102,9 +103,12 @@ def shake(module: nn.Module) -> None:
 
 
 def encoder(name: str, *, dtype: torch.dtype = torch.float64, **settings: Any) -> Encoder:
-    """An encoder in evaluation mode; `settings` go to `Encoder.from_config`."""
+    """An encoder in evaluation mode; `settings` go to `Reading` and to `Encoder.from_config`."""
     torch.manual_seed(0)
-    built = Encoder.from_config(config(name), tokenizer(name), **settings).to(dtype).eval()
+    names = {field.name for field in dataclasses.fields(Reading)}
+    reading = Reading(**{key: value for key, value in settings.items() if key in names})
+    rest = {key: value for key, value in settings.items() if key not in names}
+    built = Encoder.from_config(config(name), tokenizer(name), reading, **rest).to(dtype).eval()
     shake(built.transformer)
     return built
 

@@ -9,8 +9,8 @@ from transformers import AutoModel
 
 from mtl.errors import InputError
 from mtl.models import pretrained
-from mtl.models.encoder import Encoder, pool
-from mtl.models.subwords import Subwords
+from mtl.models.encoder import Encoder, Reading, pool
+from mtl.models.subwords import Subwords, SubwordTokenizer
 from tests.mtl import tiny
 
 SENTENCES = [
@@ -130,6 +130,17 @@ def test_word_dropout_masks_whole_words_and_only_in_training() -> None:
     assert abs(hidden.float().mean() - 0.3) < 0.03
 
 
+def test_word_dropout_without_a_token_for_it_is_refused() -> None:
+    encoder = tiny.encoder("bert", word_dropout=0.3)
+    bare = tiny.tokenizer("bert")
+    bare.mask_token = bare.unk_token = None
+    encoder.tokenizer = SubwordTokenizer(bare, 20)
+    subwords = collated(encoder, [["dog"]])
+    encoder(subwords)
+    with pytest.raises(InputError, match="tokenizer has neither: give word_dropout=0"):
+        encoder.train()(subwords)
+
+
 @families
 def test_saved_and_loaded_is_the_same(name: str, tmp_path: Path) -> None:
     encoder = tiny.encoder(
@@ -143,10 +154,14 @@ def test_saved_and_loaded_is_the_same(name: str, tmp_path: Path) -> None:
     }
     assert not list((tmp_path / "model").glob("*.bin"))
     loaded = Encoder.load(tmp_path / "model").eval()
-    assert (loaded.pooling, loaded.word_dropout, loaded.tokenizer.max_length) == ("last", 0.1, 20)
+    assert (loaded.reading.pooling, loaded.reading.word_dropout, loaded.tokenizer.max_length) == (
+        "last",
+        0.1,
+        20,
+    )
     assert torch.equal(loaded(collated(loaded, SENTENCES)), encoder(collated(encoder, SENTENCES)))
-    plain = Encoder.from_pretrained(str(tmp_path / "model"), word_dropout=0.0)
-    assert (plain.pooling, plain.mix, plain.tokenizer.max_length > 20) == ("mean", None, True)
+    plain = Encoder.from_pretrained(str(tmp_path / "model"), reading=Reading(word_dropout=0.0))
+    assert (plain.reading.pooling, plain.mix, plain.tokenizer.max_length > 20) == ("mean", None, True)
 
 
 def test_minilm_is_the_packaged_checkpoint_and_loads_silently(

@@ -83,7 +83,7 @@ def test_a_shared_mask_of_ones_changes_nothing(model, batch):
     plain = JointModel(model.encoder, model.tasks, model.labels)
     plain.decoders = model.decoders
     plain.eval()
-    ones = torch.ones(1, model.encoder.layers, model.encoder.heads)
+    ones = torch.ones(model.encoder.layers, model.encoder.heads)
     bare = plain.losses(batch, plain(batch))
     masked = plain.losses(batch, plain(batch, ones))
     for name, loss in bare.items():

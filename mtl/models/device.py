@@ -1,0 +1,44 @@
+"""Where a model runs and in which precision."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import torch
+from torch import nn
+
+from mtl.errors import InputError
+from mtl.models.encoder import Encoder
+from mtl.models.joint import JointModel
+
+Accelerator = Literal["auto", "cpu", "gpu"]
+Precision = Literal["32-true", "bf16-true"]
+Model = TypeVar("Model", JointModel, Encoder)
+
+
+def device_of(accelerator: Accelerator, key: str = "accelerator") -> torch.device:
+    """The device of an accelerator: `auto` takes a GPU where there is one.
+
+    Raises `InputError`, which begins with the setting's `key`, for `gpu` where torch sees none.
+    """
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise InputError(f"{key}=gpu, but torch sees no GPU here: give auto or cpu")
+    return torch.device("cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 matrices in hardware (AMX or AVX512-BF16)."""
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+
+
+def prepare(model: Model, accelerator: Accelerator = "auto", precision: Precision = "32-true") -> Model:
+    """Move a model that is not trained to its device; `bf16-true` rounds the transformer's weights.
+
+    Word vectors, decoders and gates stay in float32.
+    """
+    model.to(device_of(accelerator))
+    if precision == "bf16-true":
+        encoder = model if isinstance(model, Encoder) else model.encoder
+        nn.Module.to(encoder.transformer, torch.bfloat16)
+    return model

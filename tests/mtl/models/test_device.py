@@ -1,0 +1,93 @@
+"""Where models run: a GPU where there is one, in every command that uses a trained model."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtl.commands.main import main
+from mtl.errors import InputError
+from mtl.models import device
+from mtl.models.device import device_of, prepare
+from mtl.models.joint import JointModel
+from tests.mtl import tiny
+
+
+def test_the_accelerator_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [device_of(name).type for name in ("auto", "cpu", "gpu")] == ["cuda", "cpu", "cuda"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert [device_of(name).type for name in ("auto", "cpu")] == ["cpu", "cpu"]
+    with pytest.raises(InputError, match=r"^trainer\.accelerator=gpu, but torch sees no GPU here"):
+        device_of("gpu", "trainer.accelerator")
+
+
+def test_bfloat16_rounds_the_transformer_alone() -> None:
+    encoder = tiny.encoder("bert", dtype=torch.float32, layers="mix")
+    subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"]]))
+    exact = encoder(subwords)
+    assert prepare(encoder, "cpu", "bf16-true") is encoder
+    assert {weight.dtype for weight in encoder.transformer.parameters()} == {torch.bfloat16}
+    assert encoder.mix is not None
+    assert encoder.mix.dtype == torch.float32
+    rounded = encoder(subwords)
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(rounded, exact)
+    torch.testing.assert_close(rounded, exact, rtol=0.1, atol=0.1)
+    seen = encoder.observe(subwords)
+    assert {tensor.dtype for tensor in (*seen.attentions, *seen.outputs)} == {torch.float32}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path, toy: Path) -> Path:
+    """A finished run of two tasks with a shared mask."""
+    folder = tmp_path_factory.mktemp("device")
+    words = [
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={folder}", "--name=run",
+        "--max_epochs=1", "--tasks=pos,dep", "--pruning=dynamic", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+    assert main(words) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "prune"])
+def test_commands_move_the_model_to_the_chosen_device(
+    command: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[str] = []
+    moved: list[torch.device] = []
+
+    def counted(accelerator: str, key: str = "accelerator") -> torch.device:
+        chosen.append(accelerator)
+        return torch.device("cpu")
+
+    move = JointModel.to
+
+    def to(model: JointModel, where: torch.device) -> JointModel:
+        moved.append(where)
+        return move(model, where)
+
+    monkeypatch.setattr(device, "device_of", counted)
+    monkeypatch.setattr(JointModel, "to", to)
+    monkeypatch.setattr("sys.stdin", iter(["We ate .\n"]))
+    for words in ([], ["--accelerator=cpu"]):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        extra = [f"--out={tmp_path / 'out'}"] if command == "prune" else []
+        monkeypatch.setattr("sys.stdin", iter(["We ate .\n"]))
+        assert main([command, str(run), *extra, *words]) == 0
+    assert chosen == ["auto", "cpu"]
+    assert moved == [torch.device("cpu")] * 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_one_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--accelerator=gpu"]) == 2
+    assert "accelerator=gpu, but torch sees no GPU" in capsys.readouterr().err
+
+
+def test_evaluation_in_bfloat16_scores_nearly_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--accelerator=cpu", "--precision=bf16-true"]) == 0
+    assert "pos" in capsys.readouterr().out

@@ -1,0 +1,92 @@
+"""Scores under head scales: none, ones, ablated heads, masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.heads.gates import HeadGates
+from mtl.models.batches import Example, examples
+from mtl.models.evaluate import Scores, batches, evaluate
+from mtl.models.joint import JointModel, TaskScores
+from tasks.catalogue import TASKS
+from tests.mtl import tiny
+
+
+@pytest.fixture(scope="module")
+def corpus(toy: Path) -> list:
+    return read_jsonl(toy / "dev.jsonl")
+
+
+def model_of(corpus: list, masks: tuple[str, ...] | None = None) -> JointModel:
+    """Five tasks with random weights, alike in every call."""
+    torch.manual_seed(0)
+    encoder = tiny.encoder("bert", dtype=torch.float32)
+    tasks = {name: task() for name, task in TASKS.items()}
+    torch.manual_seed(1)
+    model = JointModel(encoder, tasks, {name: task.labels(corpus) for name, task in tasks.items()}).eval()
+    for decoder in model.decoders.values():
+        tiny.shake(decoder)
+    if masks is not None:
+        model.gates = HeadGates(encoder.layers, encoder.heads, masks, init_mean=0.0, init_std=3.0).eval()
+    return model
+
+
+def examples_of(model: JointModel, corpus: list) -> list[Example]:
+    return examples(corpus, model.encoder.tokenizer, model.tasks, model.labels)
+
+
+def scores_of(model: JointModel, corpus: list, scale: torch.Tensor | None = None) -> Scores:
+    return evaluate(model, batches(examples_of(model, corpus), model), scale)
+
+
+def test_a_scale_of_ones_changes_nothing(corpus):
+    model = model_of(corpus)
+    shape = (model.encoder.layers, model.encoder.heads)
+    plain = scores_of(model, corpus)
+    assert scores_of(model, corpus, torch.ones(shape)) == plain
+    assert scores_of(model, corpus, torch.ones(len(model.tasks), *shape)) == plain
+
+
+def test_ones_score_a_masked_model_without_its_masks(corpus):
+    masked = model_of(corpus, ("shared",))
+    plain = scores_of(model_of(corpus), corpus)
+    assert scores_of(masked, corpus) != plain
+    assert scores_of(masked, corpus, torch.ones(masked.encoder.layers, masked.encoder.heads)) == plain
+
+
+def test_a_zero_ablates_the_head(corpus):
+    model = model_of(corpus)
+    scale = torch.ones(model.encoder.layers, model.encoder.heads)
+    scale[1, [0, 2]] = 0
+    ablated = scores_of(model, corpus, scale)
+    assert ablated != scores_of(model, corpus)
+    model.encoder.prune({1: [0, 2]})
+    assert scores_of(model, corpus) == ablated
+
+
+@pytest.mark.parametrize("masks", [("shared",), tuple(TASKS)])
+def test_the_gates_as_a_scale_score_as_the_gates_do(corpus, masks):
+    model = model_of(corpus, masks)
+    assert model.gates is not None
+    with torch.no_grad():
+        gates = model.gates.gate()
+    scale = gates[0] if len(gates) == 1 else gates
+    assert scores_of(model_of(corpus), corpus, scale) == scores_of(model, corpus)
+
+
+def test_a_scale_per_task_is_that_of_each_task_alone(corpus):
+    model = model_of(corpus)
+    scales = torch.rand(len(model.tasks), model.encoder.layers, model.encoder.heads)
+    batch = next(iter(batches(examples_of(model, corpus), model)))
+    with torch.no_grad():
+        together = model(batch, scales)
+        for scale, name in zip(scales, model.tasks, strict=True):
+            torch.testing.assert_close(first(together[name]), first(model(batch, scale)[name]))
+
+
+def first(output: TaskScores) -> torch.Tensor:
+    return output.scores if isinstance(output.scores, torch.Tensor) else output.scores[0]
