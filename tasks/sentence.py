@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tasks.tree import Tree
@@ -45,6 +45,8 @@ class Sentence:
     tree: Tree | None = None
     frames: tuple[Frame, ...] | None = None
     id: str = ""
+    place: str = field(default="", compare=False, repr=False)
+    """Where it was read (`FILE:LINE`), for messages; no part of its value."""
 
     def __len__(self) -> int:
         return len(self.words)

@@ -42,16 +42,15 @@ def evaluate(
     from mtl.models.batches import examples
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
+    from mtl.models.limits import require_limit
 
     opened = Run.open(run)
     model = prepare(JointModel.from_pretrained(opened.model), accelerator, precision)
-    source = (
-        read_configuration(TrainConfig, opened.folder / "config.yaml").corpus
-        if corpus is None
-        else CorpusConfig(str(corpus))
-    )
+    config = read_configuration(TrainConfig, opened.folder / "config.yaml")
+    source = config.corpus if corpus is None else CorpusConfig(str(corpus))
     gold = load_split(source, tuple(model.tasks), split)
     require_layers(gold, model.tasks, split)
+    require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
     scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))
     print_scores({split: scores}, str(run))
@@ -61,7 +60,7 @@ def evaluate(
         tasks = model.tasks.values()
         without_gold: dict[str, Any] = {task.layer: None for task in tasks if task.layer in LAYERS}
         bare = [dataclasses.replace(sentence, **without_gold) for sentence in gold]
-        exported = write_export(gold, model.annotate(bare), export, tasks)
+        exported = write_export(gold, model.annotate(bare, config.batch.max_words), export, tasks)
         for path in exported.paths:
             Console().print(f"wrote {path}", highlight=False)
         for items, count in exported.left_out.items():

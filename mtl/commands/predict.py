@@ -8,6 +8,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
+from mtl.config.schema import BatchConfig
+from mtl.errors import InputError
 from mtl.runs.run import Run
 
 _CHUNK = 512
@@ -20,6 +22,7 @@ def predict(
     output: Literal["picture", "conllu", "json"] = "picture",
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
     precision: Literal["32-true", "bf16-true"] = "32-true",
+    max_words: int = BatchConfig.max_words,
 ) -> None:
     """Annotate standard input in all of a run's tasks.
 
@@ -30,6 +33,7 @@ def predict(
         accelerator: What to compute on; auto takes a GPU where there is one.
         precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
             annotations may differ.
+        max_words: Words in a sentence, at most; memory grows with its square, time with its cube.
     """
     from mtl.corpora.formats.conllu import to_conllu
     from mtl.corpora.formats.jsonl import to_line
@@ -51,7 +55,14 @@ def predict(
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
     for chunk in _chunks(chain([first], words)):
-        for sentence in model.annotate(chunk):
+        for number, sentence_words in enumerate(chunk, done + 1):
+            if len(sentence_words) > max_words:
+                raise InputError(
+                    f"standard input, sentence {number} ({' '.join(sentence_words[:4])} ...) has "
+                    f"{len(sentence_words):,} words, and decoders are given at most {max_words:,}: split it, "
+                    "or raise --max_words (memory grows with its square, time with its cube)"
+                )
+        for sentence in model.annotate(chunk, max_words):
             print(show(sentence), end=end)
         sys.stdout.flush()
         done += len(chunk)

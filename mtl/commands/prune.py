@@ -39,6 +39,7 @@ def prune(
     from mtl.models.device import prepare
     from mtl.models.evaluate import batches, evaluate
     from mtl.models.joint import JointModel
+    from mtl.models.limits import require_limit
 
     source = Run.open(run)
     if (out / "config.yaml").exists():
@@ -53,6 +54,7 @@ def prune(
     gold = load_split(config.corpus, tasks, "dev")
     chosen = {name: model.tasks[name] for name in tasks}
     require_layers(gold, chosen, "dev")
+    require_limit(gold, config.batch.max_words, "dev")
     corpus = examples(gold, model.encoder.tokenizer, chosen, model.labels)
     console = Console()
     opened = int((gates > OPEN).sum())

@@ -75,6 +75,8 @@ class BatchConfig:
     """Padded subwords in a batch, at most."""
     sentences: int | None = 16
     """Sentences in a batch, at most; `null`: as many as the tokens allow."""
+    max_words: int = 512
+    """Words in a sentence, at most: longer ones are left out of training, and refused in dev and test."""
     sampling: Literal["in_turn", "proportional", "tempered"] = "proportional"
     """Order of the tasks' batches if they are separate."""
     temperature: float = 2.0

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from mtl.models.limits import BATCH_PAIRS
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
@@ -139,7 +140,8 @@ def buckets(
 ) -> list[tuple[int, ...]]:
     """Indices in batches of nearly equal length, each within the budget, in random order.
 
-    The budget counts padded encoder positions. A sentence that exceeds it alone is a batch of its own.
+    The budget counts padded encoder positions. Beside it, `BATCH_PAIRS` bounds what decoders hold for pairs
+    of words. A sentence that exceeds a budget alone is a batch of its own.
     Without `rng` the batches are deterministic, longest first, so that a lack of memory shows at once.
     """
     sizes = np.asarray(lengths, dtype=np.float64)
@@ -151,7 +153,7 @@ def buckets(
     for index in order.tolist():
         longest = max(longest, lengths[index])
         full = batch_sentences is not None and len(current) >= batch_sentences
-        if current and (full or longest * (len(current) + 1) > batch_tokens):
+        if current and (full or _exceeds(longest, len(current) + 1, batch_tokens)):
             batches.append(tuple(current))
             current, longest = [], lengths[index]
         current.append(index)
@@ -160,6 +162,10 @@ def buckets(
     if rng is not None:
         batches = [batches[index] for index in rng.permutation(len(batches))]
     return batches
+
+
+def _exceeds(longest: int, rows: int, batch_tokens: int) -> bool:
+    return longest * rows > batch_tokens or longest**2 * rows > BATCH_PAIRS
 
 
 def aligned_plan(

@@ -19,6 +19,7 @@ from mtl.files import write_json
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.encoder import Encoder
+from mtl.models.limits import MAX_WORDS
 from tasks.catalogue import TASKS
 from tasks.decoders.decoder import Decoder
 from tasks.sentence import Sentence
@@ -125,8 +126,13 @@ class JointModel(nn.Module):
         return 1024 if next(self.parameters()).device.type == "cpu" else 16384
 
     @torch.inference_mode()
-    def annotate(self, sentences: Sequence[Sequence[str]] | Sequence[Sentence]) -> list[Sentence]:
-        """Annotate tokenised sentences in all of the model's tasks; layers that are there are replaced."""
+    def annotate(
+        self, sentences: Sequence[Sequence[str]] | Sequence[Sentence], max_words: int = MAX_WORDS
+    ) -> list[Sentence]:
+        """Annotate tokenised sentences in all of the model's tasks; layers that are there are replaced.
+
+        Raises `InputError` for a sentence without words or with more than `max_words`.
+        """
         plain = [
             sentence if isinstance(sentence, Sentence) else Sentence(tuple(sentence))
             for sentence in sentences
@@ -134,6 +140,13 @@ class JointModel(nn.Module):
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
         if empty:
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
+        for position, sentence in enumerate(plain, 1):
+            if len(sentence) > max_words:
+                raise InputError(
+                    f"sentence {position} has {len(sentence):,} words, and decoders are given at most "
+                    f"{max_words:,}: split it, or raise max_words (memory grows with its square, time with "
+                    "its cube)"
+                )
         with in_evaluation_mode(self):
             return self._annotate(plain)
 

@@ -19,6 +19,7 @@ def check(config: TrainConfig) -> None:
         "evaluate_every": config.evaluate_every,
         "optimizer.accumulate": config.optimizer.accumulate,
         "batch.tokens": config.batch.tokens,
+        "batch.max_words": config.batch.max_words,
         "batch.sentences": 1 if config.batch.sentences is None else config.batch.sentences,
     }
     for key, value in counts.items():

@@ -22,11 +22,13 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
+from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Example, examples
 from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.runs.run import Run, git_revision, versions
 from mtl.training.balancing import balancer_for
 from mtl.training.check import check
@@ -66,12 +68,20 @@ def train(
     tasks = config.chosen()
     check(config)
     check_processes(config.trainer)
+    keep_large_blocks()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
     if config.overwrite and is_first_process() and run.folder.exists():
         shutil.rmtree(run.folder)
     whole = plain(dataclasses.asdict(config))
     splits = {split: material.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
+    longest = config.batch.max_words
+    for split in ("dev", "test"):
+        require_limit(splits[split], longest, split)
+    message = describe_long(splits["train"], longest)
+    if message is not None:
+        console.print(f"train: {message}: left out", highlight=False, soft_wrap=True)
+    splits["train"] = within_limit(splits["train"], longest)
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
     if is_first_process():

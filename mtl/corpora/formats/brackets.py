@@ -52,6 +52,7 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
             tags=tuple([leaf.label for leaf in leaves]),
             tree=rooted(with_words(tree, words)),
             id=f"{path.stem}-{number:04d}",
+            place=f"{path}:{text.line}",
         )
         found = fault(sentence)
         if found is not None:

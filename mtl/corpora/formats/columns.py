@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,11 +43,11 @@ def lines(rows: Iterable[str]) -> str:
 
 
 def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
-    """The sentence of a block with a row per word; raises `InputError` at the line of its first fault."""
+    """The sentence of a block with a row per word, and its place; raises `InputError` at its first fault."""
     found = fault(sentence)
     if found is not None:
         raise malformed(path, block.rows[found.word or 0].line, found.what)
-    return sentence
+    return replace(sentence, place=f"{path}:{block.rows[0].line}")
 
 
 def read_blocks(path: Path, comment: re.Pattern[str], ragged: bool = False) -> Iterator[Block]:

@@ -36,7 +36,9 @@ def read_jsonl(path: Path) -> list[Sentence]:
         for number, line in enumerate(read_lines(path), start=1):
             if line and not line.isspace():
                 try:
-                    sentences.append(from_json(json.loads(line, object_pairs_hook=_object)))
+                    sentences.append(
+                        from_json(json.loads(line, object_pairs_hook=_object), f"{path}:{number}")
+                    )
                 except json.JSONDecodeError as error:
                     raise malformed(path, number, f"not JSON ({error}); write one object a line") from error
                 except RecursionError as error:
@@ -76,7 +78,7 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
     }
 
 
-def from_json(record: Any) -> Sentence:
+def from_json(record: Any, place: str = "") -> Sentence:
     """The sentence of one line's object; raises `ValueError` saying which key is wrong and how."""
     if not isinstance(record, dict):
         raise ValueError("not an object; write one sentence a line as {...}")
@@ -98,6 +100,7 @@ def from_json(record: Any) -> Sentence:
         tree=None if record.get("tree") is None else _tree(record["tree"], words),
         frames=None if record.get("frames") is None else _frames(record["frames"], words),
         id=name,
+        place=place,
     )
     found = fault(sentence)
     if found is not None:

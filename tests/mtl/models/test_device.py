@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -72,11 +73,10 @@ def test_commands_move_the_model_to_the_chosen_device(
 
     monkeypatch.setattr(device, "device_of", counted)
     monkeypatch.setattr(JointModel, "to", to)
-    monkeypatch.setattr("sys.stdin", iter(["We ate .\n"]))
     for words in ([], ["--accelerator=cpu"]):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         extra = [f"--out={tmp_path / 'out'}"] if command == "prune" else []
-        monkeypatch.setattr("sys.stdin", iter(["We ate .\n"]))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"We ate .\n")))
         assert main([command, str(run), *extra, *words]) == 0
     assert chosen == ["auto", "cpu"]
     assert moved == [torch.device("cpu")] * 2

@@ -1,0 +1,49 @@
+"""How long a sentence may be, and how much one batch may hold beside its tokens.
+
+Decoders hold something for every pair of words: DEP a score per arc, CON a score per span, SRL a hidden
+vector of 256 numbers per predicate and word. The last is the largest. With n words, all of them predicates,
+one such tensor takes n * n * 256 * 4 bytes (256 MiB at 512 words), and training holds about six of them
+(2.0 GiB measured with MiniLM and its optimizer). The inside-outside algorithm and CKY take n * n * n / 6
+steps: 22 million at 512 words, 170 billion at 10,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtl.config.schema import BatchConfig
+from mtl.errors import InputError
+from tasks.sentence import Sentence
+
+MAX_WORDS = BatchConfig.max_words
+"""Words in a sentence, at most, unless a configuration says otherwise."""
+BATCH_PAIRS = 2**20
+"""Rows of a batch times the square of its longest one in pieces, at most.
+
+A batch of 6,400 tokens reaches it only where a sentence has more than 163, and one of 16 sentences above 256.
+"""
+
+
+def within_limit(sentences: Sequence[Sentence], max_words: int) -> list[Sentence]:
+    """The sentences of at most `max_words` words."""
+    return [sentence for sentence in sentences if len(sentence) <= max_words]
+
+
+def describe_long(sentences: Sequence[Sentence], max_words: int) -> str | None:
+    """How many sentences are too long, and where the first one is; `None` without any."""
+    long = [sentence for sentence in sentences if len(sentence) > max_words]
+    if not long:
+        return None
+    where = long[0].place or f"sentence '{long[0].id}'"
+    number = "1 sentence has" if len(long) == 1 else f"{len(long):,} sentences have"
+    return f"{number} more than {max_words:,} words (the first, {where}, {len(long[0]):,})"
+
+
+def require_limit(sentences: Sequence[Sentence], max_words: int, split: str) -> None:
+    """Raise `InputError` if a split that is scored has a sentence too long: scores cover all of a split."""
+    message = describe_long(sentences, max_words)
+    if message is not None:
+        raise InputError(
+            f"{split}: {message}, which decoders have no memory for: split such sentences in the file, or "
+            "raise batch.max_words (memory grows with its square, time with its cube)"
+        )
