@@ -28,6 +28,7 @@ docs: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.decoding
 	$(BIN)/python -m benchmarks.masks
 

@@ -16,12 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT
 from rich.console import Console
 from rich.table import Table
 
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus
+from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Batch, BatchLoader, Example, Step, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
@@ -43,6 +45,7 @@ def main() -> None:
     parser.add_argument("--separate", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_large_blocks()
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     pl.seed_everything(1, verbose=False)
@@ -65,24 +68,30 @@ def main() -> None:
     steps = planner(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
     untasked = [Step(step.indices, ()) for step in steps]
     bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
-    jobs["bare encoder, forward and backward"] = lambda: seconds(lambda: encoder_step(model.encoder, bare))
-    jobs["bare encoder, forward"] = lambda: seconds(lambda: encoder_pass(model.encoder, bare_evaluation))
+    jobs["bare encoder, forward and backward"] = lambda: processor_seconds(
+        lambda: encoder_step(model.encoder, bare)
+    )
+    jobs["bare encoder, forward"] = lambda: processor_seconds(
+        lambda: encoder_pass(model.encoder, bare_evaluation)
+    )
     bare_evaluation = list(batches(corpus, model))
     for name, (tasks, mode) in plans.items():
         trained, own = model_of(tasks)
         own_steps = planner(plan_config(arguments.batch, mode), 1, own, tuple(tasks))(0)
         jobs[f"training {name}"] = lambda m=trained, c=own, s=own_steps: training_seconds(m, c, s)
         counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
-    jobs["evaluation, all five"] = lambda: seconds(lambda: evaluate(model, batches(corpus, model)))
+    jobs["evaluation, all five"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))
     counts["evaluation, all five"] = len(corpus) * len(every)
     for name in every:
         single, own = model_of({name: every[name]})
-        jobs[f"evaluation {name}"] = lambda m=single, c=own: seconds(lambda: evaluate(m, batches(c, m)))
+        jobs[f"evaluation {name}"] = lambda m=single, c=own: processor_seconds(
+            lambda: evaluate(m, batches(c, m))
+        )
 
     for job in jobs.values():
         job()  # compile, warm up
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(arguments.rounds):  # in turn, so that what else the machine does hits all alike
+    for _ in range(arguments.rounds):  # in turn, so that other work on the machine disturbs all alike
         for name, job in jobs.items():
             times[name].append(job())
     show(times, counts, len(corpus), sum(example.length for example in corpus))
@@ -101,15 +110,15 @@ def load(folder: Path, number: int) -> list[Sentence]:
 
 
 def plan_config(sentences: int, mode: str) -> BatchConfig:
-    """Batches of at most so many sentences."""
+    """Batches of at most this number of sentences."""
     return BatchConfig(mode="aligned" if mode == "aligned" else "separate", sentences=sentences)
 
 
-def seconds(job: Callable[[], object]) -> float:
-    """How long one call takes."""
-    start = time.perf_counter()
+def processor_seconds(job: Callable[[], object]) -> float:
+    """The processor time of one call, on which other processes have less influence than on the clock."""
+    start = time.process_time()
     job()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def encoder_step(encoder: Encoder, loader: Sequence[Batch]) -> None:
@@ -141,20 +150,22 @@ class Clock(pl.Callback):
         self._start = 0.0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._start = time.perf_counter()
+        self._start = time.process_time()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.seconds = time.perf_counter() - self._start
+        self.seconds = time.process_time() - self._start
 
 
-def training_seconds(model: JointModel, corpus: Sequence[Example], steps: list[Step]) -> float:
+def training_seconds(
+    model: JointModel, corpus: Sequence[Example], steps: list[Step], precision: _PRECISION_INPUT = "32-true"
+) -> float:
     """One epoch as `mtl train` does it: batching, forward, backward, clipping, update."""
     clock = Clock()
     model.train()
     module = JointTraining(model, Uniform(), TrainConfig().optimizer, 1000)
     trainer = pl.Trainer(
         accelerator="cpu", max_epochs=1, logger=False, callbacks=[clock], enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False,
+        enable_progress_bar=False, enable_model_summary=False, precision=precision,
     )  # fmt: skip
     trainer.fit(module, BatchLoader(corpus, model.encoder.tokenizer, model.tasks, steps))
     return clock.seconds

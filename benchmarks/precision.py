@@ -1,0 +1,96 @@
+"""How much faster bfloat16 is than float32 on this processor, in training and evaluation, on one thread.
+
+python -m benchmarks.precision [--corpus DIR] [--sentences N] [--rounds N]
+
+The precisions take turns, and times are the process's processor time, so that other work on the machine
+disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.throughput import encoder_step, load, processor_seconds, training_seconds
+from mtl.config.schema import BatchConfig, TrainConfig
+from mtl.models.allocator import keep_large_blocks
+from mtl.models.batches import BatchLoader, Step, examples
+from mtl.models.device import has_fast_bfloat16, prepare
+from mtl.models.encoder import Encoder
+from mtl.models.evaluate import batches, evaluate
+from mtl.models.joint import JointModel
+from mtl.training.plans import planner
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--corpus", type=Path, default=Path("data/ewt5"))
+    parser.add_argument("--sentences", type=int, default=160)
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    if not has_fast_bfloat16():
+        print("bfloat16: skipped, this processor has neither AMX nor AVX512-BF16")
+        return
+    torch.set_num_threads(1)
+    keep_large_blocks()
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    pl.seed_everything(1, verbose=False)
+    sentences = load(arguments.corpus, arguments.sentences)
+    tasks = TrainConfig().chosen()
+    labels = {name: task.labels(sentences) for name, task in tasks.items()}
+    model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
+    rounded = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
+    prepare(rounded, "cpu", "bf16-true")
+    corpus = examples(sentences, model.encoder.tokenizer, model.tasks, labels)
+    steps = planner(BatchConfig(), 1, corpus, tuple(tasks))(0)
+    untasked = [Step(step.indices, ()) for step in steps]
+    bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
+
+    def encoder_training(mixed: bool) -> None:
+        with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+            encoder_step(model.encoder, bare)
+
+    jobs: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
+        "joint training (32-true, bf16-mixed)": (
+            lambda: training_seconds(model, corpus, steps),
+            lambda: training_seconds(model, corpus, steps, "bf16-mixed"),
+        ),
+        "bare encoder, forward and backward (32-true, bf16-mixed)": (
+            lambda: processor_seconds(lambda: encoder_training(False)),
+            lambda: processor_seconds(lambda: encoder_training(True)),
+        ),
+        "evaluation (32-true, bf16-true)": (
+            lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model))),
+            lambda: processor_seconds(lambda: evaluate(rounded, batches(corpus, rounded))),
+        ),
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
+    for number in range(arguments.rounds + 1):
+        for name, (exact, fast) in jobs.items():
+            pair = exact(), fast()
+            if number:  # the first round compiles
+                times[name].append(pair)
+    table = Table(title=f"{len(corpus)} sentences, one thread, medians of {arguments.rounds} rounds")
+    for column in ("job", "float32 s", "bfloat16 s", "times as fast"):
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for name, pairs in times.items():
+        exact_seconds, fast_seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratio = statistics.median(exact / fast for exact, fast in pairs)
+        table.add_row(name, f"{exact_seconds:.2f}", f"{fast_seconds:.2f}", f"{ratio:.2f}")
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
