@@ -31,7 +31,9 @@ def model_of(corpus: list, masks: tuple[str, ...] | None = None) -> JointModel:
     for decoder in model.decoders.values():
         tiny.shake(decoder)
     if masks is not None:
-        model.gates = HeadGates(encoder.layers, encoder.heads, masks, init_mean=0.0, init_std=3.0).eval()
+        model.gates = HeadGates(
+            encoder.layers, encoder.heads, masks=masks, init_mean=0.0, init_std=3.0
+        ).eval()
     return model
 
 
