@@ -21,7 +21,7 @@ from mtl.config.schema import (
     TrainConfig,
 )
 
-CHANGED_DEFAULTS: dict[str, Any] = {}
+CHANGED_DEFAULTS: dict[str, Any] = {"gates.penalty": 0.01}
 """Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
 
 Whoever changes the default of a key adds it here, with the default of before, and never takes it out again
@@ -95,6 +95,8 @@ def _gates(gates: GatesConfig, default: GatesConfig, tasks: int, learned: bool) 
         return default
     if gates.scope == "shared" or tasks < 2:
         gates = dataclasses.replace(gates, overlap_penalty=default.overlap_penalty)
+    if gates.target_open is not None:
+        gates = dataclasses.replace(gates, penalty=default.penalty, penalty_warmup=default.penalty_warmup)
     return gates
 
 
@@ -122,28 +124,33 @@ def _with(config: Any, key: str, value: Any) -> Any:
 def different_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The dotted keys in which two configurations would compute different things.
 
-    A key that one of them lacks (it was made before there was such a key) has its neutral value there.
+    A key that one of them lacks (it was made before there was such a key) has its neutral value there. What
+    gates cost is no difference between runs without masks.
     """
     neutral = _neutral()
+    unmasked = all(config.get("pruning") == "none" for config in (old, new))
     first, second = dict(_leaves(old, neutral)), dict(_leaves(new, neutral))
     return [
         key
         for key in dict.fromkeys([*first, *second])
-        if not _is_volatile(key) and first.get(key, neutral.get(key)) != second.get(key, neutral.get(key))
+        if not _is_volatile(key)
+        and not (unmasked and key.startswith("gates."))
+        and first.get(key, neutral.get(key)) != second.get(key, neutral.get(key))
     ]
 
 
 def counting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted keys of a run that make it what it is, with their values.
 
-    These are the keys whose value is not neutral. Places of the corpus and of the run that training starts
-    from are left out: what lies there is fingerprinted by itself.
+    These are the keys whose value is not neutral; those of gates count in runs with masks only. Places of the
+    corpus and of the run that training starts from are left out: what lies there is fingerprinted by itself.
     """
     neutral = _neutral()
+    unmasked = config.get("pruning") == "none"
     return {
         key: value
         for key, value in _leaves(config, neutral)
-        if not (_is_volatile(key) or _is_place(key))
+        if not (_is_volatile(key) or _is_place(key) or (unmasked and key.startswith("gates.")))
         and (key in _ALWAYS or key not in neutral or value != neutral[key])
     }
 

@@ -125,14 +125,15 @@ class GatesConfig:
 
     scope: Literal["shared", "per_task"] = "shared"
     """One mask for all tasks, or one each over the same encoder."""
-    penalty: float = 0.01
-    """Weight of the expected number of open heads per layer (lambda)."""
+    penalty: float | None = None
+    """Weight of the expected number of open heads per layer (lambda); `null`: `target_open` says how many."""
     penalty_warmup: float = 0.0
     """Share of the updates in which the penalty weight rises linearly from zero."""
     overlap_penalty: float = 0.0
     """Weight of the pairwise product of tasks' gates (`per_task` only); negative: reward for sharing."""
     target_open: float | None = None
-    """Share of heads (at most 1) or number of heads (above 1) to keep, in place of the penalty."""
+    """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty; `null` without
+    a penalty: a third."""
     lr: float | None = None
     """Learning rate of log alpha; `null`: 10 / number of updates, so that heads have time to close."""
     temperature: float = 0.33

@@ -14,6 +14,8 @@ from mtl.models.joint import JointModel
 RATE_TIMES_UPDATES = 10.0
 """Default rate of log alpha x updates planned. Adam moves a log alpha by about its rate per update, so this
 is the way it can go: some twice as far as from the default start to the closing point."""
+DEFAULT_TARGET = 1 / 3
+"""Share of heads that stay open where neither a target nor a penalty is given (docs/masks.md says why)."""
 FORCED_WARNING = 0.1
 """A warning is printed where a target's choice moved more than this share of the heads wanted."""
 
@@ -99,14 +101,16 @@ def add_gates(model: JointModel, config: GatesConfig) -> HeadGates:
 
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
     """What the configuration makes the gates cost over a run of so many updates."""
-    target = None if config.target_open is None else HeadTarget(gates, config.target_open)
+    wanted = config.target_open
+    if wanted is None and config.penalty is None:
+        wanted = DEFAULT_TARGET
     return GateLoss(
         gates,
         updates,
-        penalty=config.penalty,
+        penalty=config.penalty or 0.0,
         overlap_penalty=config.overlap_penalty,
         warmup=config.penalty_warmup,
-        target=target,
+        target=None if wanted is None else HeadTarget(gates, wanted),
     )
 
 

@@ -17,7 +17,15 @@ from mtl.config.effective import (
     with_older_defaults,
 )
 from mtl.config.parse import read_configuration
-from mtl.config.schema import BalancerConfig, CorpusConfig, Files, GatesConfig, OptimizerConfig, TrainConfig
+from mtl.config.schema import (
+    TASK_NAMES,
+    BalancerConfig,
+    CorpusConfig,
+    Files,
+    GatesConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
 from mtl.errors import InputError
 from mtl.runs.run import Run
 
@@ -91,6 +99,17 @@ def test_a_changed_default_does_not_count_where_it_is_not_used(changed):
     assert counting_settings(config) == {"tasks": ["pos"]}
     masked = values(only_used(TrainConfig(tasks=("pos",), pruning="dynamic", gates=GatesConfig())))
     assert counting_settings(masked)["gates.init_mean"] == 2.0
+
+
+def test_runs_from_before_the_default_of_masks_was_a_third():
+    old = values(TrainConfig(gates=GatesConfig(penalty=0.01)))  # what every run recorded
+    assert different_keys(old, values(TrainConfig())) == []
+    masked = old | {"pruning": "dynamic"}
+    assert different_keys(masked, values(TrainConfig(pruning="dynamic"))) == ["gates.penalty"]
+    assert counting_settings(masked) == {"pruning": "dynamic", "tasks": list(TASK_NAMES)}
+    target = TrainConfig(pruning="dynamic", gates=GatesConfig(target_open=0.5))
+    before = TrainConfig(pruning="dynamic", gates=GatesConfig(penalty=0.01, target_open=0.5))
+    assert only_used(target) == only_used(before)
 
 
 def test_an_older_file_without_a_key_is_read_with_the_default_of_its_time(changed, tmp_path):

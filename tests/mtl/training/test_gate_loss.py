@@ -13,9 +13,10 @@ from mtl.commands.main import main
 from mtl.config.schema import GatesConfig
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
+from mtl.heads.target import HeadTarget
 from mtl.models.apply_masks import gates_from_file
 from mtl.models.joint import JointModel
-from mtl.training.gate_loss import GateLoss, gate_rate, reach_warning
+from mtl.training.gate_loss import GateLoss, choice_warnings, gate_loss, gate_rate, reach_warning
 
 
 def test_the_penalty_is_lambda_times_expected_heads_per_layer_and_warms_up_linearly():
@@ -144,3 +145,64 @@ def test_every_balancer_works_with_gates(balancer, toy, tiny_encoder, tmp_path):
     ]  # fmt: skip
     assert main(words) == 0
     assert (tmp_path / "run" / "gates.parquet").exists()
+
+
+def test_without_penalty_and_target_a_third_of_the_heads_stays():
+    gates = HeadGates(6, 12)
+
+    def target(**settings):
+        return gate_loss(gates, GatesConfig(**settings), 100).target
+
+    default = target()
+    assert default is not None
+    assert default.wanted == 24
+    assert target(penalty=0.01) is None
+    assert target(penalty=0.0) is None
+    both = target(penalty=0.01, target_open=9)  # a study's block sets a target on top of its penalty
+    assert both is not None
+    assert both.wanted == 9
+
+
+def test_what_the_choice_forced_is_on_record_and_much_of_it_is_warned_of(runs):
+    """An encoder without training has no heads to choose by: hardly any choice is learned here."""
+    history = pl.read_csv(runs / "static" / "history.csv")
+    status = json.loads((runs / "static" / "status.json").read_text())
+    choice = status["choices"]["shared"]
+    assert choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"] == 5
+    assert {name: history[f"gates/shared/{name}"][-1] for name in choice} == choice
+    table = pl.read_parquet(runs / "static" / "gates.parquet")
+    last = table.filter((pl.col("step") == pl.col("step").max()) & (pl.col("task") == "pos"))
+    model = JointModel.from_pretrained(runs / "static")
+    assert model.gates is not None
+    open_before = last["log_alpha_at_choice"] > model.gates.closing_point
+    assert open_before.sum() == choice["open_at_choice"]
+    best = last.sort("log_alpha_at_choice", descending=True).head(5)
+    assert best["open"].all()
+
+
+def test_a_choice_that_moved_many_heads_is_warned_of():
+    gates = HeadGates(6, 12, init_mean=4.0)
+    loss = gate_loss(gates, GatesConfig(target_open=20), 100)
+    assert choice_warnings(loss) == []
+    loss.after_update(90)
+    assert choice_warnings(loss) == [
+        "warning: mask shared: training had 72 heads open, gates.target_open wants 20: 0 were opened and 52 "
+        "closed by force; train longer"
+    ]
+    with torch.no_grad():
+        gates.log_alpha.fill_(-9).view(-1)[:18] = 3
+    nearly = gate_loss(gates, GatesConfig(target_open=20), 100)
+    nearly.after_update(90)
+    assert choice_warnings(nearly) == []
+
+
+def test_each_mask_is_priced_by_its_own_task_and_a_shared_one_by_their_sum():
+    losses = torch.tensor([1.0, 3.0])
+    own = GateLoss(gates := HeadGates(2, 3, masks=("pos", "dep")), 100, target=HeadTarget(gates, 3))
+    own(10, losses)
+    assert own.target is not None
+    assert own.target.mean_loss.tolist() == [1, 3]
+    shared = GateLoss(gates := HeadGates(2, 3), 100, target=HeadTarget(gates, 3))
+    shared(10, losses)
+    assert shared.target is not None
+    assert shared.target.mean_loss.tolist() == [4]
