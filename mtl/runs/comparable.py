@@ -72,10 +72,25 @@ def masks_of(found: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | 
             )
             continue
         notes += said
+        notes += _forced(each.run)
         parts.append(gates.with_columns(setup=pl.lit(each.setup.name)))
     if found and not parts:
         notes.append("no run has masks: train with --pruning=dynamic to see them")
     return pl.concat(parts) if parts else None
+
+
+def _forced(run: Run) -> list[str]:
+    """Notes on masks of which a target's final choice moved more than a tenth of the heads wanted."""
+    notes = []
+    for mask, choice in run.status().get("choices", {}).items():
+        before, opened, closed = (choice[key] for key in ("open_at_choice", "forced_open", "forced_closed"))
+        wanted = before + opened - closed
+        if opened + closed > 0.1 * wanted:
+            notes.append(
+                f"{run.folder}: training had {before} heads of the {mask} mask open, and gates.target_open "
+                f"opened {opened} and closed {closed} by force: not all of its claims were learned"
+            )
+    return notes
 
 
 def _settings(folder: Path) -> dict[str, str]:

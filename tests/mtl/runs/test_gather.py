@@ -282,6 +282,22 @@ def test_probes_that_are_not_numbers_are_left_out(study):
     assert page.says("probed single-task runs of 2 seeds; at least 3")
 
 
+def test_masks_that_a_target_forced_are_noted(study):
+    study.small()
+    forced, few = study.run(["pos", "dep"], 1, scope="per_task"), study.run(["ner"], 9)
+    choices = {
+        forced: {"open_at_choice": 8, "forced_open": 7, "forced_closed": 0},
+        few: {"open_at_choice": 14, "forced_open": 1, "forced_closed": 0},
+    }
+    for folder, choice in choices.items():
+        status = folder / "status.json"
+        known = json.loads(status.read_text()) if status.exists() else {}
+        status.write_text(json.dumps(known | {"choices": {"pos": choice}}))
+    page = page_of(study.root)
+    assert page.says("training had 8 heads of the pos mask open, and gates.target_open opened 7 and closed 0")
+    assert not page.says("training had 14 heads")
+
+
 def test_a_mask_that_lacks_heads_is_left_out(study):
     study.small()
     folder = study.run(["pos", "dep"], 1, scope="per_task")

@@ -158,7 +158,7 @@ def test_without_penalty_and_target_a_third_of_the_heads_stays():
     assert default.wanted == 24
     assert target(penalty=0.01) is None
     assert target(penalty=0.0) is None
-    both = target(penalty=0.01, target_open=9)  # a study's block sets a target on top of its penalty
+    both = target(penalty=0.01, target_open=9.0)  # a study's block sets a target on top of its penalty
     assert both is not None
     assert both.wanted == 9
 
@@ -182,7 +182,7 @@ def test_what_the_choice_forced_is_on_record_and_much_of_it_is_warned_of(runs):
 
 def test_a_choice_that_moved_many_heads_is_warned_of():
     gates = HeadGates(6, 12, init_mean=4.0)
-    loss = gate_loss(gates, GatesConfig(target_open=20), 100)
+    loss = gate_loss(gates, GatesConfig(target_open=20.0), 100)
     assert choice_warnings(loss) == []
     loss.after_update(90)
     assert choice_warnings(loss) == [
@@ -191,7 +191,7 @@ def test_a_choice_that_moved_many_heads_is_warned_of():
     ]
     with torch.no_grad():
         gates.log_alpha.fill_(-9).view(-1)[:18] = 3
-    nearly = gate_loss(gates, GatesConfig(target_open=20), 100)
+    nearly = gate_loss(gates, GatesConfig(target_open=20.0), 100)
     nearly.after_update(90)
     assert choice_warnings(nearly) == []
 
