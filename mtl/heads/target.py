@@ -15,6 +15,8 @@ _CLOSED = -20.0
 """Log alpha of a head closed for good: sampled gates are 0, too (all but 5 in 10^9)."""
 _KEPT = 0.0
 """Least log alpha of a head kept for good: one that was closed starts again from a gate of 0.5."""
+_NARROW = 0.5
+"""Lead in log alpha that is small: at the default rate, a twentieth of the run's updates can make it up."""
 _LOSS_MEMORY = 0.05
 """Share of the run over which the mean loss is taken."""
 
@@ -28,6 +30,9 @@ class Choice(NamedTuple):
     """Heads that it opened."""
     forced_closed: int
     """Heads that it closed."""
+    narrowly_kept: int
+    """Kept heads whose log alpha was less than 0.5 above that of the best head left out: training did not
+    tell them from it, however few were forced."""
 
 
 class HeadTarget(nn.Module):
@@ -66,7 +71,7 @@ class HeadTarget(nn.Module):
         >>> price = target(gates, progress=0.5, loss=torch.ones(1))  # added to the loss
         >>> target.project(gates, progress=0.8)  # after each update
         >>> target.choices(gates)
-        {'shared': Choice(open_at_choice=72, forced_open=0, forced_closed=54)}
+        {'shared': Choice(open_at_choice=72, forced_open=0, forced_closed=54, narrowly_kept=18)}
         >>> int(gates.open().sum())
         18
     """
@@ -147,8 +152,11 @@ class HeadTarget(nn.Module):
         """Per mask what the choice did; empty before it."""
         if not self.chosen:
             return {}
-        before = self.log_alpha_at_choice > gates.closing_point
-        figures = torch.stack([before, self.kept & ~before, before & ~self.kept]).sum((2, 3)).T.tolist()
+        log_alpha, kept = self.log_alpha_at_choice, self.kept
+        before = log_alpha > gates.closing_point
+        best_left_out = log_alpha.masked_fill(kept, -torch.inf).amax((1, 2), keepdim=True)
+        narrow = kept & (log_alpha - best_left_out < _NARROW)
+        figures = torch.stack([before, kept & ~before, before & ~kept, narrow]).sum((2, 3)).T.tolist()
         return {mask: Choice(*counts) for mask, counts in zip(gates.masks, figures, strict=True)}
 
 

@@ -150,13 +150,17 @@ def test_choice_is_made_once_and_held() -> None:
     target.project(gates, 0.8)
     kept = gates.open()
     assert kept.sum().item() == 3
-    assert target.choices(gates) == {"shared": (8, 0, 5)}
+    ranked = before.flatten().sort(descending=True).values
+    narrow = sum(1 for value in ranked[:3] if value - ranked[3] < 0.5)
+    assert target.choices(gates) == {"shared": (8, 0, 5, narrow)}
     assert torch.equal(target.log_alpha_at_choice, before)
     with torch.no_grad():
         gates.log_alpha.neg_()
     target.project(gates, 0.9)
     assert torch.equal(gates.open(), kept)
-    assert target.choices(gates) == {"shared": (8, 0, 5)}
+    ranked = before.flatten().sort(descending=True).values
+    narrow = sum(1 for value in ranked[:3] if value - ranked[3] < 0.5)
+    assert target.choices(gates) == {"shared": (8, 0, 5, narrow)}
     assert torch.equal(target.log_alpha_at_choice, before)
     assert target(gates, 0.9, torch.ones(1)).item() == 0
     # Kept heads are not kept in name only: raised to a gate of 0.5 at least.
@@ -169,7 +173,17 @@ def test_heads_that_the_choice_opens_are_counted() -> None:
     gates = HeadGates(1, 4, init_mean=-4.0)
     target = HeadTarget(gates, 3)
     target.project(gates, 0.9)
-    assert target.choices(gates) == {"shared": (0, 3, 0)}
+    assert target.choices(gates) == {"shared": (0, 3, 0, 3)}
+
+
+@pytest.mark.parametrize(("target", "narrow"), [(2, 0), (3, 1), (4, 1), (5, 0)])
+def test_heads_kept_by_a_small_lead_are_counted(target: int, narrow: int) -> None:
+    gates = HeadGates(1, 5)
+    with torch.no_grad():
+        gates.log_alpha.copy_(torch.tensor([[[2.0, -2.5, -1.9, -2.1, 0.6]]]))
+    chosen = HeadTarget(gates, target)
+    chosen.project(gates, 0.9)
+    assert chosen.choices(gates)["shared"].narrowly_kept == narrow
 
 
 @pytest.mark.parametrize("stop", [100, 230, 260])
