@@ -162,7 +162,7 @@ def training_seconds(
     """One epoch as `mtl train` does it: batching, forward, backward, clipping, update."""
     clock = Clock()
     model.train()
-    module = JointTraining(model, Uniform(), TrainConfig().optimizer, 1000)
+    module = JointTraining(model, Uniform(), updates=1000)
     trainer = pl.Trainer(
         accelerator="cpu", max_epochs=1, logger=False, callbacks=[clock], enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, precision=precision,

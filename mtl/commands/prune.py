@@ -68,7 +68,7 @@ def prune(
     result = Run(out)
     with whole_folder(result.model) as folder:
         smaller.save(folder)
-    result.start({**source.config(), "name": out.name, "runs": str(out.parent), "tasks": list(tasks)})
+    result.create({**source.config(), "name": out.name, "runs": str(out.parent), "tasks": list(tasks)})
     result.write_metrics({"dev": scores["dev, cut"]})
     result.update_status(
         {**source.status(), "cut_from": str(run), "heads_kept": opened, "encoder_parameters": after}

@@ -11,11 +11,17 @@ from mtl.sweep.agent import under_agent
 
 
 def train(config: TrainConfig) -> int:
-    """Train the chosen tasks on a shared encoder, or go on where the run stopped."""
+    """Train the chosen tasks on a shared encoder, or resume where the run stopped."""
+    from rich.console import Console
+
+    from mtl.training.observers import default_observers
+    from mtl.training.ranks import is_first_process
     from mtl.training.train import Interrupted, train
 
+    config = under_agent(config, os.environ)
+    console = Console(quiet=not is_first_process())
     try:
-        run = train(under_agent(config, os.environ))
+        run = train(config, console=console, observers=default_observers(config, console))
     except Interrupted:
         raise KeyboardInterrupt from None
     print_run(run)

@@ -20,6 +20,7 @@ from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.limits import MAX_WORDS
+from mtl.models.pretrained import AttentionKind
 from tasks.catalogue import TASKS
 from tasks.decoders.decoder import Decoder
 from tasks.sentence import Sentence
@@ -185,7 +186,7 @@ class JointModel(nn.Module):
         save_file(weights, folder / _WEIGHTS)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> JointModel:
+    def from_pretrained(cls, folder: str | Path, *, attention: AttentionKind = "sdpa") -> JointModel:
         """Load a model that `save` wrote (a run's `model` folder, or the run folder itself)."""
         folder = Path(folder)
         if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
@@ -195,7 +196,7 @@ class JointModel(nn.Module):
         description = json.loads((folder / "model.json").read_text())
         names = json.loads((folder / "labels.json").read_text())
         model = cls(
-            Encoder.load(folder),
+            Encoder.load(folder, attention=attention),
             {name: TASKS[name](**fields) for name, fields in description["tasks"].items()},
             {name: Labels(labels) for name, labels in names.items()},
             None if description["gates"] is None else HeadGates(**description["gates"]),

@@ -17,7 +17,7 @@ import yaml
 
 from mtl.config.effective import different_keys
 from mtl.errors import InputError
-from mtl.files import recover_folder, write_json, write_text
+from mtl.files import recover_folder, remove_temporary_files, whole_folder, write_json, write_text
 
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl")
 
@@ -45,7 +45,7 @@ class Run:
 
     @property
     def resume_checkpoint(self) -> Path:
-        """Lightning's checkpoint from which training goes on."""
+        """Lightning's checkpoint from which training resumes."""
         return self.folder / "checkpoints" / "last.ckpt"
 
     def config(self) -> dict[str, Any]:
@@ -66,24 +66,67 @@ class Run:
         )
         return metrics
 
-    def start(self, config: Mapping[str, Any]) -> bool:
-        """Write the configuration, or go on with a run of the same; true if there is one to go on with."""
-        path = self.folder / "config.yaml"
+    @property
+    def lease(self) -> Path:
+        """The lease of the process that trains in the folder; beside it, since the folder may be replaced."""
+        return self.folder.with_name(f".{self.folder.name}.lease")
+
+    def recover(self) -> None:
+        """Clean up after a process that was killed here; only for the holder of the lease."""
+        recover_folder(self.folder)
         recover_folder(self.model)
-        if path.exists():
-            differing = different_keys(self.config(), config)
-            if differing:
+        remove_temporary_files(self.folder)
+        for leftover in self.resume_checkpoint.parent.glob(f".{self.resume_checkpoint.name}.*"):
+            leftover.unlink(missing_ok=True)
+
+    def holds(self, config: Mapping[str, Any], corpus: str, overwrite: bool = False) -> bool:
+        """Whether the folder holds a run of this configuration on the corpus with this fingerprint.
+
+        Another run in it is an `InputError`; with `overwrite` it is none, and may be replaced.
+        """
+        if not (self.folder / "config.yaml").exists():
+            if overwrite and self.folder.exists() and any(self.folder.iterdir()):
                 raise InputError(
-                    f"{self.folder} holds a run with another configuration ({', '.join(differing[:5])}"
-                    f"{', …' if len(differing) > 5 else ''}): give another --name, or --overwrite=true"
+                    f"{self.folder} is not a run folder (no config.yaml): overwrite=true deletes runs only; "
+                    "give another --name"
                 )
-            return self.resume_checkpoint.exists()
-        write_text(path, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+            return False
+        differing = different_keys(self.config(), config)
+        if differing:
+            problem = (
+                f"{self.folder} holds a run with another configuration ({', '.join(differing[:5])}"
+                f"{', …' if len(differing) > 5 else ''})"
+            )
+        elif self.status().get("corpus_fingerprint", corpus) != corpus:
+            problem = f"{self.folder} holds a run on other sentences: the corpus was changed since it started"
+        else:
+            return True
+        if not overwrite:
+            raise InputError(f"{problem}: give another --name, or --overwrite=true")
         return False
+
+    def create(self, config: Mapping[str, Any]) -> None:
+        """Make the folder with the configuration; one that is there is replaced, whole or not at all."""
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        if (self.folder / "config.yaml").exists():
+            with whole_folder(self.folder) as folder:
+                write_text(folder / "config.yaml", text)
+        else:
+            write_text(self.folder / "config.yaml", text)
 
     def update_status(self, values: Mapping[str, Any]) -> None:
         """Change some entries of the status."""
         write_json(self.folder / "status.json", {**self.status(), **values})
+
+    def add_start(self, values: Mapping[str, Any]) -> None:
+        """Note that a process starts or resumes the run: time, machine, versions and code.
+
+        The status has what holds for the last process, and in `starts` what held for each.
+        """
+        status = self.status()
+        status.pop("error", None)
+        starts = [*status.get("starts", []), dict(values)]
+        write_json(self.folder / "status.json", {**status, "state": "running", **values, "starts": starts})
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write the figures of the best model, per split and task."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 import traceback
@@ -145,6 +144,9 @@ def _outcome(study: StudyFolder, job: Job, material: InputCache, progress: Progr
 
 def _perform(study: StudyFolder, job: Job, material: InputCache) -> tuple[float, float]:
     """Train and probe; returns the time of the first step and the seconds of training."""
+    from rich.console import Console
+
+    from mtl.training.observers import default_observers
     from mtl.training.train import train
 
     first_step, training, trained = 0.0, 0.0, None
@@ -152,7 +154,9 @@ def _perform(study: StudyFolder, job: Job, material: InputCache) -> tuple[float,
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
-        run = train(config, material=material)
+        console = Console()
+        observers = default_observers(config, console)
+        run = train(config, console=console, inputs=material, observers=observers)
         trained = config, run
         status = run.status()
         first_step, training = float(status["first_step"]), float(status["training_seconds"])
@@ -167,9 +171,6 @@ def _perform(study: StudyFolder, job: Job, material: InputCache) -> tuple[float,
         print(f"wrote {measured.path}")
         if trained is not None:
             log_probes(*trained, measured.heads)
-    if trained is not None:
-        # A finished run does not go on, and a study has many of them.
-        shutil.rmtree(trained[1].resume_checkpoint.parent, ignore_errors=True)
     return first_step, training
 
 

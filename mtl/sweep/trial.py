@@ -19,6 +19,8 @@ from mtl.sweep.engine import Look, Outcome
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder
 from mtl.sweep.trial_config import Mode, trial_name, trial_settings
+from mtl.training.observer import AfterEvaluation
+from mtl.training.observers import default_observers
 from mtl.training.train import Interrupted, train
 
 
@@ -49,7 +51,9 @@ class Training:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as file:
             try:
-                run = train(config, Console(file=file, width=120), self.material, watch)
+                console = Console(file=file, width=120)
+                observers = [*default_observers(config, console), AfterEvaluation(watch)]
+                run = train(config, console=console, inputs=self.material, observers=observers)
             except Interrupted:
                 raise KeyboardInterrupt from None
         return outcome(run, metric)

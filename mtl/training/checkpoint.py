@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -12,14 +11,15 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from mtl.files import whole_file
 from mtl.models.batches import Batch
 
 
 class Resumption(pl.Callback):
     """Writes a checkpoint at every epoch's end, at intervals, and when the run is asked to stop.
 
-    A checkpoint holds the state of the random generators, so that a run that goes on from it computes what
-    it would have computed. `interrupted` tells that a signal ended the run.
+    A checkpoint holds the state of the random generators, so that a run resumed from it computes what it
+    would have computed. `interrupted` tells that a signal ended the run.
     """
 
     def __init__(self, path: Path, minutes: float) -> None:
@@ -36,15 +36,15 @@ class Resumption(pl.Callback):
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Give the signals back."""
-        self._give_back()
+        self._restore_handlers()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Give the signals back to a process that goes on without this run."""
-        self._give_back()
+        """Give the signals back to a process that does something else after this run."""
+        self._restore_handlers()
 
-    def _give_back(self) -> None:
+    def _restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers.clear()
@@ -64,8 +64,8 @@ class Resumption(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         """Write a checkpoint if it is time to, between updates."""
-        # After the last batch comes the epoch's end with its evaluation, which a run that goes on from here
-        # would leave out: the checkpoint is written there.
+        # After the last batch comes the epoch's end with its evaluation, which a run resumed from here would
+        # leave out: the checkpoint is written there.
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 == trainer.num_training_batches:
             return
         # Ranks do not see a clock or a signal at the same batch: several of them meet at epochs' ends only.
@@ -82,10 +82,11 @@ class Resumption(pl.Callback):
             raise KeyboardInterrupt
 
     def _write(self, trainer: pl.Trainer) -> None:
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        trainer.save_checkpoint(temporary)  # every rank takes part, the first one writes
         if trainer.is_global_zero:
-            temporary.replace(self.path)
+            with whole_file(self.path) as temporary:
+                trainer.save_checkpoint(temporary)
+        else:  # every rank takes part, and only the first one writes
+            trainer.save_checkpoint(self.path)
         self._written = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,7 +107,10 @@ def generators() -> dict[str, Any]:
 
 
 def restore_generators(state: dict[str, Any]) -> None:
-    """Put all random generators into a state that `generators` returned."""
+    """Put all random generators into a state that `generators` returned.
+
+    On a machine with fewer GPUs than the state has, the first ones' are used.
+    """
     torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+    for device, cuda in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(cuda, device)

@@ -1,9 +1,9 @@
-"""Evaluation during training: scores on dev, the best model, early stopping, and a hook afterwards."""
+"""Evaluation during training: scores on dev, the best model, early stopping."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,33 +15,57 @@ from mtl.models.batches import Batch
 from mtl.models.evaluate import evaluate, mean_score
 from mtl.runs.run import Run
 from mtl.training.gate_loss import choice_warnings
+from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
 
 
 class Evaluation(pl.Callback):
-    """Scores the model on dev, keeps history, gates and a model, and stops when it gets no better."""
+    """Scores the model on dev, keeps history, gates and a model, and stops when it gets no better.
+
+    Scores are computed in float32, also where training is in bf16: the same as the final scores, and as
+    those of `mtl evaluate`.
+
+    Args:
+        run: Where history, gates and model are written.
+        batches: Makes the batches of dev, or of this rank's share of it.
+        every: Epochs between evaluations; the last epoch has one anyway.
+        patience: Evaluations without a better mean score before training stops; `None`: never.
+        keep_best: Keep the best model; otherwise the last.
+        console: Where a line per evaluation is printed.
+        observers: Are shown every evaluation; each may end the run.
+    """
 
     def __init__(
         self,
+        *,
         run: Run,
         batches: Callable[[], Iterable[Batch]],
         every: int,
         patience: int | None,
         keep_best: bool,
         console: Console,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.run, self.batches, self.every, self.patience = run, batches, every, patience
-        self.keep_best, self.console = keep_best, console
+        self.keep_best, self.console, self.observers = keep_best, console, observers
         self.history: list[dict[str, Any]] = []
         self.gates: list[dict[str, Any]] = []
         self.best = float("-inf")
         self.waited = 0
-        self.seconds = 0.0
-        self._since = 0.0
+        self.ended = False
+        """Whether an evaluation has ended the run; a run that resumes after it trains no further."""
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training and evaluation so far, over all processes that worked on the run in turn."""
+        return self._seconds + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
+        """Start the clock; stop at once if the run had ended when the checkpoint was written."""
         self._since = time.monotonic()
+        trainer.should_stop = trainer.should_stop or self.ended
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate, if it is this epoch's turn."""
@@ -51,12 +75,9 @@ class Evaluation(pl.Callback):
             return
         assert isinstance(pl_module, JointTraining)
         model = pl_module.model
-        with trainer.precision_plugin.forward_context():
-            scores = evaluate(model, self.batches())
+        scores = evaluate(model, self.batches())
         mean = mean_score(scores, model.tasks)
         losses = pl_module.mean_losses()
-        now = time.monotonic()
-        self.seconds, self._since = self.seconds + now - self._since, now
         gate_loss = pl_module.gate_loss
         settled = gate_loss is None or gate_loss.settled
         better = settled and mean > self.best
@@ -112,39 +133,22 @@ class Evaluation(pl.Callback):
                 highlight=False,
                 soft_wrap=True,
             )
-        for logger in trainer.loggers:
-            logger.log_metrics(
-                {key: value for key, value in row.items() if key != "seconds"}, trainer.global_step
-            )
         if gate_loss is not None and newly_chosen and trainer.is_global_zero:
             self.run.update_status({"choices": {mask: choice._asdict() for mask, choice in choices.items()}})
             for line in choice_warnings(gate_loss):
                 self.console.print(line, highlight=False, soft_wrap=True)
-        if self.patience is not None and self.waited >= self.patience:
-            trainer.should_stop = True
+        stop = [observer.on_evaluation(row) for observer in self.observers]
+        out_of_patience = self.patience is not None and self.waited >= self.patience
+        self.ended = bool(trainer.strategy.broadcast(any(stop))) or out_of_patience
+        trainer.should_stop = trainer.should_stop or self.ended
 
     def state_dict(self) -> dict[str, Any]:
-        """What a run that goes on must know."""
-        return {name: getattr(self, name) for name in ("history", "gates", "best", "waited", "seconds")}
+        """What a resumed run must know."""
+        state = {name: getattr(self, name) for name in ("history", "gates", "best", "waited", "ended")}
+        return {**state, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what was known when the checkpoint was written."""
-        for name, value in state_dict.items():
-            setattr(self, name, value)
-
-
-Watch = Callable[[Mapping[str, Any]], bool]
-"""Takes a row of the history; true: the run is to end here, as if it had run out of patience."""
-
-
-class Watched(pl.Callback):
-    """Shows the rows of an evaluation to a watcher; stands after the evaluation."""
-
-    def __init__(self, evaluation: Evaluation, watch: Watch) -> None:
-        self.evaluation, self.watch = evaluation, watch
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Show the row of this epoch, if it was evaluated."""
-        history = self.evaluation.history
-        if history and history[-1]["epoch"] == trainer.current_epoch + 1 and self.watch(history[-1]):
-            trainer.should_stop = True
+        """Take over what was known when the checkpoint was written."""
+        self.history, self.gates = state_dict["history"], state_dict["gates"]
+        self.best, self.waited = state_dict["best"], state_dict["waited"]
+        self.ended, self._seconds = state_dict.get("ended", False), state_dict["seconds"]

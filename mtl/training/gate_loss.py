@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -82,21 +84,19 @@ class GateLoss(nn.Module):
             self.target.project(self.gates, updates_done / self.updates)
 
 
-def add_gates(model: JointModel, config: GatesConfig) -> HeadGates:
-    """Put fresh gates on a model's encoder, one mask for all tasks or one each."""
-    per_task = config.scope == "per_task" and len(model.tasks) > 1
-    masks = tuple(model.tasks) if config.scope == "per_task" else ("shared",)
+def new_gates(config: GatesConfig, layers: int, heads: int, tasks: Sequence[str]) -> HeadGates:
+    """Fresh gates for an encoder, one mask for all tasks or one each."""
+    per_task = config.scope == "per_task" and len(tasks) > 1
     if config.overlap_penalty and not per_task:
         raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
     try:
-        gates = HeadGates(
-            model.encoder.layers, model.encoder.heads, masks=masks, temperature=config.temperature,
+        masks = tuple(tasks) if config.scope == "per_task" else ("shared",)
+        return HeadGates(
+            layers, heads, masks=masks, temperature=config.temperature,
             init_mean=config.init_mean, init_std=config.init_std,
         )  # fmt: skip
     except ValueError as error:
         raise InputError(f"gates: {error}") from error
-    model.gates = gates
-    return gates
 
 
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:

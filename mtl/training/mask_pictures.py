@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import matplotlib.pyplot as plt
 import polars
 import pytorch_lightning as pl
 
+from mtl.config.schema import TrainConfig
 from mtl.files import whole_file
-from mtl.heads.gate_table import gate_table
 from mtl.runs.run import Run
-from mtl.training.evaluation import Evaluation
-from mtl.training.step import JointTraining
-from mtl.training.wandb_logger import RunLogger
+from mtl.training.observer import Observer
 from probes.figures.masks import animation, mask_picture
 
 
-class MaskPictures(pl.Callback):
+class MaskPictures(Observer):
     """Draws the masks at every evaluation (masks.png), and at the end how heads were claimed (masks.gif)."""
 
-    def __init__(self, run: Run, evaluation: Evaluation) -> None:
-        self.run, self.evaluation = run, evaluation
-        self._drawn = 0
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._shared = False
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Draw, if there was an evaluation."""
-        rows = self.evaluation.gates
-        if not trainer.is_global_zero or len(rows) == self._drawn:
-            return
-        self._drawn = len(rows)
-        figure = mask_picture(self._table(pl_module))
-        picture = self.run.folder / "masks.png"
-        with whole_file(picture) as path:
-            figure.savefig(path, format="png")
-        plt.close(figure)
-        for logger in trainer.loggers:
-            if isinstance(logger, RunLogger):
-                logger.log_picture("masks", picture, trainer.global_step)
+    def on_run_start(self, config: TrainConfig, run: Run) -> None:
+        """Remember where to draw."""
+        self._run = run
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> bool:
+        """Draw the masks as they are now."""
+        masks = {key.split("/")[1] for key in row if key.startswith("gates/")}
+        if masks and self._run is not None:
+            self._shared = masks == {"shared"}
+            figure = mask_picture(self._table(self._run))
+            with whole_file(self._run.folder / "masks.png") as path:
+                figure.savefig(path, format="png")
+            plt.close(figure)
+        return False
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the animation."""
-        if trainer.is_global_zero and self.evaluation.gates:
-            animation(self._table(pl_module), self.run.folder / "masks.gif")
+        if self._run is not None and (self._run.folder / "gates.parquet").exists():
+            animation(self._table(self._run), self._run.folder / "masks.gif")
 
-    def _table(self, pl_module: pl.LightningModule) -> polars.DataFrame:
+    def _table(self, run: Run) -> polars.DataFrame:
         """The gates so far; a mask that tasks share once only."""
-        table = gate_table(self.evaluation.gates)
-        assert isinstance(pl_module, JointTraining)
-        gates = pl_module.model.gates
-        if gates is not None and gates.masks == ("shared",):
+        table = polars.read_parquet(run.folder / "gates.parquet")
+        if self._shared:
             task = table["task"][0]
             table = table.filter(polars.col("task") == task).with_columns(task=polars.lit("shared"))
         return table

@@ -19,10 +19,11 @@ from rich.progress import (
 
 from mtl.heads.gate_table import gate_summary, open_heads
 from mtl.models.batches import Batch
+from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
 
 
-class ProgressLine(pl.Callback):
+class ProgressLine(Observer):
     """A progress bar per epoch with the mean loss, read from the device at most once a second."""
 
     def __init__(self, console: Console) -> None:
@@ -68,8 +69,6 @@ class ProgressLine(pl.Callback):
         """Take the bar away."""
         self._progress.stop()
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
+    def on_run_failure(self) -> None:
         """Take the bar away."""
         self._progress.stop()

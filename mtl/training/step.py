@@ -1,10 +1,10 @@
-"""One training step and one evaluation, as Lightning wants them."""
+"""One training step: losses, balancer, gates, and the optimizer with its rates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -12,13 +12,14 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mtl.config.schema import OptimizerConfig
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
 from mtl.training.balancers import Balancer
 from mtl.training.balancing import gram_matrix, shared_parameters
 from mtl.training.gate_loss import GateLoss
 from mtl.training.gradient_conflict import GradientConflict
+
+Schedule = Literal["linear", "cosine", "constant"]
 
 
 class JointTraining(pl.LightningModule):
@@ -27,6 +28,21 @@ class JointTraining(pl.LightningModule):
     The loss of a task is its sum over the batch of *all* ranks per annotated word or sentence
     (`Task.unit`) of that batch, so that
     two ranks with half of a batch each make the same step as one rank with the whole.
+
+    Args:
+        model: Encoder and decoders.
+        balancer: Weighs the tasks' losses.
+        updates: Updates that the run will make; rates and gates follow a schedule over them.
+        encoder_lr: Peak learning rate of the encoder.
+        decoder_lr: Peak learning rate of the decoders.
+        weight_decay: AdamW's decay, on matrices only.
+        warmup: Share of the updates in which the rates rise linearly.
+        schedule: How the rates change after the warm-up (to zero, but for `constant`).
+        clip: Largest norm of the gradient, gates excluded; 0: no clipping.
+        gate_loss: What the gates cost; its gates are trained.
+        gate_lr: Learning rate of log alpha.
+        balancer_lr: Learning rate of the balancer's own weights.
+        conflict: Measures the cosine between the tasks' gradients.
     """
 
     loss_sum: Tensor
@@ -36,16 +52,23 @@ class JointTraining(pl.LightningModule):
         self,
         model: JointModel,
         balancer: Balancer,
-        optimizer: OptimizerConfig,
+        *,
         updates: int,
+        encoder_lr: float = 5e-5,
+        decoder_lr: float = 1e-3,
+        weight_decay: float = 0.01,
+        warmup: float = 0.1,
+        schedule: Schedule = "linear",
+        clip: float = 1.0,
         gate_loss: GateLoss | None = None,
-        conflict: GradientConflict | None = None,
         gate_lr: float = 0.0,
         balancer_lr: float = 0.0,
+        conflict: GradientConflict | None = None,
     ) -> None:
         super().__init__()
         self.model, self.balancer, self.gate_loss, self.conflict = model, balancer, gate_loss, conflict
-        self.optimizer, self.updates = optimizer, updates
+        self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
+        self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
         self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
         self.names = tuple(model.tasks)
         self.shared = shared_parameters(model.encoder, balancer)
@@ -91,11 +114,6 @@ class JointTraining(pl.LightningModule):
         """The loss of one batch."""
         return self(batch, index)
 
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        """Hold the gates to a target once its heads are chosen."""
-        if self.gate_loss is not None:
-            self.gate_loss.after_update(self.global_step)
-
     def on_train_epoch_start(self) -> None:
         """Start the epoch's mean losses from zero."""
         self.loss_sum.zero_()
@@ -113,34 +131,38 @@ class JointTraining(pl.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip encoder and decoders by their common norm; gates and balancer have steps of their own."""
-        if self.optimizer.clip:
+        if self.clip:
             model = [p for group in optimizer.param_groups if group["clip"] for p in group["params"]]
-            nn.utils.clip_grad_norm_(model, self.optimizer.clip)
+            nn.utils.clip_grad_norm_(model, self.clip)
 
     def configure_optimizers(self) -> Any:
         """One AdamW with a group per learning rate, and the schedule of those rates."""
         groups = list(self._groups())
         optimizer = torch.optim.AdamW(groups, fused=True)
+        # The gates are held to their target as a part of the update: Lightning calls callbacks, one of which
+        # writes checkpoints, before the module's own hook at a batch's end.
+        optimizer.register_step_post_hook(self._hold_gates)
 
-        def schedule(update: int) -> float:
-            return rate_factor(self.optimizer, self.updates, update)
+        def factor(update: int) -> float:
+            return rate_factor(update, self.updates, self.warmup, self.schedule)
 
         scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, [schedule if group["clip"] else _constant for group in groups]
+            optimizer, [factor if group["clip"] else _constant for group in groups]
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def _hold_gates(self, *_: Any) -> None:
+        """Hold the gates to a target once its heads are chosen; called after each step of the optimizer."""
+        if self.gate_loss is not None:
+            self.gate_loss.after_update(self.global_step + 1)  # Lightning counts the update after it
+
     def _groups(self) -> Iterator[dict[str, Any]]:
-        config = self.optimizer
-        for module, rate in (
-            (self.model.encoder, config.encoder_lr),
-            (self.model.decoders, config.decoder_lr),
-        ):
+        for module, rate in ((self.model.encoder, self.encoder_lr), (self.model.decoders, self.decoder_lr)):
             trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
             for matrices in (True, False):
                 chosen = [parameter for parameter in trained if (parameter.ndim > 1) == matrices]
                 if chosen:
-                    decay = config.weight_decay if matrices else 0.0
+                    decay = self.weight_decay if matrices else 0.0
                     yield {"params": chosen, "lr": rate, "weight_decay": decay, "clip": True}
         if self.gate_loss is not None:
             yield {
@@ -152,18 +174,18 @@ class JointTraining(pl.LightningModule):
             yield {"params": learned, "lr": self.balancer_lr, "weight_decay": 0.0, "clip": False}
 
 
-def rate_factor(config: OptimizerConfig, updates: int, update: int) -> float:
-    """What share of the peak learning rate an update has: linear warm-up, then the schedule."""
-    warmup = config.warmup * updates
-    if update < warmup:
-        return (update + 1) / (warmup + 1)
-    progress = min(1.0, (update - warmup) / max(1.0, updates - warmup))
+def rate_factor(update: int, updates: int, warmup: float, schedule: Schedule) -> float:
+    """The share of the peak learning rate that an update has: linear warm-up, then the schedule."""
+    rising = warmup * updates
+    if update < rising:
+        return (update + 1) / (rising + 1)
+    progress = min(1.0, (update - rising) / max(1.0, updates - rising))
     curves: dict[str, Callable[[float], float]] = {
         "linear": lambda x: 1.0 - x,
         "cosine": lambda x: 0.5 * (1.0 + math.cos(math.pi * x)),
         "constant": lambda x: 1.0,
     }
-    return curves[config.schedule](progress)
+    return curves[schedule](progress)
 
 
 def _constant(update: int) -> float:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import os
 import shutil
+import socket
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
+from mtl.errors import InputError
 from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Example, examples
-from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -34,16 +34,16 @@ from mtl.training.balancing import balancer_for
 from mtl.training.check import check
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
-from mtl.training.evaluation import Evaluation, Watch, Watched
-from mtl.training.gate_loss import GateLoss, add_gates, freeze_for, gate_loss, gate_rate, reach_warning
+from mtl.training.evaluation import Evaluation
+from mtl.training.gate_loss import GateLoss, freeze_for, gate_loss, gate_rate, new_gates, reach_warning
 from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
-from mtl.training.initial_model import build_model
-from mtl.training.mask_pictures import MaskPictures
+from mtl.training.initial_model import build_model, with_settings_of_source
+from mtl.training.observer import Observer
 from mtl.training.plans import planner
-from mtl.training.progress import ProgressLine
 from mtl.training.ranks import check_processes, distributed, is_first_process, rank_and_ranks
 from mtl.training.step import JointTraining
-from mtl.training.wandb_logger import RunLogger, finish, wandb_logger
+from mtl.training.trainer import device_name, quiet_lightning, trainer_for
+from mtl.workers.lease import holder_of, lease
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 
@@ -54,27 +54,61 @@ class Interrupted(Exception):
 
 def train(
     config: TrainConfig,
+    *,
     console: Console | None = None,
-    material: InputCache | None = None,
-    watch: Watch | None = None,
+    inputs: InputCache | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Run:
-    """Train, or go on training, and return the run; raises `InputError` for what the user can mend.
+    """Train, or resume training, and return the run; raises `InputError` for what the user can mend.
 
-    `material` is what several runs of one process share; `watch` sees every evaluation and may end the run.
+    Args:
+        config: All settings.
+        console: Where progress is printed; default: standard output, of the first process.
+        inputs: Corpora and encoders that several runs of one process share.
+        observers: Watch the run; see `Observer`.
     """
-    console = console or Console(quiet=not is_first_process())
-    material = material or InputCache()
+    first = is_first_process()
+    console = console or Console(quiet=not first)
     run = Run(Path(config.runs) / config.run_name())
-    tasks = config.chosen()
     check(config)
     check_processes(config.trainer)
     keep_large_blocks()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
-    if config.overwrite and is_first_process() and run.folder.exists():
-        shutil.rmtree(run.folder)
-    whole = plain(dataclasses.asdict(config))
-    splits = {split: material.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
+    with _lease(run) if first else nullcontext():
+        _train(config, run, console, inputs or InputCache(), observers if first else ())
+    return run
+
+
+@contextmanager
+def _lease(run: Run) -> Iterator[None]:
+    """Keep other processes off the run's folder during the block."""
+    with lease(run.lease) as mine:
+        if not mine:
+            holder = holder_of(run.lease) or "another process"
+            raise InputError(f"{run.folder}: {holder} trains in it; wait for its end, or give another --name")
+        run.recover()
+        yield
+
+
+def _train(
+    config: TrainConfig, run: Run, console: Console, inputs: InputCache, observers: Sequence[Observer]
+) -> None:
+    config = with_settings_of_source(config)
+    tasks = config.chosen()
+    settings = plain(dataclasses.asdict(config))
+    corpus = corpus_fingerprint(config.corpus, tuple(tasks))
+    # All processes of a run decide alike, though the first one may replace the folder meanwhile: the new
+    # folder has no checkpoint to resume from.
+    resumes = run.holds(settings, corpus, config.overwrite)
+    if resumes and run.status()["state"] == "finished":
+        console.print(f"{run.folder} is finished already; give another --name to train again", soft_wrap=True)
+        _remove_checkpoints(run)
+        return
+    trained = resumes and run.status().get("trained", False)
+    if trained and not is_first_process():
+        return
+    splits = {split: inputs.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
     longest = config.batch.max_words
     for split in ("dev", "test"):
         require_limit(splits[split], longest, split)
@@ -84,44 +118,47 @@ def train(
     splits["train"] = within_limit(splits["train"], longest)
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
-    if is_first_process():
-        going_on = run.start(whole)
-    else:  # the first may not have put away yet what is to be overwritten
-        going_on = not config.overwrite and run.resume_checkpoint.exists()
-    if run.status()["state"] == "finished" and (is_first_process() or not config.overwrite):
-        console.print(f"{run.folder} is finished already; --overwrite=true starts anew")
-        return run
-    _status(run, {"state": "running", "seed": config.seed, "started": _now(), "pid": os.getpid()})
-    _status(run, {"versions": versions(), "git": git_revision()})
-    _status(run, {"corpus_fingerprint": corpus_fingerprint(config.corpus, tuple(tasks))})
-    try:
-        _train(config, run, tasks, splits, going_on, console, material, watch)
-    except Interrupted:
-        _status(run, {"state": "interrupted"})
-        raise
-    except BaseException as error:
-        _status(run, {"state": "failed", "error": f"{type(error).__name__}: {error}"})
-        raise
-    return run
+    training = None if trained else _prepare(config, run, splits, console, inputs, observers)
+    trainer = trainer_for(config, []) if training is None else training.trainer
+    device = trainer.strategy.root_device  # now: at the end Lightning moves the model to the CPU
+    if is_first_process() and not resumes:
+        run.create(settings)
+    with _outcome_noted(run, observers):
+        if is_first_process():
+            run.add_start({"device": device_name(device), **_provenance(config, corpus)})
+        for observer in observers:
+            observer.on_run_start(config, run)
+        if training is not None:
+            _fit(training, run, console)
+        if is_first_process():
+            _score(run, tasks, splits, device, observers)
 
 
-def _train(
+@dataclass(frozen=True)
+class _Training:
+    """All that training needs, in memory."""
+
+    trainer: pl.Trainer
+    module: JointTraining
+    data: TrainingData
+    evaluation: Evaluation
+
+
+def _prepare(
     config: TrainConfig,
     run: Run,
-    tasks: Mapping[str, Task],
     splits: Mapping[str, Sequence[Sentence]],
-    going_on: bool,
     console: Console,
-    material: InputCache,
-    watch: Watch | None,
-) -> None:
+    inputs: InputCache,
+    observers: Sequence[Observer],
+) -> _Training:
+    """Build model, batches and trainer; raises `InputError` before anything is written."""
+    tasks = config.chosen()
     pl.seed_everything(config.seed, verbose=False)
-    model = build_model(config, tasks, splits["train"], material)
+    model = build_model(config, tasks, splits["train"], inputs)
     tokenizer = model.encoder.tokenizer
     corpora = {
-        split: examples(
-            sentences, tokenizer, model.tasks, model.labels, material.pieces(tokenizer, sentences)
-        )
+        split: examples(sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences))
         for split, sentences in splits.items()
     }
     _report(console, corpora, model.tasks, model.labels)
@@ -133,128 +170,139 @@ def _train(
     module = JointTraining(
         model,
         balancer_for(config.balancer, tuple(tasks), config.batch.mode),
-        config.optimizer,
-        updates,
+        updates=updates,
+        encoder_lr=config.optimizer.encoder_lr,
+        decoder_lr=config.optimizer.decoder_lr,
+        weight_decay=config.optimizer.weight_decay,
+        warmup=config.optimizer.warmup,
+        schedule=config.optimizer.schedule,
+        clip=config.optimizer.clip,
         gate_loss=_gate_loss(config, model, updates, console),
-        conflict=conflict,
         gate_lr=gate_rate(config.gates, updates),
         balancer_lr=config.balancer.lr,
+        conflict=conflict,
     )
-    resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
     evaluation = Evaluation(
-        run,
-        lambda: batches(corpora["dev"], model, *rank_and_ranks()),
-        config.evaluate_every,
-        config.patience,
-        config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
-        console,
+        run=run,
+        batches=lambda: batches(corpora["dev"], model, *rank_and_ranks()),
+        every=config.evaluate_every,
+        patience=config.patience,
+        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
+        console=console,
+        observers=observers,
     )
-    logger = wandb_logger(config, run) if config.wandb.mode != "disabled" and is_first_process() else None
-    callbacks: list[pl.Callback] = [
-        evaluation,
-        MaskPictures(run, evaluation),
-        resumption,
-        ProgressLine(console),
-    ]
-    if conflict is not None:
-        callbacks.insert(0, ConflictRecord(run, conflict))
-    if watch is not None:
-        callbacks.insert(callbacks.index(evaluation) + 1, Watched(evaluation, watch))
+    callbacks: list[pl.Callback] = [] if conflict is None else [ConflictRecord(run, conflict)]
+    resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
     with distributed(config.trainer):
-        trainer = _trainer(config, logger, callbacks)
-    _status(run, {"device": _device_name(trainer), "first_step": round(time.time(), 2)})
+        trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
+    return _Training(trainer, module, TrainingData(corpora["train"], model, plan, trainer), evaluation)
+
+
+def _fit(training: _Training, run: Run, console: Console) -> None:
+    """Train to the end, from the run's checkpoint if it has one."""
+    trainer, module, resumes = training.trainer, training.module, run.resume_checkpoint.exists()
     console.print(
-        f"{run.folder}: {'going on with' if going_on else 'training'} {', '.join(tasks)} on "
-        f"{len(corpora['train'])} sentences, {config.max_epochs} epochs, {updates} updates, "
-        f"{_device_name(trainer)}, {trainer.precision}",
+        f"{run.folder}: {'resuming' if resumes else 'training'} {', '.join(module.names)} on "
+        f"{len(training.data.corpus)} sentences, {trainer.max_epochs} epochs, {module.updates} updates, "
+        f"{device_name(trainer.strategy.root_device)}, {trainer.precision}",
         highlight=False,
         soft_wrap=True,
     )
-    data = TrainingData(corpora["train"], model, plan, trainer)
-    checkpoint = str(run.resume_checkpoint) if going_on else None
+    if is_first_process():
+        run.update_status({"first_step": round(time.time(), 2)})
+    checkpoint = str(run.resume_checkpoint) if resumes else None
     try:
-        with _quiet_lightning():
-            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=False)
+        with quiet_lightning():
+            # Tensors, numbers and text only: a checkpoint from elsewhere runs no code.
+            trainer.fit(module, datamodule=training.data, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
         raise Interrupted from error
     if trainer.world_size > 1:
         torch.distributed.destroy_process_group()  # one process does the rest
-    if not trainer.is_global_zero:
-        return
-    best = JointModel.from_pretrained(run.model).to(module.device)
-    metrics: dict[str, Scores] = {
-        split: evaluate(best, batches(corpora[split], best))
-        for split in ("dev", "test")
-        if any(name in example.targets for example in corpora[split] for name in tasks)
+    if is_first_process():
+        run.update_status({"trained": True, "training_seconds": round(training.evaluation.seconds, 1)})
+
+
+def _score(
+    run: Run,
+    tasks: Mapping[str, Task],
+    splits: Mapping[str, Sequence[Sentence]],
+    device: torch.device,
+    observers: Sequence[Observer],
+) -> None:
+    """Score the kept model on dev and test, in float32, and finish the run."""
+    if not (run.folder / "metrics.json").exists():
+        model = JointModel.from_pretrained(run.model).to(device)
+        metrics: dict[str, Scores] = {}
+        for split in ("dev", "test"):
+            if any(task.annotated(sentence) for sentence in splits[split] for task in tasks.values()):
+                corpus = examples(splits[split], model.encoder.tokenizer, model.tasks, model.labels)
+                metrics[split] = evaluate(model, batches(corpus, model))
+        run.write_metrics(metrics)
+    run.update_status({"state": "finished", "finished": _now()})
+    _remove_checkpoints(run)
+    for observer in observers:
+        observer.on_final_scores(run.metrics())
+
+
+def _remove_checkpoints(run: Run) -> None:
+    """Remove what a finished run does not need: a checkpoint is three times as large as the model."""
+    if is_first_process():
+        shutil.rmtree(run.resume_checkpoint.parent, ignore_errors=True)
+
+
+@contextmanager
+def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
+    """Write to the run's status if the block fails or is interrupted."""
+    try:
+        yield
+    except BaseException as error:
+        interrupted = isinstance(error, Interrupted | KeyboardInterrupt)
+        if is_first_process():
+            message = f"{type(error).__name__}: {error}"
+            run.update_status(
+                {"state": "interrupted"} if interrupted else {"state": "failed", "error": message}
+            )
+        for observer in observers:
+            observer.on_run_failure()
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted from error
+        raise
+
+
+def _provenance(config: TrainConfig, corpus: str) -> dict[str, Any]:
+    """What a result depends on besides the configuration, and which process made it."""
+    return {
+        "seed": config.seed,
+        "started": _now(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "versions": versions(),
+        "git": git_revision(),
+        "corpus_fingerprint": corpus,
     }
-    run.write_metrics(metrics)
-    _status(run, {"state": "finished", "finished": _now(), "training_seconds": round(evaluation.seconds, 1)})
-    if logger is not None:
-        finish(logger, metrics)
 
 
 def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
-    """What measures the tasks' gradients on heads, if that is asked for."""
+    """What compares the tasks' gradients on heads, if the configuration asks for it."""
     every = config.gradient_conflict_every
     return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
-    """Gates as the regime wants them, with what they cost; `None` without masks."""
+    """Give the model fresh gates, and freeze what the regime does not train; returns what the gates cost.
+
+    `None` without masks: then the model stays as it is.
+    """
     if config.pruning == "none":
         return None
-    gates = add_gates(model, config.gates)
+    gates = new_gates(config.gates, model.encoder.layers, model.encoder.heads, tuple(model.tasks))
+    model.gates = gates
     freeze_for(config.pruning, model)
     warning = reach_warning(gates, gate_rate(config.gates, updates), updates)
     if warning:
         console.print(warning, highlight=False)
     return gate_loss(gates, config.gates, updates)
-
-
-def _trainer(config: TrainConfig, logger: RunLogger | None, callbacks: list[pl.Callback]) -> pl.Trainer:
-    precision = config.trainer.precision
-    on_gpu = device_of(config.trainer.accelerator, "trainer.accelerator").type == "cuda"
-    if precision == "auto":
-        precision = "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported() else "32-true"
-    several = config.trainer.devices * config.trainer.num_nodes > 1
-    with _quiet_lightning():
-        return pl.Trainer(
-            accelerator="gpu" if on_gpu else "cpu",
-            devices=config.trainer.devices,
-            num_nodes=config.trainer.num_nodes,
-            # A batch may lack a task, whose decoder then has no gradient.
-            strategy="ddp_find_unused_parameters_true" if several else "auto",
-            precision=precision,
-            max_epochs=config.max_epochs,
-            accumulate_grad_batches=config.optimizer.accumulate,
-            limit_val_batches=0,
-            log_every_n_steps=1,  # Lightning logs nothing here, but warns of epochs shorter than its interval
-            reload_dataloaders_every_n_epochs=1,
-            use_distributed_sampler=False,
-            logger=logger or False,
-            callbacks=callbacks,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-
-
-@contextmanager
-def _quiet_lightning() -> Iterator[None]:
-    """Keep Lightning to what the user can act on."""
-    logger = logging.getLogger("pytorch_lightning")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            # A loader over tokenised sentences needs no workers; frozen decoders are in evaluation mode; the
-            # last is about Lightning's own code.
-            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-            warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
-            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _report(
@@ -263,7 +311,7 @@ def _report(
     tasks: Mapping[str, Task],
     labels: Mapping[str, Labels],
 ) -> None:
-    """Say how much each task has to learn from, and what of it cannot be learned."""
+    """Print how much each task has to learn from, and how much of it cannot be learned."""
     for split, corpus in corpora.items():
         annotated = Counter(name for example in corpus for name in example.targets)
         counts = "  ".join(f"{name} {annotated[name]}" for name in tasks)
@@ -275,17 +323,6 @@ def _report(
             console.print(
                 f"{name}: {dropped} items in train cannot be represented and are left out of the loss"
             )
-
-
-def _status(run: Run, values: Mapping[str, Any]) -> None:
-    if is_first_process():
-        run.update_status(values)
-
-
-def _device_name(trainer: pl.Trainer) -> str:
-    if trainer.strategy.root_device.type == "cuda":
-        return torch.cuda.get_device_name(trainer.strategy.root_device)
-    return f"CPU, {torch.get_num_threads()} threads"
 
 
 def _now() -> str:

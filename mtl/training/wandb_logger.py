@@ -2,80 +2,57 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from pytorch_lightning.loggers.logger import Logger
 
 from mtl.config.schema import TrainConfig
 from mtl.models.evaluate import Scores
 from mtl.runs.run import Run
 from mtl.runs.wandb_view import STEP, View, view_of
+from mtl.training.observer import Observer
 
 
-class RunLogger(Logger):
-    """What Lightning tells loggers, told to a run's view."""
+class WandbLogger(Observer):
+    """Logs a run's evaluations, pictures of its masks and its final scores."""
 
-    def __init__(self, view: View) -> None:
-        super().__init__()
-        self.view = view
+    def __init__(self) -> None:
+        self._view: View | None = None
 
-    @property
-    def name(self) -> str:
-        """The project."""
-        return self.view.wandb.project
+    def on_run_start(self, config: TrainConfig, run: Run) -> None:
+        """Start the W&B run, or resume it."""
+        self._view = view_of(config, run)
+        self._view.begin()
 
-    @property
-    def version(self) -> str:
-        """The id of the W&B run."""
-        return self.view.identity
+    def on_evaluation(self, row: Mapping[str, Any]) -> bool:
+        """Log the figures, and the picture of the masks if there is one."""
+        if self._view is not None:
+            picture = self._view.folder / "masks.png"
+            values: dict[str, Any] = {key: value for key, value in row.items() if key != "seconds"}
+            values |= {STEP: row["update"]} | ({"masks": picture} if picture.is_file() else {})
+            self._view.log(values, row["update"])
+        return False
 
-    @property
-    def experiment(self) -> View:
-        """The view, begun: Lightning asks for it before training."""
-        self.view.begin()
-        return self.view
+    def on_final_scores(self, scores: Mapping[str, Scores]) -> None:
+        """Log the scores, and the masks' history and animation if there are masks; end the W&B run."""
+        if self._view is None:
+            return
+        gates, animation = self._view.folder / "gates.parquet", self._view.folder / "masks.gif"
+        self._view.log(flat(scores) | ({"masks_animation": animation} if animation.is_file() else {}))
+        if gates.is_file():
+            self._view.keep(f"gates-{self._view.identity}", "gates", [gates])
+        self._view.end()
 
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log figures of an update."""
-        self.view.log(metrics if step is None else {**metrics, STEP: step}, step)
-
-    def log_picture(self, key: str, picture: Path, step: int) -> None:
-        """Log a picture of an update."""
-        self.view.log({key: picture, STEP: step}, step)
-
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the view has the whole configuration."""
-
-    def finalize(self, status: str) -> None:
-        """End the view of a run that has failed or was interrupted; of others, `finish` does."""
-        if status != "success":
-            self.view.end(failed=True)
+    def on_run_failure(self) -> None:
+        """End the W&B run as failed."""
+        if self._view is not None:
+            self._view.end(failed=True)
 
 
-def wandb_logger(config: TrainConfig, run: Run) -> RunLogger:
-    """A logger for the run."""
-    return RunLogger(view_of(config, run))
-
-
-def finish(logger: RunLogger, metrics: dict[str, Scores]) -> None:
-    """Log the final scores, and the masks' history and animation if there are masks; end the W&B run."""
-    view = logger.view
-    gates, animation = view.folder / "gates.parquet", view.folder / "masks.gif"
-    masked = gates.is_file()
-    view.log(flat(metrics) | ({"masks_animation": animation} if masked and animation.is_file() else {}))
-    if masked:
-        view.keep(f"gates-{view.identity}", "gates", [gates])
-    view.end()
-
-
-def flat(metrics: Mapping[str, Scores]) -> dict[str, Any]:
+def flat(scores: Mapping[str, Scores]) -> dict[str, Any]:
     """Scores by split, task and name."""
     return {
         f"{split}/{name}/{key}": value
-        for split, scores in metrics.items()
-        for name, figures in scores.items()
+        for split, tasks in scores.items()
+        for name, figures in tasks.items()
         for key, value in figures.items()
     }

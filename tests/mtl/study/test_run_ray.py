@@ -227,7 +227,7 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
             line for line in study.log(name).read_text().splitlines() if line.startswith(str(study.runs))
         ]
         if name in lost:
-            assert ": going on with " in begun[-1]
+            assert ": resuming " in begun[-1]
         elif name not in interrupted:
             assert len(begun) == 1
             assert ": training " in begun[0]

@@ -301,7 +301,7 @@ def test_a_study_that_is_moved_in_the_middle_of_a_static_run_goes_on(toy, tiny_e
     printed = small.carry_out(file)
     assert "made again" not in printed
     log = (small.folder(file) / "logs" / "pos-static-seed1.log").read_text()
-    assert "going on with pos" in log
+    assert "resuming pos" in log
     config = yaml.safe_load((small.folder(file) / "runs" / "pos-static-seed1" / "config.yaml").read_text())
     assert config["init_from"] == str(small.folder(file) / "runs" / "pos-seed1")
 

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from mtl.config.schema import CorpusConfig, EncoderConfig, TrainConfig, TrainerConfig
+from mtl.training.observer import AfterEvaluation
 from mtl.training.train import train
 
 
@@ -27,7 +28,7 @@ def test_every_evaluation_is_shown_and_the_run_ends_when_told(config):
         seen.append(row)
         return row["epoch"] == 4
 
-    run = train(config, Console(quiet=True), watch=watch)
+    run = train(config, console=Console(quiet=True), observers=[AfterEvaluation(watch)])
     assert [row["epoch"] for row in seen] == [2, 4]
     rows = list(csv.DictReader((run.folder / "history.csv").read_text().splitlines()))
     assert [row["epoch"] for row in rows] == ["2", "4"]

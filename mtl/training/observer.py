@@ -1,0 +1,43 @@
+"""What watches a training from outside: it is handed in, and no part of what makes the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+
+from mtl.config.schema import TrainConfig
+from mtl.models.evaluate import Scores
+from mtl.runs.run import Run
+
+
+class Observer(pl.Callback):
+    """A Lightning callback with four more hooks; only the process that writes the run's files has observers.
+
+    An observer must not change what the run computes; it may end the run after an evaluation.
+    """
+
+    def on_run_start(self, config: TrainConfig, run: Run) -> None:
+        """The run's folder is ready; training or scoring starts or resumes."""
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> bool:
+        """An evaluation is in the run's folder; `row` is its row of the history. True ends the run."""
+        return False
+
+    def on_final_scores(self, scores: Mapping[str, Scores]) -> None:
+        """The kept model was scored; the run is finished."""
+
+    def on_run_failure(self) -> None:
+        """The run failed or was interrupted."""
+
+
+class AfterEvaluation(Observer):
+    """Passes each row of the history to a function; where it returns true, the run ends (used by sweeps)."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], bool]) -> None:
+        self.function = function
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> bool:
+        """Ask the function."""
+        return self.function(row)

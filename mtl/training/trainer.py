@@ -1,0 +1,68 @@
+"""Lightning's trainer, with what this program wants of it."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytorch_lightning as pl
+import torch
+
+from mtl.config.schema import TrainConfig
+from mtl.models.device import device_of
+
+
+def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer:
+    """A Lightning trainer with these callbacks; raises `InputError` for a GPU that is not there."""
+    precision = config.trainer.precision
+    on_gpu = device_of(config.trainer.accelerator, "trainer.accelerator").type == "cuda"
+    if precision == "auto":
+        precision = "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported() else "32-true"
+    several = config.trainer.devices * config.trainer.num_nodes > 1
+    with quiet_lightning():
+        return pl.Trainer(
+            accelerator="gpu" if on_gpu else "cpu",
+            devices=config.trainer.devices,
+            num_nodes=config.trainer.num_nodes,
+            # A batch may lack a task, whose decoder then has no gradient.
+            strategy="ddp_find_unused_parameters_true" if several else "auto",
+            precision=precision,
+            max_epochs=config.max_epochs,
+            accumulate_grad_batches=config.optimizer.accumulate,
+            limit_val_batches=0,
+            log_every_n_steps=1,  # Lightning logs nothing here, but warns of epochs shorter than its interval
+            reload_dataloaders_every_n_epochs=1,
+            use_distributed_sampler=False,
+            logger=False,
+            callbacks=callbacks,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Keep Lightning to what the user can act on."""
+    logger = logging.getLogger("pytorch_lightning")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            # A loader over tokenised sentences needs no workers; frozen decoders are in evaluation mode; the
+            # last is about Lightning's own code.
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
+            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def device_name(device: torch.device) -> str:
+    """What a run is trained on, for its status."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
