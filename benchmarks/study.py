@@ -42,8 +42,8 @@ def main(words: list[str]) -> None:
     for jobs in (1, 2):
         with tempfile.TemporaryDirectory() as place:
             clocks[jobs], progress = carried_out(words, jobs, Path(place))
-        work = sum(each.seconds for each in progress)
-        prepared = sum(each.prepared_seconds for each in progress)
+        work = sum(job.seconds for job in progress)
+        prepared = sum(job.prepared_seconds for job in progress)
         outside = clocks[jobs] - work / jobs
         overhead = prepared / jobs + outside
         count = len(progress)

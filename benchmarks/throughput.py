@@ -76,15 +76,15 @@ def main() -> None:
     )
     bare_evaluation = list(batches(corpus, model))
     for name, (tasks, mode) in plans.items():
-        trained, own = model_of(tasks)
-        own_steps = planner(plan_config(arguments.batch, mode), 1, own, tuple(tasks))(0)
-        jobs[f"training {name}"] = lambda m=trained, c=own, s=own_steps: training_seconds(m, c, s)
+        trained, annotated = model_of(tasks)
+        own_steps = planner(plan_config(arguments.batch, mode), 1, annotated, tuple(tasks))(0)
+        jobs[f"training {name}"] = lambda m=trained, c=annotated, s=own_steps: training_seconds(m, c, s)
         counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
     jobs["evaluation, all five"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))
     counts["evaluation, all five"] = len(corpus) * len(every)
     for name in every:
-        single, own = model_of({name: every[name]})
-        jobs[f"evaluation {name}"] = lambda m=single, c=own: processor_seconds(
+        single, annotated = model_of({name: every[name]})
+        jobs[f"evaluation {name}"] = lambda m=single, c=annotated: processor_seconds(
             lambda: evaluate(m, batches(c, m))
         )
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 import polars as pl
-import torch
 
 from mtl.analysis.probe import Mask, index_corpus, masks_of, probe
 from mtl.config.parse import read_configuration
@@ -18,6 +17,7 @@ from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -51,6 +51,8 @@ def probe_run(
     masks: bool = True,
     centroids: Centroids = "self",
     final_special: bool = False,
+    accelerator: Accelerator = "auto",
+    precision: Precision = "32-true",
     material: InputCache | None = None,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
 ) -> ProbeResult:
@@ -76,7 +78,7 @@ def probe_run(
         for name in tasks
         if name not in masked
     ]
-    encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    prepare(encoder, accelerator, precision)
     with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
         measured = [
             probe(encoder, corpus, mask, final_special=final_special, advance=advance) for mask in chosen
@@ -92,6 +94,7 @@ def probe_run(
         "final_special": str(final_special).lower(),
         "versions": json.dumps(versions()),
         "git": git_revision() or "",
+        **({} if precision == "32-true" else {"precision": precision}),
     }
     path = folder / "heads.parquet"
     _write(path, heads, settings)
@@ -149,6 +152,7 @@ def _write(path: Path, heads: pl.DataFrame, provenance: dict[str, str]) -> None:
         except ValueError as error:
             raise InputError(str(error)) from error
         heads = pl.concat([before.filter(~pl.col("measure").is_in(MADE_BY_PROBING)), heads])
+        known.pop("precision", None)  # written only where it is not 32-true
         provenance = {**known, **provenance}
     with whole_file(path) as temporary:
         table.write(temporary, heads, provenance)

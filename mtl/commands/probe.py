@@ -22,6 +22,8 @@ def probe(
     centroids: Literal["self", "train"] = "self",
     final_special: bool = False,
     markdown: Path | None = None,
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    precision: Literal["32-true", "bf16-true"] = "32-true",
 ) -> None:
     """Measure what each attention head is good at, and write heads.parquet.
 
@@ -35,6 +37,9 @@ def probe(
             in the paper, which flatters rare labels, or the training split.
         final_special: Whether the final special token competes for the most attended word.
         markdown: File for the printed summary as Markdown.
+        accelerator: What to compute on; auto takes a GPU where there is one.
+        precision: bf16-true rounds the encoder's weights and its attention, so that equal maxima become
+            frequent: such tables are not compared with those of 32-true.
     """
     from mtl.analysis.probe_run import probe_run
     from mtl.config.schema import CorpusConfig
@@ -56,6 +61,8 @@ def probe(
         masks=masks,
         centroids=centroids,
         final_special=final_special,
+        accelerator=accelerator,
+        precision=precision,
         progress=progress,
     )
     console = Console()

@@ -99,9 +99,9 @@ def collate(
     share: Sequence[Example],
     tokenizer: SubwordTokenizer,
     tasks: Mapping[str, Task],
-    whole: Sequence[Example] | None = None,
+    of_all_ranks: Sequence[Example] | None = None,
 ) -> Batch:
-    """Pad `share` into a batch; `whole` is the batch over all ranks, of which `share` is this rank's part."""
+    """Pad `share`, this rank's part of the batch `of_all_ranks`, into a batch."""
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))
@@ -112,7 +112,7 @@ def collate(
             rows[name] = torch.tensor(annotated)
             targets[name] = task.collate([share[index].targets[name] for index in annotated], width)
         units[name] = sum(
-            task.units(example.sentence) for example in whole or share if name in example.targets
+            task.units(example.sentence) for example in of_all_ranks or share if name in example.targets
         )
     return Batch(
         sentences,
@@ -208,9 +208,9 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         skip, self.skip = self.skip, 0
         for step in self.plan[skip:]:
-            whole = [self.corpus[index] for index in step.indices]
+            of_all_ranks = [self.corpus[index] for index in step.indices]
             # A rank without a share repeats the first sentence with no task, so that it can take part.
-            share = whole[self.rank :: self.ranks] or [replace(whole[0], targets={})]
+            share = of_all_ranks[self.rank :: self.ranks] or [replace(of_all_ranks[0], targets={})]
             names = {name: self.tasks[name] for name in step.tasks}
-            batch = collate(share, self.tokenizer, names, whole)
+            batch = collate(share, self.tokenizer, names, of_all_ranks)
             yield batch.pin_memory() if self.pin else batch

@@ -244,7 +244,7 @@ def pool(
     sentences, width = subwords.sentences, subwords.width
     slot, nowhere = subwords.slot, sentences * width
     if pooling != "mean":
-        # A word's pieces stand side by side in one row: keep the position where its slot begins or ends.
+        # A word's pieces are adjacent in one row: keep the position where its slot begins or ends.
         other = torch.full_like(slot[:, :1], nowhere)
         beside = (
             torch.cat([other, slot[:, :-1]], 1) if pooling == "first" else torch.cat([slot[:, 1:], other], 1)

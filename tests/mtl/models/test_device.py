@@ -14,6 +14,7 @@ from mtl.errors import InputError
 from mtl.models import device
 from mtl.models.device import device_of, prepare
 from mtl.models.joint import JointModel
+from probes.heads_table import read
 from tests.mtl import tiny
 
 
@@ -86,6 +87,24 @@ def test_commands_move_the_model_to_the_chosen_device(
 def test_a_gpu_that_is_not_there_is_one_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--accelerator=gpu"]) == 2
     assert "accelerator=gpu, but torch sees no GPU" in capsys.readouterr().err
+
+
+def test_probing_in_bfloat16_is_on_record(run: Path, toy: Path, tmp_path: Path) -> None:
+    seen = []
+    for precision in ("bf16-true", "32-true"):
+        words = [
+            "probe",
+            str(run),
+            f"--corpus={toy}",
+            f"--out={tmp_path}",
+            "--split=dev",
+            "--accelerator=cpu",
+        ]
+        assert main([*words, f"--precision={precision}"]) == 0
+        heads, provenance = read(tmp_path / "heads.parquet")
+        seen.append((provenance.get("precision"), heads["value"].to_list()))
+    assert [precision for precision, _ in seen] == ["bf16-true", None]
+    assert seen[0][1] != seen[1][1]
 
 
 def test_evaluation_in_bfloat16_scores_nearly_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
