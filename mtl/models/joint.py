@@ -193,6 +193,19 @@ class JointModel(nn.Module):
             folder = folder / "model"
         if not (folder / "model.json").exists():
             raise InputError(f"{folder} holds no trained model (no model.json): give a run's folder")
+        try:
+            return cls._load(folder)
+        except (InputError, torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:  # of json, safetensors, tokenizers (a bare Exception) and transformers
+            reason = (str(error).strip().splitlines() or [""])[0]
+            raise InputError(
+                f"{folder} holds a damaged or changed model ({type(error).__name__}: {reason[:200]}): "
+                "restore its files, or train again"
+            ) from error
+
+    @classmethod
+    def _load(cls, folder: Path) -> JointModel:
         description = json.loads((folder / "model.json").read_text())
         names = json.loads((folder / "labels.json").read_text())
         model = cls(

@@ -1,0 +1,94 @@
+"""Files of a saved model that were cut, emptied, changed or deleted: one line that names the folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mtl.errors import InputError
+from mtl.heads.gates import HeadGates
+from mtl.models.joint import JointModel
+from tasks.dep import Dep
+from tasks.pos import Pos
+from tests.mtl import tiny
+
+TASKS = {"pos": Pos(), "dep": Dep()}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> Path:
+    from mtl.corpora.formats.jsonl import read_jsonl
+
+    sentences = read_jsonl(toy / "dev.jsonl")
+    encoder = tiny.encoder("bert")
+    labels = {name: task.labels(sentences) for name, task in TASKS.items()}
+    gates = HeadGates(tiny.LAYERS, tiny.HEADS)
+    folder = tmp_path_factory.mktemp("saved")
+    JointModel(encoder, TASKS, labels, gates).save(folder)
+    JointModel.from_pretrained(folder)
+    return folder
+
+
+def names(saved: Path) -> list[str]:
+    return sorted(path.name for path in saved.iterdir())
+
+
+def message_of(folder: Path) -> str | None:
+    """What loading a damaged model says; `None` where it loads."""
+    try:
+        JointModel.from_pretrained(folder)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def test_every_file_cut_emptied_or_replaced(saved: Path, tmp_path: Path) -> None:
+    """The tokenizer's settings alone may be missing or of another kind; they have defaults."""
+    loaded = set()
+    for name in names(saved):
+        content = (saved / name).read_bytes()
+        huge_header = b"\xff\xff\xff\xff\xff\xff\xff\x7f{}"
+        variants = (content[: len(content) // 2], b"", b"[]", b"{}", b"\xff" * 9, huge_header, None)
+        for number, damaged in enumerate(variants):
+            folder = tmp_path / f"{name}-{number}"
+            shutil.copytree(saved, folder)
+            if damaged is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes(damaged)
+            message = message_of(folder)
+            if message is None:
+                loaded.add(name)
+                continue
+            assert str(folder) in message
+            assert "\n" not in message
+            assert len(message) < 600
+    assert loaded <= {"tokenizer_config.json"}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("model.json", '"dep"', '"depp"'),
+        ("model.json", '"dropout"', '"dropuot"'),
+        ("model.json", '"arc_dim": ', '"arc_dim": 1'),
+        ("labels.json", '"pos"', '"poss"'),
+        ("encoder.json", '"pooling": "mean"', '"pooling": "median"'),
+        ("config.json", '"hidden_size": 32', '"hidden_size": 64'),
+        ("config.json", '"model_type": "bert"', '"model_type": "unheard-of"'),
+    ],
+)
+def test_changed_settings(saved: Path, tmp_path: Path, file: str, old: str, new: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(saved, folder)
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+    json.loads((folder / file).read_text())
+    message = message_of(folder)
+    assert message is not None
+    assert str(folder) in message
+    assert "\n" not in message
