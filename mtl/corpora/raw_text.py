@@ -21,7 +21,7 @@ _ABBREVIATIONS = (
 _INITIALS = "a b c d e f g h j k l m n o p q r s t u v w x y z"
 
 # A word's run of characters is tried from its start only, so that a long one takes no quadratic time.
-_WHOLE = re.compile(
+_UNBROKEN = re.compile(
     r"(?:https?://|www\.)[^\s<>()\"]*[^\s<>()\".,;:!?']"  # addresses of pages
     r"|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"  # of people
     r"|[:;=]-?[()DPp](?!\w)"  # faces
@@ -81,17 +81,16 @@ def _sentence_tokenizer() -> PunktSentenceTokenizer:
 
 
 def _words(sentence: str) -> list[str]:
-    # NLTK takes only the typewriter's apostrophe for one; of the same length, the places stay.
+    # NLTK takes only the typewriter's apostrophe for one; of the same length, so positions stay valid.
     plain = _APOSTROPHE.sub("'", sentence)
-    cuts = {place for span in NLTKWordTokenizer().span_tokenize(plain) for place in span}
-    whole = [match.span() for match in _WHOLE.finditer(sentence)]
+    cuts = {cut for span in NLTKWordTokenizer().span_tokenize(plain) for cut in span}
+    unbroken = [match.span() for match in _UNBROKEN.finditer(sentence)]
     for match in _JOINED.finditer(sentence):
         before = sentence[max(0, match.start() - _LONGEST_PREFIX - 2) : match.end()]
         if not _PREFIX.search(before):
             cuts.update(match.span())
-    for start, end in whole:
+    for start, end in unbroken:
         cuts.difference_update(range(start + 1, end))
         cuts.update((start, end))
-    places = sorted(cuts)
-    pieces = (sentence[start:end] for start, end in pairwise(places))
+    pieces = (sentence[start:end] for start, end in pairwise(sorted(cuts)))
     return [word for piece in pieces for word in piece.split()]

@@ -79,24 +79,24 @@ def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: di
     dropped: Counter[str] = Counter()
     named_documents = _documents(named)
     sentences: list[Sentence] = []
-    for document, here in _documents(universal).items():
-        there = named_documents.get(document, [])
-        bones = read_conll2012(skeletons[document]) if document in skeletons else []
-        by_words = [sentence.words for sentence in here]
-        by_tags = [sentence.tags or () for sentence in here]
-        name_pairs = pair_sentences(by_words, [sentence.words for sentence in there])
-        bone_pairs = pair_sentences(by_tags, [sentence.tags or () for sentence in bones])
-        for place, sentence in enumerate(here):
-            named_as, bone = name_pairs[place], bone_pairs[place]
+    for document, ud_sentences in _documents(universal).items():
+        ner_sentences = named_documents.get(document, [])
+        skeleton_sentences = read_conll2012(skeletons[document]) if document in skeletons else []
+        by_words = [sentence.words for sentence in ud_sentences]
+        by_tags = [sentence.tags or () for sentence in ud_sentences]
+        name_pairs = pair_sentences(by_words, [sentence.words for sentence in ner_sentences])
+        skeleton_pairs = pair_sentences(by_tags, [sentence.tags or () for sentence in skeleton_sentences])
+        for index, sentence in enumerate(ud_sentences):
+            named_as, skeleton = name_pairs[index], skeleton_pairs[index]
             if named_as is not None:
-                sentence = _with_entities(sentence, there[named_as], dropped)
+                sentence = _with_entities(sentence, ner_sentences[named_as], dropped)
             else:
-                reason = _reason(by_words, [other.words for other in there], place)
+                reason = _reason(by_words, [other.words for other in ner_sentences], index)
                 unpaired["entities"].setdefault(reason, []).append(sentence.id)
-            if bone is not None:
-                sentence = _with_skeleton(sentence, bones[bone])
+            if skeleton is not None:
+                sentence = _with_skeleton(sentence, skeleton_sentences[skeleton])
             else:
-                reason = _reason(by_tags, [other.tags or () for other in bones], place)
+                reason = _reason(by_tags, [other.tags or () for other in skeleton_sentences], index)
                 unpaired["tree and frames"].setdefault(reason, []).append(sentence.id)
             sentences.append(sentence)
     return Joined(sentences, unpaired, dict(sorted(dropped.items())))
@@ -108,20 +108,20 @@ def _with_entities(sentence: Sentence, named: Sentence, dropped: Counter[str]) -
     return replace(sentence, entities=tuple([entity for entity in entities if entity.label in ENTITY_LABELS]))
 
 
-def _with_skeleton(sentence: Sentence, bone: Sentence) -> Sentence:
-    bare = None if bone.tree is None else without_traces(without_functions(bone.tree))
+def _with_skeleton(sentence: Sentence, skeleton: Sentence) -> Sentence:
+    bare = None if skeleton.tree is None else without_traces(without_functions(skeleton.tree))
     tree = None if bare is None else rooted(with_words(bare, sentence.words))
-    return replace(sentence, tree=tree, frames=bone.frames)
+    return replace(sentence, tree=tree, frames=skeleton.frames)
 
 
-def _reason(left: Sequence[Keys], right: Sequence[Keys], place: int) -> str:
+def _reason(left: Sequence[Keys], right: Sequence[Keys], index: int) -> str:
     if not right:
         return "document absent"
     if len(left) != len(right):
         return "sentences split or merged"
-    if len(left[place]) != len(right[place]):
+    if len(left[index]) != len(right[index]):
         return "different number of words"
-    return "words shifted" if not corresponds(left[place], right[place]) else "sentences split or merged"
+    return "words shifted" if not corresponds(left[index], right[index]) else "sentences split or merged"
 
 
 def _counted(unpaired: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, int]]:

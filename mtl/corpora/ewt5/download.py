@@ -93,6 +93,6 @@ class _VerifiedDownload:
                 file.writelines(response.iter_content(1 << 16))
         except requests.RequestException as error:
             raise requests.RequestException(f"{url} failed ({type(error).__name__}: {error})") from error
-        found = git_blob_id(Path(output_file))
-        if found != self.blob:
-            raise ValueError(f"{url} gave the git blob {found}, where {self.blob} is pinned")
+        blob = git_blob_id(Path(output_file))
+        if blob != self.blob:
+            raise ValueError(f"{url} gave the git blob {blob}, where {self.blob} is pinned")

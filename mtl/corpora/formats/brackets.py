@@ -54,9 +54,9 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
             id=f"{path.stem}-{number:04d}",
             place=f"{path}:{text.line}",
         )
-        found = fault(sentence)
-        if found is not None:
-            raise malformed(path, text.line, found.what)
+        problem = fault(sentence)
+        if problem is not None:
+            raise malformed(path, text.line, problem.what)
         sentences.append(sentence)
     return sentences
 

@@ -44,9 +44,9 @@ def lines(rows: Iterable[str]) -> str:
 
 def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
     """The sentence of a block with a row per word, and its place; raises `InputError` at its first fault."""
-    found = fault(sentence)
-    if found is not None:
-        raise malformed(path, block.rows[found.word or 0].line, found.what)
+    problem = fault(sentence)
+    if problem is not None:
+        raise malformed(path, block.rows[problem.word or 0].line, problem.what)
     return replace(sentence, place=f"{path}:{block.rows[0].line}")
 
 

@@ -37,7 +37,9 @@ def read_conll2003(
         for row in block.rows:
             if len(row.fields) < needed:
                 raise malformed(
-                    path, row.line, f"{len(row.fields)} column(s), where {needed} are due; is it CoNLL-2003?"
+                    path,
+                    row.line,
+                    f"{len(row.fields)} column(s), where {needed} are expected; is it CoNLL-2003?",
                 )
         blocks.append(block)
     labels = [block.column(entity_column) for block in blocks]

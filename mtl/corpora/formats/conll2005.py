@@ -49,13 +49,13 @@ def _predicate_column(path: Path, block: Block) -> int:
     column = width - 1
     while column > 0 and all(map(is_starred, block.column(column))):
         column -= 1
-    found = sum(cell != "-" for cell in block.column(column))
-    if found != width - 1 - column:
+    predicates = sum(cell != "-" for cell in block.column(column))
+    if predicates != width - 1 - column:
         raise malformed(
             path,
             block.rows[0].line,
-            f"{found} predicate(s) in column {column + 1}, but {width - 1 - column} column(s) of arguments; "
-            "give each predicate its column, and '-' to all other words",
+            f"{predicates} predicate(s) in column {column + 1}, but {width - 1 - column} column(s) of "
+            "arguments; give each predicate its column, and '-' to all other words",
         )
     return column
 

@@ -57,7 +57,7 @@ def _words(path: Path, block: Block) -> list[Row]:
         if "-" in index or "." in index:
             continue
         if index != str(len(words) + 1):
-            raise malformed(path, row.line, f"word id '{index}' where {len(words) + 1} is due")
+            raise malformed(path, row.line, f"word id '{index}' where {len(words) + 1} is expected")
         words.append(row)
     if not words:
         raise malformed(path, block.rows[0].line, "a sentence without words; take it out")

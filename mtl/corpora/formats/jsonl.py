@@ -102,9 +102,9 @@ def from_json(record: Any, place: str = "") -> Sentence:
         id=name,
         place=place,
     )
-    found = fault(sentence)
-    if found is not None:
-        raise ValueError(found.what)
+    problem = fault(sentence)
+    if problem is not None:
+        raise ValueError(problem.what)
     return sentence
 
 

@@ -125,7 +125,7 @@ class Clauses:
             before.append(phrase("ADVP", "advmod", word(often, "RB", "advmod")))
             add(("ARGM-NEG" if often == "never" else "ARGM-TMP", before[0]))
         after = self._complements(choice, predication, subject, depth, bool(gap))
-        if not any(part.label in ("S", "SBAR") for whole in after for part in whole.walk()):
+        if not any(part.label in ("S", "SBAR") for sibling in after for part in sibling.walk()):
             # After a clause nothing would tell whose adjunct it is.
             after += self._adjuncts(predication, depth)
         part = phrase("VP", "root", *before, main, *after, head=len(before))
@@ -213,7 +213,7 @@ class Clauses:
         kind: Kind = rng.choice(sorted(verb.objects))
         draw = rng.random()
         if draw < 0.4:
-            whole, after = self.noun_phrase(kind, "obj", depth), []
+            complement, after = self.noun_phrase(kind, "obj", depth), []
         else:
             base, noun = self.nominals.common(kind, "obj")
             if draw < 0.75:
@@ -231,12 +231,12 @@ class Clauses:
                 )
             if to_verb:
                 add((role, modifier))
-                whole, after = base, [modifier]
+                complement, after = base, [modifier]
             else:
                 modifier.relation = "nmod"
-                whole, after = phrase("NP", "obj", base, modifier, plural=base.plural), []
-        add(("ARG1", whole))
-        return [whole, *after]
+                complement, after = phrase("NP", "obj", base, modifier, plural=base.plural), []
+        add(("ARG1", complement))
+        return [complement, *after]
 
     def _adjuncts(self, predication: Predication, depth: int) -> list[Part]:
         rng, adjuncts = self._rng, []
