@@ -194,7 +194,7 @@ class JointModel(nn.Module):
         if not (folder / "model.json").exists():
             raise InputError(f"{folder} holds no trained model (no model.json): give a run's folder")
         try:
-            return cls._load(folder)
+            return cls._load(folder, attention)
         except (InputError, torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:  # of json, safetensors, tokenizers (a bare Exception) and transformers
@@ -205,7 +205,7 @@ class JointModel(nn.Module):
             ) from error
 
     @classmethod
-    def _load(cls, folder: Path) -> JointModel:
+    def _load(cls, folder: Path, attention: AttentionKind) -> JointModel:
         description = json.loads((folder / "model.json").read_text())
         names = json.loads((folder / "labels.json").read_text())
         model = cls(
