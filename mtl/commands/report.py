@@ -35,7 +35,12 @@ def report(
     study = kept_study(folder)
     train = TrainConfig() if study is None else study.train
     scores: dict[str, str] = {task: getattr(train, task).score for task in TASK_NAMES}
-    evidence = gather(folder, split or ("test" if study is None else study.split), scores)
+    sweep = None
+    if (folder / "sweep.json").is_file():  # Optuna is loaded only where there is a sweep
+        from mtl.sweep.report import sweep_evidence
+
+        sweep = sweep_evidence(folder)
+    evidence = gather(folder, split or ("test" if study is None else study.split), scores, sweep)
     deciding = None if study is None else fixed_claims(study, folder, evidence)
     if claims is not None:
         deciding = chosen_claims(claims, evidence, claim_sets(masks_by_setup(evidence)[0]), deciding)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from rich.console import Console
 from rich.live import Live
 
 from mtl.config.parse import joined, split_options
-from mtl.errors import InputError
+from mtl.errors import InputError, plain_name
 from mtl.study.folder import StudyFolder
 from mtl.study.status import overview, states_of, totals
 
@@ -43,7 +44,7 @@ class Options:
 def study(words: Sequence[str]) -> int:
     """Carry out a study: its runs, probes, overlaps, competition and report."""
     options, rest = split_options("mtl study", Options, words)
-    console = Console()
+    console = Console(markup=False, highlight=False)
     if options.status:
         return _status(folder_of(rest), console)
     return _carry_out(rest, options, console)
@@ -63,18 +64,19 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     folder = StudyFolder(_place(config.studies, config.name, words))
     plan = make_plan(config, folder, InputCache(keep=True), options.keep_code)
     if options.dry_run:
-        _say(plan.changes, console)
+        _print_changes(plan.changes, console)
         console.print(overview(folder, plan.jobs, options.jobs or None))
         return 0
     with carrying_out(plan) as plan:
-        _say(plan.changes, console)
+        _print_changes(plan.changes, console)
         progress = {job.name: folder.progress(job.name) for job in plan.jobs}
-        console.print(totals(plan.jobs, states_of(folder, plan.jobs), progress), highlight=False)
+        console.print(totals(plan.jobs, states_of(folder, plan.jobs), progress))
         if options.engine == "ray":
-            from mtl.study.run_ray import Room, run_on_ray
+            from mtl.study.ray_cluster import RunResources
+            from mtl.study.run_ray import run_on_ray
 
-            room = Room(options.cpus, options.gpus)
-            run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, room)
+            resources = RunResources(options.cpus, options.gpus)
+            run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
         else:
             run_locally(folder, plan.jobs, options.jobs, console)
         states = states_of(folder, plan.jobs)
@@ -82,16 +84,16 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         page = collect(folder, config, console)
     failed = [name for name, state in states.items() if state == "failed"]
     if failed:
-        console.print(f"{len(failed)} jobs have failed; the same command tries them again", highlight=False)
+        console.print(f"{len(failed)} jobs have failed; the same command tries them again")
     if page is not None:
-        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+        console.print(f"report: {page}", soft_wrap=True)
     return 1 if failed else 0
 
 
-def _say(changes: Sequence[object], console: Console) -> None:
+def _print_changes(changes: Sequence[object], console: Console) -> None:
     """A line for each change of the plan; its type is not imported for this, since torch would come along."""
     for change in changes:
-        console.print(str(change), highlight=False, markup=False, soft_wrap=True)
+        console.print(str(change), soft_wrap=True)
 
 
 def _status(folder: StudyFolder, console: Console) -> int:
@@ -101,15 +103,12 @@ def _status(folder: StudyFolder, console: Console) -> int:
     if not console.is_terminal or not folder.commands():
         console.print(overview(folder, jobs))
         return 0
-    try:
-        with Live(console=console, refresh_per_second=2) as live:
-            while folder.commands():
-                live.update(overview(folder, jobs, rows=max(5, console.size.height - 6)))
-                time.sleep(1)
-                jobs = folder.jobs()
-            live.update(overview(folder, jobs, rows=max(5, console.size.height - 6)))
-    except KeyboardInterrupt:
-        pass  # the study itself goes on
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, refresh_per_second=2) as live:
+        at_work = True  # Ctrl-C ends the table only, not the study
+        while at_work:
+            at_work = bool(folder.commands())
+            live.update(overview(folder, folder.jobs(), rows=max(5, console.size.height - 6)))
+            time.sleep(1 if at_work else 0)
     return 0
 
 
@@ -124,9 +123,20 @@ def folder_of(words: Sequence[str]) -> StudyFolder:
         return StudyFolder(place)
     if not place.is_file():
         raise InputError(f"{place}: no such file or folder; give a study's file or its folder in studies/")
-    content = yaml.safe_load(place.read_text()) or {}
-    studies = named.get("studies", content.get("studies", "studies"))
-    return StudyFolder(_place(studies, named.get("name", content.get("name")), words))
+    content: dict[str, Any] = {}
+    for file in places:  # as when they are carried out: what a later file says counts
+        try:
+            values = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise InputError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+        if not isinstance(values, dict):
+            raise InputError(f"{file} holds no study: give a file with keys, such as configs/study/demo.yaml")
+        content |= values
+    given = {key: named.get(key, content.get(key)) for key in ("studies", "name")}
+    for key, value in given.items():
+        if not isinstance(value, str | None):
+            raise InputError(f"{key}={value} is no text: put it in quotes")
+    return StudyFolder(_place(given["studies"] or "studies", given["name"], words))
 
 
 def _place(studies: str, name: str | None, words: Sequence[str]) -> Path:
@@ -134,7 +144,7 @@ def _place(studies: str, name: str | None, words: Sequence[str]) -> Path:
     files = _files(words)
     if name is None and not files:
         raise InputError("mtl study needs a file, or --name=NAME: mtl study configs/study/demo.yaml")
-    return Path(studies) / (name or Path(files[-1]).stem)
+    return Path(studies) / plain_name(Path(files[-1]).stem if name is None else name, "name")
 
 
 def _files(words: Sequence[str]) -> list[str]:

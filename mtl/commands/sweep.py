@@ -49,7 +49,7 @@ def sweep(words: Sequence[str]) -> int:
     if {"-h", "--help"} & set(rest):
         print("SWEEP.yaml comes first; every other --dotted.key=value is for 'mtl train' (see its --help).")
         raise SystemExit(0)
-    console = Console()
+    console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
     _check_options(options)
@@ -58,7 +58,11 @@ def sweep(words: Sequence[str]) -> int:
             raise InputError(
                 f"{rest[0]} has no effect with --join, whose sweep is the server's: leave it out"
             )
-        return _join(options.join, options.trials)
+        from mtl.sweep.wandb_server import join, require_key
+
+        require_key(os.environ)
+        join(options.join, options.trials)
+        return 0
     places = [word for word in rest if not word.startswith("-")]
     if not places:
         raise InputError("mtl sweep needs a file: mtl sweep configs/sweep/penalty.yaml --local")
@@ -69,16 +73,16 @@ def sweep(words: Sequence[str]) -> int:
         return _status(_folder_of(places[0], options), console)
     from mtl.sweep.file import read_sweep
 
-    found = read_sweep(Path(places[0]), options.name, words)
+    definition = read_sweep(Path(places[0]), options.name, words)
     if options.dry_run:
-        return _dry_run(found, options, console)
+        return _dry_run(definition, options, console)
     if not options.local:
-        return _online(found, options, console)
+        return _online(definition, options, console)
     from mtl.sweep.folder import SweepFolder, usable
 
-    folder = SweepFolder(Path(options.sweeps) / found.name)
+    folder = SweepFolder(Path(options.sweeps) / definition.name)
     with usable(folder.storage):
-        return _local(found, folder, options, console)
+        return _local(definition, folder, options, console)
 
 
 def _check_options(options: Options) -> None:
@@ -109,90 +113,86 @@ _FITTING: dict[str, tuple[str, ...]] = {
 """Ways of using the command, the first that is given counts, and the options that have an effect there."""
 
 
-def _dry_run(found: Sweep, options: Options, console: Console) -> int:
+def _dry_run(definition: Sweep, options: Options, console: Console) -> int:
+    from mtl.sweep.check import check_sweep
     from mtl.sweep.folder import SweepFolder
-    from mtl.sweep.preview import preview
-    from mtl.sweep.trial_config import base_of, check
+    from mtl.sweep.status import preview
+    from mtl.sweep.trial_config import base_of
 
-    base = base_of(found, Options)
-    check(found, base, None)
-    folder = SweepFolder(Path(options.sweeps) / found.name)
-    for line in preview(found, folder, options.trials or found.run_cap):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    base = base_of(definition, Options)
+    check_sweep(definition, base)
+    if options.local:
+        definition.check_local()
+    folder = SweepFolder(Path(options.sweeps) / definition.name)
+    for line in preview(definition, folder, options.trials or definition.run_cap):
+        console.print(line, soft_wrap=True)
     if folder.plan.exists():
-        folder.check_same(found, base)
+        folder.check_same(definition, base)
     return 0
 
 
-def _local(found: Sweep, folder: SweepFolder, options: Options, console: Console) -> int:
+def _local(definition: Sweep, folder: SweepFolder, options: Options, console: Console) -> int:
     from mtl.config.parse import configuration_from
     from mtl.config.schema import TrainConfig
     from mtl.corpora.load import corpus_fingerprint
     from mtl.models.inputs import InputCache
     from mtl.runs.code_fingerprint import TRAINING, code_fingerprint
-    from mtl.sweep.collect import collect
+    from mtl.sweep.check import check_sweep
     from mtl.sweep.folder import trials_of
-    from mtl.sweep.local import run_locally
+    from mtl.sweep.report import collect
     from mtl.sweep.status import best_of, heads_text, overview, score_text, totals, values_text
-    from mtl.sweep.trial_config import base_of, check, trial_name
+    from mtl.sweep.trial_config import base_of, trial_name
+    from mtl.sweep.workers import run_locally
 
-    base = base_of(found, Options)
-    check(found, base, InputCache(keep=True))
-    limit = _limit(found, options.trials)
+    definition.check_local()
+    base = base_of(definition, Options)
+    check_sweep(definition, base, InputCache(keep=True))
+    limit = _limit(definition, options.trials)
     config = configuration_from(TrainConfig, base, "base")
     made_of = {
         "corpus": corpus_fingerprint(config.corpus, tuple(config.chosen())),
         "code": code_fingerprint(TRAINING),
     }
-    notes = [folder.start(found, base, made_of)]
-    if found.only_on_the_server():
+    notes = [folder.start(definition, base, made_of)]
+    if definition.only_on_the_server():
         notes.append(
-            f"without effect on trials without W&B's server: {', '.join(found.only_on_the_server())}"
+            f"without effect on trials without W&B's server: {', '.join(definition.only_on_the_server())}"
         )
     for note in filter(None, notes):
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    study = folder.study(found)
+        console.print(f"note: {note}", soft_wrap=True)
+    study = folder.study(definition)
     again = folder.try_again(study)
-    console.print(totals(folder, study, limit) + (f"; {again} tried again" if again else ""), highlight=False)
-    run_locally(folder, found, options.jobs, limit, options.wandb, console)
+    console.print(totals(folder, study, limit) + (f"; {again} tried again" if again else ""))
+    run_locally(folder, definition, options.jobs, limit, options.wandb, console)
     trials = trials_of(study)
-    console.print(overview(folder, found, study))
-    console.print(totals(folder, study, limit), highlight=False)
+    console.print(overview(folder, definition, study))
+    console.print(totals(folder, study, limit))
     page = collect(folder, console)
-    best = best_of(found, trials)
+    best = best_of(definition, trials)
     if best is not None:
         console.print(
-            f"best: {trial_name(best.number)}, {found.metric.name} {score_text(best)}{heads_text(best)}, "
-            f"with {values_text(found, best)} ({folder.run(best.number)})",
-            highlight=False, markup=False, soft_wrap=True,
-        )  # fmt: skip
-    if options.wandb == "offline":
-        console.print(
-            f"to W&B: wandb sync {folder.runs}/*/wandb/offline-run-*", highlight=False, soft_wrap=True
+            f"best: {trial_name(best.number)}, {definition.metric.name} {score_text(best)}"
+            f"{heads_text(best)}, with {values_text(definition, best)} ({folder.run(best.number)})",
+            soft_wrap=True,
         )
+    if options.wandb == "offline":
+        console.print(f"to W&B: wandb sync {folder.runs}/*/wandb/offline-run-*", soft_wrap=True)
     if page is not None:
-        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+        console.print(f"report: {page}", soft_wrap=True)
     failed = [each for each in trials if folder.state(each) == "failed"]
     if failed:
-        console.print(f"{len(failed)} trials have failed; the same command tries them again", highlight=False)
+        console.print(f"{len(failed)} trials have failed; the same command tries them again")
     return 1 if failed else 0
 
 
-def _online(found: Sweep, options: Options, console: Console) -> int:
-    from mtl.sweep.trial_config import base_of, check
+def _online(definition: Sweep, options: Options, console: Console) -> int:
+    from mtl.sweep.check import check_sweep
+    from mtl.sweep.trial_config import base_of
     from mtl.sweep.wandb_server import create, join, require_key
 
-    check(found, base_of(found, Options), None)
+    check_sweep(definition, base_of(definition, Options))
     require_key(os.environ)
-    join(create(found, console), options.trials)
-    return 0
-
-
-def _join(path: str, count: int | None) -> int:
-    from mtl.sweep.wandb_server import join, require_key
-
-    require_key(os.environ)
-    join(path, count)
+    join(create(definition, console), options.trials)
     return 0
 
 
@@ -200,11 +200,11 @@ def _status(folder: SweepFolder, console: Console) -> int:
     from mtl.sweep.folder import usable
     from mtl.sweep.status import overview, totals
 
-    found, _, _ = folder.kept()
+    definition, _, _ = folder.kept()
     with usable(folder.storage):
-        study = folder.study(found)
-        console.print(overview(folder, found, study))
-        console.print(totals(folder, study, found.points() or found.run_cap or 0), highlight=False)
+        study = folder.study(definition)
+        console.print(overview(folder, definition, study))
+        console.print(totals(folder, study, definition.points() or definition.run_cap or 0))
     return 0
 
 
@@ -218,9 +218,9 @@ def _folder_of(place: str, options: Options) -> SweepFolder:
     return SweepFolder(Path(options.sweeps) / read_sweep(Path(place), options.name).name)
 
 
-def _limit(found: Sweep, trials: int | None) -> int:
+def _limit(definition: Sweep, trials: int | None) -> int:
     """How many trials there may be."""
-    points, cap = found.points(), trials or found.run_cap
+    points, cap = definition.points(), trials or definition.run_cap
     if points is None and cap is None:
-        raise InputError(f"method {found.method} goes on for ever: give run_cap in the file, or --trials=20")
+        raise InputError(f"method {definition.method} never ends: give run_cap in the file, or --trials=20")
     return min(points or sys.maxsize, cap or sys.maxsize)

@@ -7,7 +7,7 @@ import os
 from mtl.commands.score_table import print_scores
 from mtl.config.schema import TrainConfig
 from mtl.runs.run import Run
-from mtl.sweep.agent import under_agent
+from mtl.sweep.wandb_server import under_agent
 
 
 def train(config: TrainConfig) -> int:

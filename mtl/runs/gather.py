@@ -29,13 +29,16 @@ Split = Literal["dev", "test"]
 
 MOST_SETTINGS = 12
 """Settings of a sweep whose masks are drawn and compared."""
-SWEEP_FILE = "sweep.json"
 UNFINISHED = ("running", "interrupted", "failed")
 """States of runs whose scores and masks are not yet what they will be."""
 
 
-def gather(folder: Path, split: Split, score: Mapping[str, str]) -> ReportData:
+def gather(
+    folder: Path, split: Split, score: Mapping[str, str], sweep: SweepEvidence | None = None
+) -> ReportData:
     """All runs and probes in `folder` or up to two folders below; `score` names each task's main figure.
+
+    `sweep` is what the folder's sweep has come to, if it holds one.
 
     Runs of other encoders keep their scores, but masks and probes are of the most frequent encoder and shape.
     Raises `InputError` if there are no runs and no probes.
@@ -43,7 +46,6 @@ def gather(folder: Path, split: Split, score: Mapping[str, str]) -> ReportData:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
     notes: list[str] = []
-    sweep = _sweep(folder)
     found = _without_repeats(_of_sweep(sweep, _runs(folder, list(score), notes), notes), notes)
     bare = _folders_with(folder, "heads.parquet", but=[each.run.folder for each in found])
     bare = [each for each in bare if not (each / "config.yaml").is_file()]
@@ -73,15 +75,6 @@ def gather(folder: Path, split: Split, score: Mapping[str, str]) -> ReportData:
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
     )
-
-
-def _sweep(folder: Path) -> SweepEvidence | None:
-    """The sweep that a folder holds; Optuna is loaded only where there is one."""
-    if not (folder / SWEEP_FILE).is_file():
-        return None
-    from mtl.sweep.evidence import sweep_evidence
-
-    return sweep_evidence(folder)
 
 
 def _of_sweep(sweep: SweepEvidence | None, found: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:

@@ -1,16 +1,21 @@
-"""A study's folder on disk: its runs, what each is made of, and how far it is."""
+"""A study's folder on disk: its runs, its jobs and how far each is, and who works on them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
+from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.study.job import Job, Progress
 from mtl.workers.lease import Holder, exclusive, holder_of
+
+T = TypeVar("T", Job, Progress)
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class StudyFolder:
 
     @property
     def plan(self) -> Path:
-        """The study's file as it was last planned."""
+        """The study's file as last planned."""
         return self.path / "study.yaml"
 
     def run(self, name: str) -> Path:
@@ -43,7 +48,9 @@ class StudyFolder:
 
     def command(self, holder: Holder) -> Path:
         """The lease of a call of `mtl study` as long as it works on the folder."""
-        return self.path / "commands" / f"{holder.host}-{holder.pid}.lease"
+        # Two containers may have the same host name and process number.
+        where = hashlib.sha256(holder.namespace.encode()).hexdigest()[:8]
+        return self.path / "commands" / f"{holder.host}-{where}-{holder.pid}.lease"
 
     def commands(self) -> list[Holder]:
         """The living calls of `mtl study` that work on the folder, between two runs as well."""
@@ -55,12 +62,13 @@ class StudyFolder:
         return exclusive(self.path / "plan.lease")
 
     def jobs(self) -> list[Job]:
-        """All jobs, in the order in which they are begun."""
+        """All jobs, in the order in which they are started."""
         files = (self.path / "jobs").glob("*.job.json")
-        return sorted((Job(**json.loads(file.read_bytes())) for file in files), key=lambda job: job.number)
+        jobs = (_read(Job, file) for file in files)  # one may be removed by a command that plans meanwhile
+        return sorted((job for job in jobs if job is not None), key=lambda job: job.number)
 
     def write_job(self, job: Job) -> None:
-        """Keep a job."""
+        """Write a job."""
         write_json(self._job(job.name), asdict(job))
 
     def remove_job(self, name: str) -> None:
@@ -77,13 +85,10 @@ class StudyFolder:
 
     def last_progress(self, name: str) -> Progress:
         """How far a job is, as last written."""
-        try:
-            return Progress(**json.loads(self._progress(name).read_bytes()))
-        except FileNotFoundError:
-            return Progress()
+        return _read(Progress, self._progress(name)) or Progress()
 
     def write_progress(self, name: str, progress: Progress) -> None:
-        """Keep how far a job is."""
+        """Write how far a job is."""
         write_json(self._progress(name), asdict(progress))
 
     def holders(self, jobs: Sequence[Job]) -> dict[str, Holder]:
@@ -104,3 +109,24 @@ class StudyFolder:
 
     def _progress(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.progress.json"
+
+
+def _read(kind: type[T], file: Path) -> T | None:
+    """A record of this kind, without fields that another version wrote; `None` if there is no file.
+
+    Raises `InputError` for damaged files and for records without a needed field.
+    """
+    try:
+        values = json.loads(file.read_bytes())
+        if "setup" in values:  # the name of a job's field in versions up to 6ad6363
+            values["grid_cell"] = values.pop("setup")
+        names = {field.name for field in fields(kind)}
+        return kind(**{name: value for name, value in values.items() if name in names})
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, AttributeError) as error:
+        message = " ".join(str(error).split())
+        raise InputError(
+            f"{file} cannot be read ({message}): it is damaged, or of another version of mtl; remove it and "
+            "give 'mtl study' the study's file again"
+        ) from error

@@ -12,7 +12,7 @@ from typing import Any
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.parse import configuration_from, known_keys_of
 from mtl.config.schema import TASK_NAMES, PruningRegime, TaskName, TrainConfig
-from mtl.errors import InputError, did_you_mean
+from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import Block, Masks, StudyConfig
 
 STATIC = "static"
@@ -37,8 +37,8 @@ class Planned:
     """A run of the grid before it is made."""
 
     name: str
-    setup: str
-    """As the study's file names it, with masks: `single dynamic`."""
+    grid_cell: str
+    """Its setup and masks as the study's file names them: `single dynamic`."""
     masks: Masks
     config: TrainConfig
     needs: str | None
@@ -54,11 +54,16 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
     early can be compared.
     """
     check_train(study.train)
+    for block in study.grid:
+        if block.label is not None:
+            plain_name(block.label, "a block's label")
+    for name in study.sets:
+        plain_name(name, "a name in sets")
     if not study.seeds:
         raise InputError("seeds is empty: give at least one, for instance seeds: [1, 2, 3]")
     runs: dict[str, Planned] = {}
     for block in study.grid:
-        own = settings(study.train, block)
+        train = settings(study.train, block)
         for setup, masks, seed in itertools.product(block.setups, block.masks, study.seeds):
             for tasks in task_sets(setup, study):
                 cell = _Cell(study, folder, setup, tasks, seed)
@@ -69,7 +74,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                     source = unpruned.run("none", settings(study.train, other), other.label, None)
                     _add(runs, source)
                     needs = source.name
-                _add(runs, cell.run(masks, own, block.label, needs))
+                _add(runs, cell.run(masks, train, block.label, needs))
     return _in_order(runs)
 
 

@@ -10,7 +10,7 @@ State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
 
 PROBED = ("probes", "probing")
-"""What of a job can change without its training being repeated."""
+"""Parts of a job that can change without its training being repeated."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Job:
 
     name: str
     number: int
-    setup: str
+    grid_cell: str
+    """Its setup and masks as the study's file names them: `single dynamic`."""
     config: dict[str, Any]
     """Of the run; empty for the encoder before training."""
     made_of: dict[str, str]
@@ -36,7 +37,7 @@ class Progress:
 
     state: State = "waiting"
     made_of: dict[str, str] = field(default_factory=dict)
-    """What the job was made of when it was begun."""
+    """What the job was made of when it was started."""
     tries: int = 0
     started: float = 0.0
     ended: float = 0.0
@@ -68,18 +69,18 @@ def done(job: Job, progress: Progress) -> bool:
 
 
 def given_up(job: Job, progress: Progress) -> bool:
-    """Whether a job has failed for good, as it now stands."""
+    """Whether a job has failed for good, as it is now planned."""
     return progress.state == "failed" and progress.made_of == job.made_of
 
 
 def ready(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
-    """Whether a job can be begun: it is not done, has not failed, and the run that it needs is done."""
-    own = progress[job.name]
-    if done(job, own) or given_up(job, own):
+    """Whether a job can be started: it is not done, has not failed, and the run that it needs is done."""
+    its_progress = progress[job.name]
+    if done(job, its_progress) or given_up(job, its_progress):
         return False
     return job.needs is None or done(jobs[job.needs], progress[job.needs])
 
 
 def hopeless(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
-    """Whether a job cannot be begun since the run that it needs has failed."""
+    """Whether a job cannot be started since the run that it needs has failed."""
     return job.needs is not None and given_up(jobs[job.needs], progress[job.needs])

@@ -11,49 +11,39 @@ from typing import Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig
-from mtl.corpora.load import SPLITS, require_layers, sources
+from mtl.corpora.load import SPLITS, sources
 from mtl.corpora.readers import files
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from mtl.models import pretrained
 from mtl.models.inputs import InputCache
+from mtl.models.pretrained import check_encoder
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
 from mtl.study.job import Job
 from mtl.training.check import check
+from mtl.training.check_inputs import check_inputs
 
 
-def wanted_jobs(study: StudyConfig, folder: StudyFolder, material: InputCache) -> tuple[Job, ...]:
+def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache) -> tuple[Job, ...]:
     """A job for every run, each after the one that it needs; raises `InputError` for what cannot be run."""
     runs = planned(study, folder.path)
     if not runs and not probes_the_encoder(study):
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
-    _check(study, runs, material)
+    _check(study, runs, inputs)
     return tuple(_jobs(study, runs, folder))
 
 
-def _check(study: StudyConfig, runs: Sequence[Planned], material: InputCache) -> None:
-    """Whether the encoder can be loaded and every task has something to learn from, before the first run."""
-    for name in dict.fromkeys([study.train.encoder.name, *(run.config.encoder.name for run in runs)]):
-        pretrained.check_encoder(name)
-    seen = set()
+def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache) -> None:
+    """Whether all settings, encoders and corpora can be used, before the first run."""
+    check_encoder(study.train.encoder.name)
     for run in runs:
         try:
             check(run.config)
         except InputError as error:
             raise InputError(f"run {run.name}: {error}") from error
-        corpus = run.config.corpus
-        for task, settings in run.config.chosen().items():
-            key = json.dumps([task, plain(dataclasses.asdict(corpus))])
-            if key in seen:
-                continue
-            seen.add(key)
-            for split in SPLITS:
-                sentences = material.split(corpus, (task,), split)
-                if split != "test":  # which may be blind
-                    require_layers(sentences, {task: settings}, split)
+    check_inputs((run.config for run in runs), inputs)
 
 
 def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> list[Job]:
@@ -77,7 +67,7 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
     for run in runs:
         probe = {**probes, "target": str(folder.run(run.name))} if run.probe else None
         settings = plain(dataclasses.asdict(run.config))
-        job = Job(run.name, len(jobs), run.setup, settings, {}, run.needs, probe)
+        job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe)
         made_of = {
             "configuration": digest(settings_of(job)),
             "corpus": contents.corpus(run.config.corpus, run.config.tasks),

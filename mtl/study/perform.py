@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,27 +23,25 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, done, given_up, ready, trained_alike
 from mtl.study.wandb_study import log_probes
 from mtl.workers.lease import Holder, lease, now
-from mtl.workers.pool import TRIES, FullDisk, disk_is_full
+from mtl.workers.worker import TRIES, FullDisk, disk_is_full, redirect_output
 
 WAIT = 1.0
 """Seconds between looks at jobs that others work on."""
 
 
-def work(study: StudyFolder, material: InputCache) -> None:
-    """Do jobs until none is left that could be begun.
+def work(study: StudyFolder, inputs: InputCache) -> None:
+    """Do jobs until none is left that could be started.
 
     Raises `KeyboardInterrupt` if a run was interrupted (its state is saved) and `FullDisk`.
     """
     while True:
         jobs = {job.name: job for job in study.jobs()}
         progress = {name: study.progress(name) for name in jobs}
-        waiting = [job for job in jobs.values() if ready(job, jobs, progress)]
-        begun = False
-        for job in waiting:
-            if progress[job.name].state != "running" and attempt(study, job, material):
-                begun = True
-                break
-        if begun:
+        if any(
+            attempt(study, job, inputs)
+            for job in jobs.values()
+            if ready(job, jobs, progress) and progress[job.name].state != "running"
+        ):
             continue
         unsettled = any(
             not done(job, progress[name]) and not given_up(job, progress[name])
@@ -58,7 +53,7 @@ def work(study: StudyFolder, material: InputCache) -> None:
         time.sleep(WAIT)
 
 
-def attempt(study: StudyFolder, job: Job, material: InputCache) -> bool:
+def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
     """Do a job, unless another process has it or has done it; whether this process did."""
     with lease(study.lease_file(job.name)) as mine:
         if not mine:
@@ -67,7 +62,7 @@ def attempt(study: StudyFolder, job: Job, material: InputCache) -> bool:
         if done(job, before) or given_up(job, before):
             return False
         if trained_alike(before.made_of, job.made_of):
-            _at_their_places(study, job)
+            update_paths(study, job)
         _check_code(job, before)
         fresh = before.made_of != job.made_of
         tries = 0 if fresh else before.tries
@@ -82,8 +77,8 @@ def attempt(study: StudyFolder, job: Job, material: InputCache) -> bool:
             study.write_progress(job.name, replace(progress, state="failed", ended=now(), error=error))
             return True
         study.write_progress(job.name, progress)
-        with _printing_to(study.log(job.name)):
-            ended = _outcome(study, job, material, progress)
+        with redirect_output(study.log(job.name)):
+            ended = _outcome(job, inputs, progress, study)
         spent = progress.seconds + now() - progress.started
         study.write_progress(job.name, replace(ended, ended=now(), seconds=spent))
         if ended.state == "interrupted":
@@ -106,25 +101,24 @@ def _check_code(job: Job, before: Progress) -> None:
         raise InputError("the code was changed after the study was planned: give the same command again")
 
 
-def _at_their_places(study: StudyFolder, job: Job) -> None:
-    """Write where things are now into the configuration of a run that goes on: the study, or its corpus, may
-    have been moved since it was begun."""
+def update_paths(study: StudyFolder, job: Job) -> None:
+    """Update the paths in a resumed run's config.yaml; the study or its corpus may have moved."""
     path = study.run(job.name) / "config.yaml"
     if path.exists() and Run.open(path.parent).config() != job.config:
         write_text(path, yaml.safe_dump(job.config, sort_keys=False, allow_unicode=True))
 
 
-def _outcome(study: StudyFolder, job: Job, material: InputCache, progress: Progress) -> Progress:
+def _outcome(job: Job, inputs: InputCache, progress: Progress, study: StudyFolder) -> Progress:
     from mtl.training.train import Interrupted
 
     try:
-        first_step, training = _perform(study, job, material)
+        first_step, training = _perform(job, inputs)
     except (Interrupted, KeyboardInterrupt):
         return replace(progress, state="interrupted")
     except InputError as error:
         print(f"mtl: {error}", file=sys.stderr)
         return replace(progress, state="failed", error=str(error))
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:  # of any kind: the other runs continue
         if disk_is_full(error, study.path):
             raise FullDisk from error
         traceback.print_exc()
@@ -142,7 +136,7 @@ def _outcome(study: StudyFolder, job: Job, material: InputCache, progress: Progr
     )
 
 
-def _perform(study: StudyFolder, job: Job, material: InputCache) -> tuple[float, float]:
+def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
     """Train and probe; returns the time of the first step and the seconds of training."""
     from rich.console import Console
 
@@ -156,7 +150,7 @@ def _perform(study: StudyFolder, job: Job, material: InputCache) -> tuple[float,
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         console = Console()
         observers = default_observers(config, console)
-        run = train(config, console=console, inputs=material, observers=observers)
+        run = train(config, console=console, inputs=inputs, observers=observers)
         trained = config, run
         status = run.status()
         first_step, training = float(status["first_step"]), float(status["training_seconds"])
@@ -165,30 +159,10 @@ def _perform(study: StudyFolder, job: Job, material: InputCache) -> tuple[float,
         if "source" in settings:
             settings["source"] = configuration_from(CorpusConfig, settings["source"], "corpus")
             settings["out"] = Path(settings["out"])
-        measured = probe_run(**settings, material=material)
+        measured = probe_run(**settings, material=inputs)
         for reason in measured.left_out:
             print(f"not probed: {reason}")
         print(f"wrote {measured.path}")
         if trained is not None:
             log_probes(*trained, measured.heads)
     return first_step, training
-
-
-@contextlib.contextmanager
-def _printing_to(log: Path) -> Iterator[None]:
-    """Everything that this process and the libraries in it print goes to the end of a file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for place, old in zip((1, 2), kept, strict=True):
-                os.dup2(old, place)
-                os.close(old)

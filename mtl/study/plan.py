@@ -28,12 +28,12 @@ from mtl.workers.lease import Holder, lease
 
 @dataclass(frozen=True)
 class Change:
-    """A run that was made, or begun, of other things than the study now asks for."""
+    """A run that was made, or started, of other things than the study now asks for."""
 
     name: str
     why: str
     """What is different, or that the study has no such run any more."""
-    what: Literal["made again", "probed again", "not probed any more", "put away"]
+    what: Literal["made again", "probed again", "not probed any more", "archived"]
     """What becomes of it."""
 
     def __str__(self) -> str:
@@ -55,12 +55,12 @@ class Plan:
     """The whole study file."""
 
 
-def make_plan(study: StudyConfig, folder: StudyFolder, material: InputCache, keep_code: bool = False) -> Plan:
+def make_plan(study: StudyConfig, folder: StudyFolder, inputs: InputCache, keep_code: bool = False) -> Plan:
     """The study's jobs beside what the folder holds; raises `InputError` for what cannot be run.
 
     With `keep_code`, runs that other code has made are kept.
     """
-    wanted = wanted_jobs(study, folder, material)
+    wanted = wanted_jobs(study, folder, inputs)
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
     return Plan(folder, wanted, keep_code, *_beside(wanted, folder, keep_code), text)
 
@@ -78,12 +78,14 @@ def _beside(
             made_of["needs"] = digest(without_probes(jobs[job.needs].made_of))
         progress = folder.last_progress(job.name)
         if keep_code and progress.state == "finished":
-            made_of = _kept(made_of, progress.made_of, _same_parts(before.get(job.name), job, progress))
+            made_of = _keep_old_code(
+                made_of, progress.made_of, _same_parts(before.get(job.name), job, progress)
+            )
         jobs[job.name] = dataclasses.replace(job, made_of=made_of)
         if progress.made_of and progress.made_of != made_of:
             changes.append(_change(before.get(job.name), jobs[job.name], progress))
     changes += [
-        Change(name, "not in the study any more", "put away")
+        Change(name, "not in the study any more", "archived")
         for name in before
         if name not in jobs and (folder.run(name).exists() or folder.last_progress(name).made_of)
     ]
@@ -100,7 +102,9 @@ def _same_parts(before: Job | None, job: Job, progress: Progress) -> tuple[str, 
     return same
 
 
-def _kept(made_of: Mapping[str, str], before: Mapping[str, str], same: Sequence[str]) -> dict[str, str]:
+def _keep_old_code(
+    made_of: Mapping[str, str], before: Mapping[str, str], same: Sequence[str]
+) -> dict[str, str]:
     """What a job is made of with the code that has made it, so far as nothing else was changed."""
     trained = {**made_of, "code": before.get("code", "")}
     trained |= {part: before[part] for part in same if part in before and part in made_of}
@@ -115,9 +119,9 @@ def _kept(made_of: Mapping[str, str], before: Mapping[str, str], same: Sequence[
 
 @contextmanager
 def carrying_out(plan: Plan) -> Iterator[Plan]:
-    """Put what has changed away, write the jobs, and count as at work on them until the block ends.
+    """Archive what has changed, write the jobs, and count as at work on them until the block ends.
 
-    Gives the plan beside the folder as it was at that moment, since another call may have changed it after
+    Yields the plan compared with the folder at that moment, since another call may have changed it after
     the plan was made. Raises `InputError` while others work on other jobs.
     """
     folder, me = plan.folder, Holder.me()
@@ -144,10 +148,10 @@ def _carry_out(plan: Plan) -> None:
     for change in plan.changes:
         if change.name in holders:
             continue  # by another call with the same plan, which is at it
-        if change.what in ("made again", "put away"):
-            _put_away(folder, change.name)
+        if change.what in ("made again", "archived"):
+            _archive(folder, change.name)
         else:
-            _put_probes_away(folder, change.name)
+            _archive_probes(folder, change.name)
     wanted = {job.name for job in plan.jobs}
     for name in known.keys() - wanted:
         folder.remove_job(name)
@@ -160,27 +164,27 @@ def _carry_out(plan: Plan) -> None:
     write_text(folder.plan, plan.text)
 
 
-def _put_away(folder: StudyFolder, name: str) -> None:
-    """Move a run out of the way, where it can still be looked at."""
+def _archive(folder: StudyFolder, name: str) -> None:
+    """Move a run to `.replaced`, where it can still be looked at."""
     run = folder.run(name)
     if run.exists():
-        place = _place_for(folder, name)
-        place.parent.mkdir(exist_ok=True)
-        run.rename(place)
+        archive = _free_name(folder, name)
+        archive.parent.mkdir(exist_ok=True)
+        run.rename(archive)
     folder.remove_job(name)
 
 
-def _put_probes_away(folder: StudyFolder, name: str) -> None:
+def _archive_probes(folder: StudyFolder, name: str) -> None:
     """Keep a copy of a run's probes, and take them out of what training wrote into the same table."""
     table = folder.run(name) / "heads.parquet"
     if table.exists():
-        place = _place_for(folder, name)
-        place.mkdir(parents=True)
-        shutil.copy2(table, place)
+        archive = _free_name(folder, name)
+        archive.mkdir(parents=True)
+        shutil.copy2(table, archive)
         forget_probes(table)
 
 
-def _place_for(folder: StudyFolder, name: str) -> Path:
+def _free_name(folder: StudyFolder, name: str) -> Path:
     """A name that is free among what was replaced."""
     stem = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     places = (folder.path / ".replaced" / f"{stem}{end}" for end in ("", *(f"-{n}" for n in range(2, 1000))))
@@ -188,7 +192,7 @@ def _place_for(folder: StudyFolder, name: str) -> Path:
 
 
 def _change(before: Job | None, job: Job, progress: Progress) -> Change:
-    """What of a run is not as it was, and what becomes of it."""
+    """What is different about a run, and what becomes of it."""
     old, new = progress.made_of, job.made_of
     if trained_alike(old, new):
         if "probes" not in new:

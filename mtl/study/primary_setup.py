@@ -43,7 +43,7 @@ def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> Prim
         return None
     names = {run.name for run in runs}
     setups = {row["setup"] for row in evidence.runs.iter_rows(named=True) if Path(row["run"]).name in names}
-    return PrimarySetup(min(setups, default=runs[0].setup), RULE)
+    return PrimarySetup(min(setups, default=runs[0].grid_cell), RULE)
 
 
 def chosen_claims(

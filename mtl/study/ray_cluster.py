@@ -1,4 +1,4 @@
-"""A Ray cluster: how to be in touch with it, and how many runs its nodes have room for."""
+"""A Ray cluster: connecting to it, and how many runs fit on its nodes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KNOCK = 10.0
 
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-"""What Ray is told, before it is imported, where the user has not said otherwise."""
+"""Variables set before Ray is imported, unless the user has set them."""
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a run takes of a node."""
+class RunResources:
+    """What a run uses of a node."""
 
     cpus: float = 1.0
     """Cores; also the threads, at least one."""
@@ -29,7 +29,7 @@ class Room:
     """GPUs; 0.25: four runs to each. `None`: one if the cluster has any."""
 
     def check(self) -> None:
-        """Raise `InputError` for room that no node can have."""
+        """Raise `InputError` for resources that no node can have."""
         if self.cpus <= 0:
             raise InputError(f"--cpus={self.cpus:g}: give the cores of one run, for instance 2")
         gpus = self.gpus or 0.0
@@ -39,12 +39,12 @@ class Room:
             )
 
 
-ONE_CORE = Room()
+ONE_CORE = RunResources()
 
 
 def imported() -> Any:
     """The module `ray`; raises `InputError` where it is not installed."""
-    # Ray would report its use to its makers otherwise, and tell of lost nodes in many lines.
+    # Turn off Ray's usage statistics and its multi-line messages about lost nodes.
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -58,20 +58,20 @@ def imported() -> Any:
 
 @contextlib.contextmanager
 def connected(ray: Any, address: str | None) -> Iterator[None]:
-    """In touch with the cluster at an address, or with that of this machine, begun if there is none."""
+    """Connected to the cluster at an address, or to that of this machine, started if there is none."""
     address = address or os.environ.get("RAY_ADDRESS")
     try:
         _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     except (OSError, RuntimeError, ValueError) as error:
-        where, said = address or "this machine", " ".join(str(error).split())
-        if said.startswith("Version mismatch"):
+        where, message = address or "this machine", " ".join(str(error).split())
+        if message.startswith("Version mismatch"):
             raise InputError(
-                f"the Ray cluster at {where} has other versions than this command: {said}"
+                f"the Ray cluster at {where} has other versions than this command: {message}"
             ) from error
         reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"no Ray cluster answers at {where}: {reason} (one that was begun with a token wants "
+            f"no Ray cluster answers at {where}: {reason} (one that was started with a token needs "
             "RAY_AUTH_MODE=token and the same token)"
         ) from error
     try:
@@ -88,12 +88,12 @@ def _knock(address: str | None) -> None:
 
 
 def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
-    """How many workers the living nodes have room for."""
+    """How many workers fit on the living nodes."""
     fits = 0
     for node in nodes:
         has = node["Resources"]
-        rooms = [has.get(kind, 0.0) // share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0]
-        fits += int(min(rooms)) if node["Alive"] and rooms else 0
+        by_kind = [has.get(kind, 0.0) // share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0]
+        fits += int(min(by_kind)) if node["Alive"] and by_kind else 0
     return fits
 
 

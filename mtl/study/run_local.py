@@ -1,4 +1,4 @@
-"""A study done by processes of one machine, and what is to be seen meanwhile."""
+"""A study run by processes of one machine, and what is shown meanwhile."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
     """Have `count` processes do the jobs; raises `KeyboardInterrupt` when asked to stop.
 
     With 0, there is one per GPU, and more as soon as a finished run has shown that they fit; or one without
-    GPUs. Several are begun on a GPU only when that is known.
+    GPUs. Several are started on a GPU only when that is known.
     """
     gpus = devices()
     most = count or (len(gpus) * MOST_ON_A_GPU if gpus else 1)
     pool = WorkerPool("mtl.study.worker", study.path, threads_for(count or max(1, len(gpus))), gpus)
 
-    def room() -> int:
+    def capacity() -> int:
         return min(most, len(gpus) * places_on(gpus[0], _peak(study, jobs))) if gpus else most
 
     with watching(study, jobs, count or None, console) as look:
 
-        def ended() -> int:
+        def count_ended() -> int:
             states = look()
             return states["finished"] + states["failed"]
 
-        pool.work(room, ended)
+        pool.work(capacity, count_ended)
 
 
 @contextmanager
 def watching(
     study: StudyFolder, jobs: Sequence[Job], count: int | None, console: Console
 ) -> Iterator[Callable[[], Counter[State]]]:
-    """Shows a live table, or where there is no terminal a line when a job begins or ends.
+    """Shows a live table, or where there is no terminal a line when a job starts or ends.
 
     Gives a function that looks at the folder once more and counts the states.
     """
@@ -60,7 +60,7 @@ def watching(
                 known[job.name] = states[job.name]
                 line = ended_line(study, job, states[job.name])
                 if live is None or states[job.name] != "running":
-                    console.print(line, highlight=False, markup=False, soft_wrap=True)
+                    console.print(line, soft_wrap=True)
         if live is not None:
             live.update(overview(study, jobs, count, rows=max(5, console.size.height - 8)))
         return Counter(states.values())
@@ -76,12 +76,12 @@ def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
     if total is None:
         import torch
 
-        place = int(gpu) if gpu.isdigit() and int(gpu) < torch.cuda.device_count() else 0
-        total = torch.cuda.get_device_properties(place).total_memory / 1e9
+        index = int(gpu) if gpu.isdigit() and int(gpu) < torch.cuda.device_count() else 0
+        total = torch.cuda.get_device_properties(index).total_memory / 1e9
     return max(1, min(MOST_ON_A_GPU, int(0.9 * total / (1.1 * peak + CONTEXT))))
 
 
 def _peak(study: StudyFolder, jobs: Sequence[Job]) -> float | None:
     """The most gigabytes that a finished run had on a GPU."""
     known = [study.last_progress(job.name).gpu_gigabytes for job in jobs]
-    return max((each for each in known if each), default=None)
+    return max(filter(None, known), default=None)

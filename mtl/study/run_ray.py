@@ -1,17 +1,16 @@
-"""A study on a Ray cluster: workers wherever there is room, and anew where one is lost."""
+"""A study on a Ray cluster: workers wherever they fit; lost ones are started again."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,30 @@ from rich.console import Console
 from mtl.errors import InputError
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
-from mtl.study.ray_cluster import ONE_CORE, Room, connected, fitting_in, imported, largest_of
+from mtl.study.ray_cluster import ONE_CORE, RunResources, connected, fitting_in, imported, largest_of
 from mtl.study.run_local import watching
 from mtl.study.status import states_of
-from mtl.workers.pool import (
+from mtl.study.worker import CHECK
+from mtl.workers.pool import environment_for, start_worker
+from mtl.workers.worker import (
     DISK_FULL,
     LOOK,
+    REFUSED,
     TRIES,
     disk_is_full,
-    environment_for,
     full_disk,
     interruptible,
+    last_line,
 )
 
-UNLIKE = 4
-"""Exit code of a worker where the study would become something else; the last line of its log says why."""
+MARKER = ".ray-"
+"""Start of the names of the files by which nodes recognise the study's folder."""
 PATIENCE = 15.0
 """Seconds that workers have to end by themselves when nothing is left to do."""
 ROOMLESS = 600.0
 """Seconds a cluster may be without a node that is large enough; those of a cloud take minutes to come."""
 ACCOUNT = ("WANDB_API_KEY", "WANDB_BASE_URL")
-"""Variables that say to whom runs are logged, which are those of the command where a node has none."""
+"""Variables of the account that runs are logged to; those of the command are used where a node has none."""
 
 
 def run_on_ray(
@@ -49,35 +51,34 @@ def run_on_ray(
     count: int,
     console: Console,
     address: str | None = None,
-    room: Room = ONE_CORE,
+    resources: RunResources = ONE_CORE,
 ) -> None:
     """Have at most `count` workers (0: as many as fit) do the jobs; `KeyboardInterrupt` when asked to stop.
 
-    Every worker is a Ray task that holds the room for one run and watches over a process that takes jobs from
-    the folder. Workers for which there is no room wait for nodes to join; a lost one is begun again by Ray.
+    Every worker is a Ray task that holds the resources of one run and keeps a process at work on the folder.
+    Workers that do not fit wait for nodes to join; Ray starts a lost one again.
     """
     if count < 0:
         raise InputError(f"--jobs={count}: give a number of runs side by side, or 0 for as many as fit")
-    room.check()
+    resources.check()
     ray = imported()
-    left = _left(study, jobs)
-    if not left:
+    unfinished = _unfinished(study, jobs)
+    if not unfinished:
         return
-    with connected(ray, address), _mark(study) as mark:
-        interruptible()  # Ray has put handlers of its own
-        gpus = float("GPU" in ray.cluster_resources()) if room.gpus is None else room.gpus
-        wanted = min(count or left, left)
-        space = _Space(ray, room.cpus, gpus, console)
-        fitting = space.look()
+    with connected(ray, address), _marker_file(study) as marker:
+        interruptible()  # Ray has installed handlers of its own
+        gpus = float("GPU" in ray.cluster_resources()) if resources.gpus is None else resources.gpus
+        wanted = min(count or unfinished, unfinished)
+        capacity = ClusterCapacity(ray, resources.cpus, gpus, console)
+        fitting = capacity.look()
         if fitting:
-            console.print(f"{space}: {min(wanted, fitting)} side by side", highlight=False, soft_wrap=True)
-        held = ray.remote(
-            num_cpus=room.cpus, num_gpus=gpus, max_retries=-1, scheduling_strategy="SPREAD"
-        )(hold)  # fmt: skip
-        threads = max(1, int(room.cpus))
-        account = {name: os.environ[name] for name in ACCOUNT if name in os.environ}
-        place = Place(str(study.path), str(Path.cwd()), mark.name, account)
-        workers = [held.remote(place, threads, gpus > 0) for _ in range(wanted)]
+            console.print(f"{capacity}: {min(wanted, fitting)} side by side", soft_wrap=True)
+        worker = ray.remote(
+            num_cpus=resources.cpus, num_gpus=gpus, max_retries=-1, scheduling_strategy="SPREAD"
+        )(ray_worker)  # fmt: skip
+        threads = max(1, int(resources.cpus))
+        location = StudyLocation(str(study.path), str(Path.cwd()), marker.name)
+        workers = [worker.remote(location, threads, gpus > 0) for _ in range(wanted)]
         settled = None
         try:
             with watching(study, jobs, max(1, min(wanted, fitting)), console) as look:
@@ -86,7 +87,7 @@ def run_on_ray(
                     for problem in _outcomes(ray, ended):
                         raise InputError(problem)
                     states = look()
-                    space.look()
+                    capacity.look()
                     if states["finished"] + states["failed"] == len(jobs):
                         settled = settled or time.monotonic()
                         if time.monotonic() - settled > PATIENCE:
@@ -98,8 +99,8 @@ def run_on_ray(
                 ray.wait(workers, num_returns=len(workers))
 
 
-class _Space:
-    """How many runs the cluster has room for; says when nodes come and go, and when there is no room."""
+class ClusterCapacity:
+    """How many runs fit on the cluster; prints when nodes join or are lost, and when no run fits."""
 
     def __init__(self, ray: Any, cpus: float, gpus: float, console: Console) -> None:
         self._ray, self._cpus, self._gpus, self._console = ray, cpus, gpus, console
@@ -115,9 +116,9 @@ class _Space:
         before, self._nodes = self._nodes, self._ray.nodes()
         had, has = ({node["NodeID"] for node in nodes if node["Alive"]} for nodes in (before, self._nodes))
         if had and had - has:
-            self._say(f"lost: {len(had - has)}")
+            self._print(f"lost: {len(had - has)}")
         if had and has - had:
-            self._say(f"joined: {len(has - had)}")
+            self._print(f"joined: {len(has - had)}")
         fitting = fitting_in(self._nodes, self._cpus, self._gpus)
         if fitting:
             self._none_since = None
@@ -125,57 +126,57 @@ class _Space:
         lacking = f"no node has room for a run ({largest_of(self._nodes)})"
         if self._none_since is None:
             self._none_since = time.monotonic()
-            self._say(f"{lacking}; waiting {ROOMLESS / 60:g} minutes for one that has")
+            self._print(f"{lacking}; waiting {ROOMLESS / 60:g} minutes for one that has")
         if time.monotonic() - self._none_since > ROOMLESS:
             raise InputError(f"{self}: {lacking}: start one that has, or give --cpus and --gpus that fit")
         return 0
 
-    def _say(self, what: str) -> None:
-        self._console.print(f"{self}: {what}", highlight=False, soft_wrap=True)
+    def _print(self, what: str) -> None:
+        self._console.print(f"{self}: {what}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
-class Place:
+class StudyLocation:
     """Where the study is, for a process elsewhere."""
 
     study: str
     """The folder's path as the jobs have it."""
-    here: str
-    """The directory to which relative paths refer."""
-    mark: str
-    """Name of a file in the folder that only this call of `mtl study` has made."""
-    account: dict[str, str] = field(default_factory=dict, repr=False)
-    """Variables of the command that a process has unless the node's own environment does."""
+    directory: str
+    """What relative paths refer to."""
+    marker: str
+    """Name of a file in the folder that only this call of `mtl study` has made; it holds `ACCOUNT`."""
 
 
-def hold(place: Place, threads: int, on_gpu: bool) -> str | None:
+def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | None:
     """Runs on a node: keep a process at work on the study; returns what forbids it, if anything does."""
     node = socket.gethostname()
-    study = StudyFolder(Path(place.here, place.study))
-    if not (study.path / place.mark).exists() or not Path(place.here).is_dir():
+    study = StudyFolder(Path(location.directory, location.study))
+    if not (study.path / location.marker).exists() or not Path(location.directory).is_dir():
         return (
-            f"node {node} does not see {study.path}, or not from {place.here}: the study's folder and the "
-            "directory in which mtl is called have to lie on a file system that all nodes share"
+            f"node {node} does not see {study.path}, or not from {location.directory}: the study's folder "
+            "and the directory in which mtl is called have to lie on a file system that all nodes share"
         )
     try:
-        problem = _kept_at_work(study, place, threads, on_gpu, node)
+        problem = _keep_at_work(study, location, threads, on_gpu, node)
     except OSError as error:
         problem = full_disk(study.path) if disk_is_full(error, study.path) else str(error)
     return None if problem is None else f"node {node}: {problem}"
 
 
-def _kept_at_work(study: StudyFolder, place: Place, threads: int, on_gpu: bool, node: str) -> str | None:
-    # A process that was interrupted is begun again like one that died: a stop of the study reaches this one.
+def _keep_at_work(
+    study: StudyFolder, location: StudyLocation, threads: int, on_gpu: bool, node: str
+) -> str | None:
+    # An interrupted process is started again like one that died: a stop of the study reaches this one.
     log = study.path / "logs" / f"worker-{node}-{os.getpid()}.log"
     deaths, ended = 0, -1
-    while _left(study, study.jobs()):
-        code = _work(place, threads, on_gpu, log)
+    while _unfinished(study, study.jobs()):
+        code = _run_process(location, threads, on_gpu, log)
         if code == 0:
             return None
         if code == DISK_FULL:
             return full_disk(study.path)
-        if code == UNLIKE:
-            return log.read_text().splitlines()[-1]
+        if code == REFUSED:
+            return last_line(log)
         now_ended = sum(study.last_progress(job.name).ended > 0 for job in study.jobs())
         deaths, ended = (deaths + 1 if now_ended == ended else 1), now_ended
         if deaths > TRIES:
@@ -183,31 +184,22 @@ def _kept_at_work(study: StudyFolder, place: Place, threads: int, on_gpu: bool, 
     return None
 
 
-def _left(study: StudyFolder, jobs: Sequence[Job]) -> int:
+def _unfinished(study: StudyFolder, jobs: Sequence[Job]) -> int:
     """How many jobs may still have to be done."""
     return sum(state not in ("finished", "failed") for state in states_of(study, jobs).values())
 
 
-def _work(place: Place, threads: int, on_gpu: bool, log: Path) -> int:
-    """One process at work, until it ends; when this task is cancelled, it saves its run first."""
-    environment = {**place.account, **environment_for(threads)}
+def _run_process(location: StudyLocation, threads: int, on_gpu: bool, log: Path) -> int:
+    """Run one process until it ends; when this Ray task is cancelled, the process saves its run first."""
+    environment = {**_account(location), **environment_for(threads)}
     if not on_gpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that
-    # a script began in the background ignore it; what they begin would, too.
+    # a script started in the background ignore it; child processes would, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mtl.study.node", place.study, str(os.getpid()), str(threads)],
-            cwd=place.here,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
+    words = ["mtl.study.worker", location.study, str(os.getpid()), str(threads), CHECK]
+    process = start_worker(words, environment, log, location.directory)
     try:
         # Not wait(): Ray's cancelling is noticed between two steps of Python only.
         while process.poll() is None:
@@ -219,8 +211,17 @@ def _work(place: Place, threads: int, on_gpu: bool, log: Path) -> int:
     return process.returncode
 
 
+def _account(location: StudyLocation) -> dict[str, str]:
+    """The command's `ACCOUNT` variables; another user's process cannot read them and has its own only."""
+    try:
+        values = json.loads(Path(location.directory, location.study, location.marker).read_text() or "{}")
+    except PermissionError:
+        return {}
+    return {str(name): str(value) for name, value in values.items()}
+
+
 def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
-    """What forbade workers to go on."""
+    """Why workers could not continue."""
     for worker in ended:
         try:
             problem = ray.get(worker)
@@ -229,17 +230,28 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
             problem = f"node {error.ip}: {last} (every node needs the same version of mtl[ray])"
         except ray.exceptions.RayError as error:
             first = (str(error).strip().splitlines() or [""])[0]
-            problem = f"Ray has given up a worker ({type(error).__name__}: {first}); the same command goes on"
+            problem = (
+                f"Ray has given up a worker ({type(error).__name__}: {first}); the same command continues"
+            )
         if problem is not None:
             yield problem
 
 
 @contextlib.contextmanager
-def _mark(study: StudyFolder) -> Iterator[Path]:
-    """A file in the study's folder by which nodes know that they see the same folder."""
-    mark = study.path / f".ray-{uuid.uuid4().hex}"
-    mark.touch()
+def _marker_file(study: StudyFolder) -> Iterator[Path]:
+    """A file in the study's folder by which nodes know that they see the same folder.
+
+    It holds the variables in `ACCOUNT`, and only this user may read it: as arguments of a task they would lie
+    in the cluster's object store. One that a killed command left is removed by the next.
+    """
+    if len(study.commands()) <= 1:  # this one's
+        for left in study.path.glob(f"{MARKER}*"):
+            left.unlink(missing_ok=True)
+    marker = study.path / f"{MARKER}{uuid.uuid4().hex}"
+    account = {name: os.environ[name] for name in ACCOUNT if name in os.environ}
+    with open(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
+        json.dump(account, file)
     try:
-        yield mark
+        yield marker
     finally:
-        mark.unlink(missing_ok=True)
+        marker.unlink(missing_ok=True)

@@ -13,18 +13,15 @@ from rich.text import Text
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, State, done, given_up, hopeless
 from mtl.workers.lease import now
-
-_STYLES: dict[State, str] = {
-    "finished": "green", "running": "bold", "failed": "red", "interrupted": "yellow", "waiting": "dim"
-}  # fmt: skip
+from mtl.workers.pool import STATE_STYLES, clock
 
 
 def overview(
     study: StudyFolder, jobs: Sequence[Job], workers: int | None = None, rows: int | None = None
 ) -> Group:
-    """A line per job (with `rows`, those that are at work, have failed or ended last) and a line for all.
+    """A line per job (with `rows`, those that are running, have failed or ended last) and a line for all.
 
-    The time that is left is for so many `workers`, or for as many as there are now.
+    The remaining time is for this number of `workers`, or for as many as there are now.
     """
     progress = {job.name: study.progress(job.name) for job in jobs}
     by_name = {job.name: job for job in jobs}
@@ -36,16 +33,16 @@ def overview(
     table.add_column("time", justify="right")
     table.add_column("remarks", overflow="fold")
     for job in _shown(jobs, states, progress, rows):
-        own, state = progress[job.name], states[job.name]
-        spent = own.seconds + (now() - own.started if state == "running" else 0.0)
+        its_progress, state = progress[job.name], states[job.name]
+        spent = its_progress.seconds + (now() - its_progress.started if state == "running" else 0.0)
         epochs = f"{study.epochs(job.name)}/{job.config['max_epochs']}" if job.config else ""
         table.add_row(
             job.name,
-            job.setup,
-            Text(state, style=_STYLES[state]),
-            epochs if state in ("running", "interrupted") or own.state == "failed" else "",
+            job.grid_cell,
+            Text(state, style=STATE_STYLES[state]),
+            epochs if state in ("running", "interrupted") or its_progress.state == "failed" else "",
             clock(spent) if spent else "",
-            _remark(study, job, state, own, by_name, progress),
+            _remark(study, job, state, by_name, progress),
         )
     at_work = list(states.values()).count("running")
     return Group(table, Text(totals(jobs, states, progress, workers or at_work)))
@@ -55,8 +52,8 @@ def totals(
     jobs: Sequence[Job], states: Mapping[str, State], progress: Mapping[str, Progress], workers: int = 1
 ) -> str:
     """One line: jobs by state, and how long the rest will take."""
-    counts = Counter(states.values())
-    parts = [f"{counts[state]} {state}" for state in _STYLES if counts[state]]
+    counts: Counter[str] = Counter(states.values())
+    parts = [f"{counts[state]} {state}" for state in STATE_STYLES if counts[state]]
     left = remaining(jobs, progress)
     if left is not None and left > 0:
         parts.append(
@@ -74,27 +71,20 @@ def remaining(jobs: Sequence[Job], progress: Mapping[str, Progress]) -> float | 
     finished = [job for job in jobs if done(job, progress[job.name])]
     if not finished:
         return None
-    of_setup = {
-        setup: statistics.mean(progress[job.name].seconds for job in finished if job.setup == setup)
-        for setup in {job.setup for job in finished}
+    by_cell = {
+        cell: statistics.mean(progress[job.name].seconds for job in finished if job.grid_cell == cell)
+        for cell in {job.grid_cell for job in finished}
     }
-    whole = sum(progress[job.name].seconds for job in finished)
-    per_unit = whole / sum(_size(job) for job in finished)
+    per_unit = sum(progress[job.name].seconds for job in finished) / sum(_size(job) for job in finished)
     left = 0.0
     for job in jobs:
-        own = progress[job.name]
-        if done(job, own) or given_up(job, own):
+        its_progress = progress[job.name]
+        if done(job, its_progress) or given_up(job, its_progress):
             continue
-        spent = own.seconds + (now() - own.started if own.state == "running" else 0.0)
-        left += max(0.0, of_setup.get(job.setup, per_unit * _size(job)) - spent)
+        running = its_progress.state == "running"
+        spent = its_progress.seconds + (now() - its_progress.started if running else 0.0)
+        left += max(0.0, by_cell.get(job.grid_cell, per_unit * _size(job)) - spent)
     return left
-
-
-def clock(seconds: float) -> str:
-    """Seconds as `m:ss` or `h:mm:ss`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _size(job: Job) -> float:
@@ -114,19 +104,19 @@ def states_of(study: StudyFolder, jobs: Sequence[Job]) -> dict[str, State]:
 
 
 def ended_line(study: StudyFolder, job: Job, state: State) -> str:
-    """What to say when a job's state changes."""
-    own = study.last_progress(job.name)
+    """The line to print when a job's state changes."""
+    progress = study.last_progress(job.name)
     if state == "failed":
-        return f"{job.name}: failed: {own.error or f'{job.needs} has failed'} ({study.log(job.name)})"
-    return f"{job.name}: {state}" + (f" after {clock(own.seconds)}" if state == "finished" else "")
+        return f"{job.name}: failed: {progress.error or f'{job.needs} has failed'} ({study.log(job.name)})"
+    return f"{job.name}: {state}" + (f" after {clock(progress.seconds)}" if state == "finished" else "")
 
 
 def state_of(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> State:
-    """A job's state as the study stands now: what was made of other things is still to do."""
-    own = progress[job.name]
-    if own.made_of and own.made_of != job.made_of:
+    """A job's state as the study is planned now: what was made of other things is still to do."""
+    its_progress = progress[job.name]
+    if its_progress.made_of and its_progress.made_of != job.made_of:
         return "waiting"
-    return "failed" if hopeless(job, jobs, progress) else own.state
+    return "failed" if hopeless(job, jobs, progress) else its_progress.state
 
 
 def _shown(
@@ -144,16 +134,15 @@ def _remark(
     study: StudyFolder,
     job: Job,
     state: State,
-    own: Progress,
     jobs: Mapping[str, Job],
     progress: Mapping[str, Progress],
 ) -> str:
     if state == "failed":
         if hopeless(job, jobs, progress):
             return f"{job.needs} has failed"
-        return f"{own.error} ({study.log(job.name)})"
+        return f"{progress[job.name].error} ({study.log(job.name)})"
     if state == "running":
-        return own.worker
+        return progress[job.name].worker
     if state == "waiting" and job.needs is not None and not done(jobs[job.needs], progress[job.needs]):
         return f"after {job.needs}"
     return ""

@@ -1,25 +1,62 @@
-"""A process that works on a study: `python -m mtl.study.worker FOLDER PARENT THREADS`."""
+"""A process that works on a study: `python -m mtl.study.worker FOLDER PARENT THREADS [--check]`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mtl.errors import InputError
-from mtl.workers.pool import REFUSED, share_of
+from mtl.study.folder import StudyFolder
+from mtl.workers.worker import run_worker
 
-
-def main(folder: str, parent: str, threads: str) -> int:
-    """Do jobs until none is left."""
+if TYPE_CHECKING:
     from mtl.models.inputs import InputCache
-    from mtl.study.folder import StudyFolder
-    from mtl.study.perform import work
 
-    try:
-        return share_of(parent, threads, lambda: work(StudyFolder(Path(folder)), InputCache(keep=True)))
-    except InputError as error:
-        print(f"mtl: {error}", file=sys.stderr)
-        return REFUSED
+CHECK = "--check"
+"""Makes a worker on a node of a cluster compare the study, planned there, with the folder's jobs."""
+
+
+def main(folder: str, parent: str, threads: str, *options: str) -> int:
+    """Do jobs until none is left."""
+
+    def work() -> None:
+        from mtl.models.inputs import InputCache
+        from mtl.study import perform
+
+        study, inputs = StudyFolder(Path(folder)), InputCache(keep=True)
+        if CHECK in options:
+            check_node(study, inputs)
+        perform.work(study, inputs)
+
+    return run_worker(parent, threads, work)
+
+
+def check_node(study: StudyFolder, inputs: InputCache) -> None:
+    """Raise `InputError` unless the study planned here and now has the folder's jobs.
+
+    A machine with another version of the code, another corpus at the same place or no access to the encoder
+    is thus found before it spoils a run. What is read for that serves the runs as well.
+    """
+    from mtl.config.parse import read_configuration
+    from mtl.study.config import StudyConfig
+    from mtl.study.plan import make_plan
+
+    # Finished runs that were kept though the code was changed are wanted as they are.
+    plan = make_plan(read_configuration(StudyConfig, study.plan), study, inputs, keep_code=True)
+    wanted = {job.name: job.made_of for job in study.jobs()}
+    for job in plan.jobs:
+        there = wanted.get(job.name, {})
+        unlike = [
+            part
+            for part in sorted(job.made_of.keys() | there.keys())
+            if there.get(part) != job.made_of.get(part)
+        ]
+        if unlike:
+            raise InputError(
+                f"{job.name} would be made of another {' and '.join(unlike)} here: every node needs the same "
+                "version of mtl, and the same corpus at the same place"
+            )
 
 
 if __name__ == "__main__":

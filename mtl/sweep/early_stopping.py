@@ -1,4 +1,4 @@
-"""When trials of a sweep are compared, so that the worse ones stop early."""
+"""Early termination: when the trials of a sweep are compared and the worse ones stopped."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtl.errors import InputError
-from mtl.sweep.words import count, known
+from mtl.sweep.yaml_file import count, known
 
 _KEYS = ("type", "min_iter", "max_iter", "s", "eta", "strict")
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """Trials are compared after `first` evaluations, `first * eta`, and so on; one in `eta` goes on.
+    """Trials are compared after `first` evaluations, `first * eta`, and so on; one in `eta` continues.
 
-    So W&B's hyperband works too: a single bracket of it, which is asynchronous successive halving.
+    This is a single bracket of hyperband (asynchronous successive halving), as in W&B.
     """
 
     first: int
@@ -25,12 +25,12 @@ class Stopping:
     """No comparison comes after so many evaluations; `None`: as long as trials last."""
 
     def compares_after(self, evaluation: int) -> bool:
-        """Whether so many evaluations may still be followed by a comparison."""
+        """Whether so many evaluations may be followed by a comparison."""
         return self.last is None or evaluation <= self.last
 
     def __str__(self) -> str:
         end = ", …" if self.last is None else f", … up to {self.last}"
-        return f"after {self.first}, {self.first * self.eta}{end} evaluations one in {self.eta} goes on"
+        return f"after {self.first}, {self.first * self.eta}{end} evaluations one in {self.eta} continues"
 
 
 def stopping_from(given: Any) -> Stopping | None:
@@ -46,7 +46,7 @@ def stopping_from(given: Any) -> Stopping | None:
         raise InputError(f"early_terminate.strict: '{given['strict']}' is neither true nor false")
     eta = count(given, "eta", "early_terminate.") or 3
     if eta < 2:
-        raise InputError(f"early_terminate.eta={eta}: one trial in eta goes on; give 2 or more")
+        raise InputError(f"early_terminate.eta={eta}: one trial in eta continues; give 2 or more")
     first, last, times = (count(given, key, "early_terminate.") for key in ("min_iter", "max_iter", "s"))
     if first is not None and (last is not None or times is not None):
         other = "max_iter" if last is not None else "s"

@@ -1,31 +1,29 @@
-"""One process's share of a sweep: a trial that nobody works on is taken up, or a new one asked for."""
+"""One process's share of a sweep: resume a trial that nobody works on, or ask for a new one."""
 
 from __future__ import annotations
 
 import math
-import time
 import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from mtl.errors import InputError
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, progress_of, trials_of, write_progress
-from mtl.sweep.parameter import Parameter
-from mtl.workers.lease import Holder, lease
-from mtl.workers.pool import TRIES, FullDisk, disk_is_full
+from mtl.workers.lease import Holder, lease, now
+from mtl.workers.worker import TRIES, FullDisk, disk_is_full, redirect_output
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial has come to."""
+    """The result of a trial."""
 
     value: float
     """The sweep's metric at the epoch whose model is kept."""
@@ -37,7 +35,7 @@ class Outcome:
 Look = Callable[[int, float], bool]
 """Takes the number of an evaluation, from 1, and the metric there; true: the trial is to stop."""
 Perform = Callable[[int, Mapping[str, Any], Look], Outcome]
-"""Carries out the trial of this number with these values; goes on with one that was begun."""
+"""Runs the trial of this number with these values; resumes one that was started."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +46,10 @@ class Engine:
     sweep: Sweep
     perform: Perform
     limit: int
-    """Trials at most, over all processes and all times that the sweep was taken up."""
+    """Trials at most, over all processes and all calls of the command."""
 
     def work(self) -> None:
-        """Do trials until none is left that could be begun.
+        """Do trials until none is left that could be started.
 
         Raises `KeyboardInterrupt` if a trial was interrupted (its state is saved) and `FullDisk`.
         """
@@ -74,7 +72,7 @@ class Engine:
             return trial is not None
 
     def _take(self, study: optuna.Study, held: ExitStack) -> Trial | None:
-        """A trial whose lease is now held."""
+        """A trial whose lease this process now holds, if any is left."""
         with self.folder.locked():
             trials = trials_of(study)
             for known in trials:
@@ -83,17 +81,17 @@ class Engine:
                 if held.enter_context(lease(self.folder.lease_file(known.number))):
                     study.sampler = sampler_for(self.sweep, known.number)
                     return Trial(study, known._trial_id)
-            begun = [each for each in trials if each.state != TrialState.WAITING]
+            started = [trial for trial in trials if trial.state != TrialState.WAITING]
             good_enough = any(
-                each.state == TrialState.COMPLETE and self.sweep.metric.reached(each.values[0])
-                for each in begun
+                trial.state == TrialState.COMPLETE and self.sweep.metric.reached(trial.values[0])
+                for trial in started
             )
-            if len(begun) >= self.limit or good_enough:
+            if len(started) >= self.limit or good_enough:
                 return None
-            if self.sweep.method == "grid" and len(begun) == len(trials):
+            if self.sweep.method == "grid" and len(started) == len(trials):
                 # Trials are made one at a time, so that the trial of a number has the point of that number.
-                study.enqueue_trial(point(self.sweep, len(trials)))
-            study.sampler = sampler_for(self.sweep, len(begun))
+                study.enqueue_trial(point(self.sweep, len(trials))[0])
+            study.sampler = sampler_for(self.sweep, len(started))
             trial = study.ask()
             held.enter_context(lease(self.folder.lease_file(trial.number)))
             return trial
@@ -101,15 +99,15 @@ class Engine:
     def _carry_out(self, study: optuna.Study, trial: Trial) -> None:
         known = trials_of(study)[trial.number]
         before = progress_of(known)
-        begun = replace(before, tries=before.tries + 1, started=time.time(), worker=str(Holder.me()))
-        if begun.tries > TRIES:
+        progress = replace(before, tries=before.tries + 1, started=now(), worker=str(Holder.me()))
+        if progress.tries > TRIES:
             error = f"its process died {TRIES} times; the end of its log may say why"
             self._end(study, known, replace(before, error=error))
             return
-        values = {each.key: each.value(_draw(trial, each)) for each in self.sweep.parameters}
+        values = {parameter.key: parameter.draw(trial) for parameter in self.sweep.parameters}
         trial.set_user_attr("values", values)
-        write_progress(study, known, begun)
-        watcher = _Watcher(study, self.sweep, trial, known, begun)
+        write_progress(study, known, progress)
+        watcher = _Watcher(study, self.sweep, trial, known, progress)
         try:
             outcome = self.perform(trial.number, values, watcher)
             if math.isnan(outcome.value):
@@ -118,10 +116,12 @@ class Engine:
             # Asked to stop: that was not the trial's fault.
             self._end(study, known, replace(watcher.progress, tries=before.tries))
             raise
-        except Exception as error:  # whatever it is, the other trials go on
+        except Exception as error:  # of any kind: the other trials continue
             if disk_is_full(error, self.folder.path):
                 raise FullDisk from error
-            self._end(study, known, replace(watcher.progress, error=self._log(trial.number, error)))
+            self._end(
+                study, known, replace(watcher.progress, error=_logged(self.folder.log(trial.number), error))
+            )
             return
         trial.set_user_attr("open_heads", dict(outcome.open_heads))
         self._end(study, known, replace(watcher.progress, epoch=outcome.epoch), outcome.value)
@@ -129,8 +129,8 @@ class Engine:
     def _end(
         self, study: optuna.Study, known: FrozenTrial, progress: Progress, value: float | None = None
     ) -> None:
-        """Keep how a try ended, and with a value also the trial."""
-        spent = time.time() - progress.started if progress.started else 0.0
+        """Record how a try ended, and with a value also the trial."""
+        spent = now() - progress.started if progress.started else 0.0
         with self.folder.locked():
             write_progress(study, known, replace(progress, started=0.0, seconds=progress.seconds + spent))
             if value is None:
@@ -140,20 +140,19 @@ class Engine:
             else:
                 study.tell(known.number, value)
 
-    def _log(self, number: int, error: Exception) -> str:
-        log = self.folder.log(number)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        with log.open("a", encoding="utf-8") as file:
-            if isinstance(error, InputError):
-                file.write(f"mtl: {error}\n")
-            else:
-                traceback.print_exception(error, file=file)
-        return " ".join(said.split())
+
+def _logged(log: Path, error: Exception) -> str:
+    """Append an error to a trial's log; returns it as one line."""
+    with redirect_output(log):
+        if isinstance(error, InputError):
+            print(f"mtl: {error}")
+            return " ".join(str(error).split())
+        traceback.print_exception(error)
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 class _Watcher:
-    """Tells Optuna of a trial's evaluations and asks whether to go on."""
+    """Reports a trial's evaluations to Optuna and asks whether to stop."""
 
     def __init__(
         self, study: optuna.Study, sweep: Sweep, trial: Trial, known: FrozenTrial, progress: Progress
@@ -174,14 +173,19 @@ class _Watcher:
         return bool(self.progress.stopped)
 
 
-def point(sweep: Sweep, number: int) -> dict[str, Any]:
-    """What the grid's trial of this number draws; the last parameter changes fastest."""
+def point(sweep: Sweep, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What Optuna draws for the grid's trial of this number, and the values that it stands for.
+
+    The last parameter changes fastest.
+    """
     drawn: dict[str, Any] = {}
-    for each in reversed(sweep.parameters):
-        points = each.points() or ()
-        number, place = divmod(number, len(points))
-        drawn[each.key] = points[place]
-    return {each.key: drawn[each.key] for each in sweep.parameters}
+    values: dict[str, Any] = {}
+    for parameter in reversed(sweep.parameters):
+        every = parameter.points() or ((), ())
+        number, position = divmod(number, len(every[0]))
+        drawn[parameter.key], values[parameter.key] = (column[position] for column in every)
+    keys = [parameter.key for parameter in sweep.parameters]
+    return {key: drawn[key] for key in keys}, {key: values[key] for key in keys}
 
 
 def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
@@ -195,22 +199,11 @@ def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
 def pruner_for(sweep: Sweep) -> optuna.pruners.BasePruner:
     """What stops trials early.
 
-    Optuna's `HyperbandPruner` would spread trials over brackets that begin later and later; W&B's hyperband
-    is the first of them, for all trials.
+    Optuna's `HyperbandPruner` would spread trials over brackets with later and later first comparisons; W&B's
+    hyperband uses the first of them for all trials.
     """
     if sweep.stopping is None:
         return optuna.pruners.NopPruner()
     return optuna.pruners.SuccessiveHalvingPruner(
         min_resource=sweep.stopping.first, reduction_factor=sweep.stopping.eta
     )
-
-
-def _draw(trial: Trial, parameter: Parameter) -> Any:
-    """What is drawn for a parameter; the same again for a trial that goes on."""
-    of = parameter.drawn_from()
-    if isinstance(of, CategoricalDistribution):
-        return trial.suggest_categorical(parameter.key, of.choices)
-    if isinstance(of, IntDistribution):
-        return trial.suggest_int(parameter.key, of.low, of.high)
-    assert isinstance(of, FloatDistribution)
-    return trial.suggest_float(parameter.key, of.low, of.high, log=of.log)

@@ -1,11 +1,11 @@
-"""A sweep's folder on disk: what it is, Optuna's storage, the trials' runs, and who works on which."""
+"""A sweep's folder on disk: the sweep, Optuna's storage, the trials' runs, and who works on which."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,19 +20,19 @@ from mtl.files import write_json
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
 from mtl.workers.lease import exclusive, holder_of
-from mtl.workers.pool import disk_is_full, full_disk
+from mtl.workers.worker import disk_is_full, full_disk
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60
 """How long SQLite waits for another process."""
-_WAY_OUT = "put it back from a copy, or begin anew by another --name"
+_WAY_OUT = "put it back from a copy, or start a new sweep with another --name"
 _COMPARED = ("method", "metric", "parameters", "early_terminate")
-"""What of a sweep file must stay as it is while its trials are made."""
+"""Keys of a sweep file that must not change while its trials are made."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial is, beside what Optuna knows of it."""
+    """How far a trial is, beyond what Optuna records."""
 
     tries: int = 0
     started: float = 0.0
@@ -65,7 +65,7 @@ class SweepFolder:
 
     @property
     def plan(self) -> Path:
-        """The sweep as it was begun."""
+        """The sweep as it was started."""
         return self.path / "sweep.json"
 
     def run(self, number: int) -> Path:
@@ -85,13 +85,13 @@ class SweepFolder:
         return exclusive(self.path / "leases" / "sweep.lease")
 
     def kept(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
-        """The sweep, what its trials have in common, and what they are made of."""
+        """The sweep, what its trials have in common, and fingerprints of corpus and code."""
         try:
-            kept = json.loads(self.plan.read_bytes())
-            return sweep_from(kept["sweep"]), dict(kept["base"]), dict(kept["made_of"])
+            plan = json.loads(self.plan.read_bytes())
+            return sweep_from(plan["sweep"]), dict(plan["base"]), dict(plan["made_of"])
         except FileNotFoundError as error:
             raise InputError(
-                f"{self.path} holds no sweep; begin one with 'mtl sweep SWEEP.yaml --local'"
+                f"{self.path} holds no sweep; start one with 'mtl sweep SWEEP.yaml --local'"
             ) from error
         except InputError as error:
             raise InputError(f"{self.plan}: {error}") from error
@@ -107,7 +107,7 @@ class SweepFolder:
         return open_study(self.storage, sweep)
 
     def start(self, sweep: Sweep, base: Mapping[str, Any], made_of: Mapping[str, str]) -> str:
-        """Begin the sweep or go on with the same; returns a note, or an empty text.
+        """Start the sweep or continue the same one; returns a note, or an empty text.
 
         Raises `InputError` where the folder holds another one.
         """
@@ -117,7 +117,7 @@ class SweepFolder:
             raise InputError(f"{self.path} cannot be made: {error.strerror}") from error
         with self.locked():
             if not self.plan.exists():
-                self._begin(sweep)
+                self._make_storage(sweep)
                 write_json(self.plan, {"sweep": sweep.given, "base": dict(base), "made_of": dict(made_of)})
                 return ""
             old, old_base, old_made_of = self.kept()
@@ -127,13 +127,13 @@ class SweepFolder:
             if (given, dict(base)) != (old.given, old_base):
                 write_json(self.plan, {"sweep": given, "base": dict(base), "made_of": old_made_of})
             if old_made_of["code"] != made_of["code"]:
-                return "the code has changed since this sweep was begun: trials may not compare"
+                return "the code has changed since this sweep was started: trials may not compare"
         return ""
 
     def check_same(self, sweep: Sweep, base: Mapping[str, Any], corpus: str | None = None) -> None:
         """Raise `InputError` if the folder holds another sweep, or one over another corpus."""
         old, old_base, old_made_of = self.kept()
-        changed = [key for key in different_keys(old.given, sweep.given) if key.split(".")[0] in _COMPARED]
+        changed = [key for key in _COMPARED if old.given.get(key) != sweep.given.get(key)]
         changed += different_keys(old_base, base)
         if corpus not in (None, old_made_of["corpus"]):
             changed.append("the corpus")
@@ -143,23 +143,23 @@ class SweepFolder:
                 f"{', …' if len(changed) > 5 else ''}: put that back, or give this one another --name"
             )
 
-    def _begin(self, sweep: Sweep) -> None:
-        """Make the storage; one without trials is what a process has left that was killed here."""
+    def _make_storage(self, sweep: Sweep) -> None:
+        """Create the storage; an existing one without trials was left by a killed process and is replaced."""
         if self.storage.exists():
             with usable(self.storage):
                 summaries = optuna.get_all_study_summaries(f"sqlite:///{self.storage}")
-            if any(each.n_trials for each in summaries):
+            if any(summary.n_trials for summary in summaries):
                 raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
             self.storage.unlink()
         open_study(self.storage, sweep)
 
     def try_again(self, study: optuna.Study) -> int:
-        """Have failed trials wait to be taken up again; returns their number.
+        """Have failed trials wait for another try; returns their number.
 
-        How often interrupted ones were begun is forgotten: whoever gives the command again means it.
+        The tries of interrupted ones are counted anew: somebody has given the command again.
         """
         with self.locked():
-            states = {each.number: self.state(each) for each in trials_of(study)}
+            states = {trial.number: self.state(trial) for trial in trials_of(study)}
             for trial in trials_of(study):
                 if states[trial.number] in ("failed", "interrupted"):
                     before = progress_of(trial)
@@ -177,14 +177,14 @@ class SweepFolder:
 
 @contextmanager
 def usable(storage: Path) -> Iterator[None]:
-    """Have trouble with a storage said in one line."""
+    """Turn errors of a storage into one line."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
-        said = " ".join(str(getattr(error.__cause__ or error, "orig", error)).split())
+        message = " ".join(str(getattr(error.__cause__ or error, "orig", error)).split())
         if disk_is_full(error, storage.parent):
             raise InputError(full_disk(storage.parent)) from error
-        raise InputError(f"{storage} cannot be used ({said}): {_WAY_OUT}") from error
+        raise InputError(f"{storage} cannot be used ({message}): {_WAY_OUT}") from error
 
 
 def open_study(storage: Path, sweep: Sweep) -> optuna.Study:
@@ -217,7 +217,10 @@ def trials_of(study: optuna.Study) -> list[FrozenTrial]:
 
 def progress_of(trial: FrozenTrial) -> Progress:
     """How far a trial is, beside what Optuna knows of it."""
-    return Progress(**trial.user_attrs.get("progress", {}))
+    known = {field.name for field in fields(Progress)}  # another version may have written more
+    return Progress(
+        **{key: value for key, value in trial.user_attrs.get("progress", {}).items() if key in known}
+    )
 
 
 def write_progress(study: optuna.Study, trial: FrozenTrial, progress: Progress) -> None:

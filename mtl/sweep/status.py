@@ -1,10 +1,10 @@
-"""How far a sweep is, as a table and as lines."""
+"""What a sweep would do, and how far it is."""
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import optuna
@@ -12,15 +12,15 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 from rich.text import Text
 
-from mtl.study.status import clock
+from mtl.sweep.engine import point
 from mtl.sweep.file import Sweep
-from mtl.sweep.folder import State, SweepFolder, progress_of, trials_of
+from mtl.sweep.folder import State, SweepFolder, progress_of, trials_of, usable
 from mtl.sweep.trial_config import trial_name
+from mtl.workers.lease import now
+from mtl.workers.pool import STATE_STYLES, clock
 
-_STYLES: dict[State, str] = {
-    "finished": "green", "running": "bold", "stopped": "cyan", "failed": "red", "interrupted": "yellow",
-    "waiting": "dim",
-}  # fmt: skip
+MOST_POINTS = 1000
+"""Points of a grid that are printed."""
 
 
 def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
@@ -34,18 +34,18 @@ def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
     for mask in masks:
         table.add_column("open heads" if mask == "shared" else f"open heads {mask}", justify="right")
     table.add_column("time", justify="right")
-    varied = [each.key for each in sweep.parameters if len(each.examples()) > 1]
+    varied = [parameter.key for parameter in sweep.parameters if parameter.varies]
     for key in varied:
         table.add_column(key, justify="right")
     table.add_column("remarks", overflow="fold")
     best = best_of(sweep, trials)
     for trial in trials:
         state, progress = folder.state(trial), progress_of(trial)
-        spent = progress.seconds + (time.time() - progress.started if state == "running" else 0.0)
+        spent = progress.seconds + (now() - progress.started if state == "running" else 0.0)
         values, heads = values_of(trial), trial.user_attrs.get("open_heads", {})
         table.add_row(
             trial_name(trial.number),
-            Text(state, style=_STYLES[state]),
+            Text(state, style=STATE_STYLES[state]),
             score_text(trial),
             *(f"{heads[mask]:.0f}" if mask in heads else "" for mask in masks),
             clock(spent) if spent else "",
@@ -57,16 +57,16 @@ def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
 
 def totals(folder: SweepFolder, study: optuna.Study, limit: int) -> str:
     """One line: trials by state."""
-    states = Counter(folder.state(trial) for trial in trials_of(study))
-    begun = sum(states.values()) - states["waiting"]
-    parts = [f"{states[state]} {state}" for state in _STYLES if states[state] and state != "waiting"]
-    if limit > begun:
-        parts.append(f"{limit - begun} to come")
-    return f"{max(limit, begun)} trials: {', '.join(parts)}"
+    states: Counter[str] = Counter(folder.state(trial) for trial in trials_of(study))
+    started = sum(states.values()) - states["waiting"]
+    parts = [f"{states[state]} {state}" for state in STATE_STYLES if states[state] and state != "waiting"]
+    if limit > started:
+        parts.append(f"{limit - started} to come")
+    return f"{max(limit, started)} trials: {', '.join(parts)}"
 
 
 def ended_line(folder: SweepFolder, sweep: Sweep, trial: FrozenTrial, state: State) -> str:
-    """What to say when a trial's state changes."""
+    """The line to print when a trial's state changes."""
     name = f"{trial_name(trial.number)}: {state}"
     if state == "failed":
         return f"{name}: {progress_of(trial).error} ({folder.log(trial.number)})"
@@ -96,18 +96,18 @@ def values_of(trial: FrozenTrial) -> dict[str, Any]:
 def values_text(sweep: Sweep, trial: FrozenTrial) -> str:
     """What a trial has different from the others."""
     values = values_of(trial)
-    varied = [each.key for each in sweep.parameters if len(each.examples()) > 1 and each.key in values]
+    varied = [each.key for each in sweep.parameters if each.varies and each.key in values]
     return ", ".join(f"{key}={value_text(values[key])}" for key in varied) or "nothing different"
 
 
 def value_text(value: Any) -> str:
-    """A value as short as it can be told."""
+    """A value in few characters."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
         return "+".join(map(value_text, value))
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={value_text(each)}" for key, each in value.items())
+        return " ".join(f"{key}={value_text(item)}" for key, item in value.items())
     return "null" if value is None else str(value)
 
 
@@ -135,3 +135,40 @@ def _remark(folder: SweepFolder, trial: FrozenTrial, state: State) -> str:
     if state == "stopped":
         return f"after evaluation {progress.stopped}"
     return progress.worker if state == "running" else ""
+
+
+def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[str]:
+    """The lines of a dry run: what trials have in common, a grid's points or the distributions, the folder.
+
+    `limit` is the number of trials at most, if given.
+    """
+    target = "" if sweep.metric.target is None else f", until {sweep.metric.target:g}"
+    yield f"sweep {sweep.name}: {sweep.method}, to {sweep.metric.goal} {sweep.metric.name}{target}"
+    yield f"trials have in common: mtl train {' '.join(sweep.base)}".rstrip()
+    yield f"early termination: {'none' if sweep.stopping is None else sweep.stopping}"
+    points = sweep.points()
+    if points is None:
+        yield f"trials: {limit or 'no limit; with --local, give run_cap or --trials=N'}"
+        for parameter in sweep.parameters:
+            yield f"  {parameter.key}: {parameter.text}"
+    else:
+        count = min(points, limit or points)
+        yield f"trials: {count}" + (f" of the grid's {points} points" if count < points else "")
+        for number in itertools.islice(range(count), MOST_POINTS):
+            values = (f"{key}={_exact(value)}" for key, value in point(sweep, number)[1].items())
+            yield f"  {trial_name(number)}: {', '.join(values)}"
+        if count > MOST_POINTS:
+            yield f"  … and {count - MOST_POINTS} more"
+    yield f"with --local in {folder.path}: {_so_far(folder, min(filter(None, (points, limit)), default=0))}"
+
+
+def _exact(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else value_text(value)
+
+
+def _so_far(folder: SweepFolder, limit: int) -> str:
+    if not folder.plan.exists():
+        return "not started"
+    sweep, _, _ = folder.kept()
+    with usable(folder.storage):
+        return totals(folder, folder.study(sweep), limit)

@@ -1,4 +1,4 @@
-"""A trial: a training run whose figures are its outcome."""
+"""A trial: a training run and the figures that are its outcome."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from mtl.sweep.trial_config import Mode, trial_name, trial_settings
 from mtl.training.observer import AfterEvaluation
 from mtl.training.observers import default_observers
 from mtl.training.train import Interrupted, train
+from mtl.workers.worker import redirect_output
 
 
 @dataclass(frozen=True)
 class Training:
-    """Trains the trials of a sweep, one after the other, from the same material."""
+    """Trains the trials of a sweep, one after the other, from the same inputs."""
 
     folder: SweepFolder
     sweep: Sweep
     base: Mapping[str, Any]
     mode: Mode
-    material: InputCache
+    inputs: InputCache
 
     def __call__(self, number: int, values: Mapping[str, Any], look: Look) -> Outcome:
-        """Train, or go on training, and read the outcome off the run's folder."""
+        """Train, or resume training, and read the outcome from the run's folder."""
         settings = trial_settings(self.base, values, self.sweep, number, self.folder.runs, self.mode)
         config = configuration_from(TrainConfig, settings, trial_name(number))
         metric = self.sweep.metric.name
@@ -47,13 +48,11 @@ class Training:
                 math.ceil(row["epoch"] / config.evaluate_every), value
             )
 
-        log = self.folder.log(number)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:
+        with redirect_output(self.folder.log(number)):
             try:
-                console = Console(file=file, width=120)
+                console = Console(width=120)
                 observers = [*default_observers(config, console), AfterEvaluation(watch)]
-                run = train(config, console=console, inputs=self.material, observers=observers)
+                run = train(config, console=console, inputs=self.inputs, observers=observers)
             except Interrupted:
                 raise KeyboardInterrupt from None
         return outcome(run, metric)

@@ -1,55 +1,75 @@
-"""A sweep that W&B's server conducts: made, joined, and carried out by W&B's own agent.
+"""A sweep on W&B's server: made, joined, and its trials run by W&B's own agent.
 
-The agent runs the file's `command`, that is `mtl train`, in a process per trial; `mtl train` knows by its
-environment that an agent has called it (`mtl.sweep.agent`).
+The agent runs the file's `command`, that is `mtl train`, in a process per trial; `mtl train` knows from its
+environment that an agent started it (`under_agent`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.sweep.file import Sweep
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtl.sweep.file import Sweep
+
+
+def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainConfig:
+    """The configuration with a folder of its own and W&B on, if an agent started this process.
+
+    The agent gives every run an id in the environment. The commands differ in the sweep's parameters only, so
+    that all runs would have the same folder.
+    """
+    sweep, run = environment.get("WANDB_SWEEP_ID"), environment.get("WANDB_RUN_ID")
+    if not sweep or not run:
+        return config
+    mode = "online" if config.wandb.mode == "disabled" else config.wandb.mode
+    return dataclasses.replace(
+        config,
+        name=f"sweep-{sweep}/{config.run_name()}-{run}",
+        wandb=dataclasses.replace(config.wandb, mode=mode),
+    )
 
 
 @contextmanager
 def _reached() -> Iterator[None]:
-    """Have what W&B's server, or the way to it, refuses said in one line."""
+    """Turn errors of W&B's server, or of the network, into one line."""
     import requests
     import wandb
 
     try:
         yield
     except (wandb.errors.Error, requests.RequestException) as error:
-        said = " ".join(str(error).split()).rstrip(".")
-        raise InputError(f"W&B: {said}; add --local to carry a sweep out without a server") from error
+        message = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"W&B: {message}; add --local to run a sweep without a server") from error
 
 
 def require_key(environment: Mapping[str, str]) -> None:
     """Raise `InputError` where W&B has no key or is told to make no connection."""
     mode = environment.get("WANDB_MODE", "")
     if mode in ("offline", "disabled", "dryrun") or environment.get("WANDB_DISABLED"):
-        raise InputError(
-            f"W&B is {mode or 'disabled'} here; add --local to carry the sweep out without a server"
-        )
+        raise InputError(f"W&B is {mode or 'disabled'} here; add --local to run the sweep without a server")
     import wandb
 
     with _reached():
         known = wandb.login(prompt=False)
     if not known:
         raise InputError(
-            "no W&B key: 'wandb login' stores one; or add --local to carry the sweep out without a server"
+            "no W&B key: 'wandb login' stores one; or add --local to run the sweep without a server"
         )
 
 
 def create(sweep: Sweep, console: Console) -> str:
-    """Make the sweep on the server; returns ENTITY/PROJECT/ID and says how others may join."""
+    """Make the sweep on the server; returns ENTITY/PROJECT/ID and prints how others may join."""
     import wandb
 
     entity, project = sweep.entity, sweep.project
@@ -60,21 +80,21 @@ def create(sweep: Sweep, console: Console) -> str:
             entity = entity or api.default_entity
             project = project or api.settings.get("project") or "uncategorized"
     path = f"{entity}/{project}/{identity}"
-    console.print(f"sweep {path}", highlight=False, markup=False, soft_wrap=True)
-    console.print("more agents, on any machine with the same files:", highlight=False)
-    console.print(f"  mtl sweep --join {path}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"  wandb agent {path}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"sweep {path}", soft_wrap=True)
+    console.print("more agents, on any machine with the same files:")
+    console.print(f"  mtl sweep --join {path}", soft_wrap=True)
+    console.print(f"  wandb agent {path}", soft_wrap=True)
     return path
 
 
 def join(path: str, count: int | None) -> None:
-    """Carry out trials of a sweep, as many as it has or `count`, until it ends."""
+    """Run trials of a sweep, at most `count`, until it ends."""
     import wandb
 
     parts = path.split("/")
     if len(parts) != 3 or not all(parts):
         raise InputError(f"--join={path}: give ENTITY/PROJECT/ID, as 'mtl sweep' has printed it")
-    # The agent calls `mtl`, which must be this one.
+    # The agent starts `mtl`, which must be this one.
     here = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PATH")])])
     with _reached():

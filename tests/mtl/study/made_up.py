@@ -40,8 +40,8 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
         settings = plain(dataclasses.asdict(run.config))
         made_of = {"configuration": str(settings)}
         probe = {"split": "test"} if run.probe else None
-        folder.write_job(Job(run.name, number, run.setup, settings, made_of, run.needs, probe))
-        if run.setup == but:
+        folder.write_job(Job(run.name, number, run.grid_cell, settings, made_of, run.needs, probe))
+        if run.grid_cell == but:
             continue
         folder.write_progress(run.name, Progress("finished", made_of))
         if not folder.run(run.name).exists():

@@ -201,5 +201,13 @@ def test_a_tasks_weight_holds_in_the_runs_that_train_it():
         names(Block(), train=TrainConfig(balancer=BalancerConfig("fixed", {"enr": 1.0})))
 
 
+@pytest.mark.parametrize("name", ["lr/2", "../x", "", ".hidden", "a\nb"])
+def test_names_that_would_leave_their_folder_are_refused(name):
+    with pytest.raises(InputError, match=r"^a block's label="):
+        names(Block(("pos",), label=name))
+    with pytest.raises(InputError, match=r"^a name in sets="):
+        names(Block(("pos",)), sets={name: ["pos", "dep"]})
+
+
 def test_the_same_run_twice_is_one():
     assert names(Block(("all",)), Block(("all", "pos+ner+dep+con+srl")), seeds=(1,)) == ["all-seed1"]

@@ -163,11 +163,11 @@ def test_a_run_is_made_again_with_the_one_that_it_starts_from(world):
     ]
 
 
-def test_what_is_put_away_can_still_be_found(world):
+def test_what_is_archived_can_still_be_found(world):
     world.finish(world.plan())
     (world.folder.run("ner-seed1") / "note.txt").write_text("mine")
     plan = world.plan(grid=[{"setups": ["pos"]}])
-    assert said(plan) == ["ner-seed1: not in the study any more; put away"]
+    assert said(plan) == ["ner-seed1: not in the study any more; archived"]
     carry_out(plan)
     assert [job.name for job in world.folder.jobs()] == ["pos-seed1"]
     [kept] = (world.folder.path / ".replaced").glob("ner-seed1-*/note.txt")

@@ -30,12 +30,12 @@ from mtl.study import run_ray as on_ray
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Progress
-from mtl.study.node import check
 from mtl.study.perform import work
 from mtl.study.plan import carrying_out, make_plan
-from mtl.study.ray_cluster import Room, connected, fitting_in
-from mtl.study.run_ray import Place, hold, run_on_ray
-from mtl.workers.pool import INTERRUPTED
+from mtl.study.ray_cluster import RunResources, connected, fitting_in
+from mtl.study.run_ray import StudyLocation, ray_worker, run_on_ray
+from mtl.study.worker import check_node
+from mtl.workers.worker import INTERRUPTED
 from tests.mtl.study import small
 
 EPOCHS = 5
@@ -257,17 +257,17 @@ def plan_otherwise(study: StudyFolder, part: str) -> str:
 
 @pytest.mark.parametrize("part", ["code", "corpus"])
 def test_a_node_that_would_make_something_else_is_refused(planned, part):
-    check(planned, InputCache(keep=True))
+    check_node(planned, InputCache(keep=True))
     name = plan_otherwise(planned, part)
     with pytest.raises(InputError, match=rf"^{name} would be made of another {part} here: every node needs"):
-        check(planned, InputCache(keep=True))
+        check_node(planned, InputCache(keep=True))
 
 
 @pytest.mark.slow
 def test_the_refused_node_is_named_and_nothing_is_begun(planned):
     name = plan_otherwise(planned, "code")
     (planned.path / "mark").touch()
-    problem = hold(Place(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False)
+    problem = ray_worker(StudyLocation(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False)
     assert problem is not None
     assert problem.startswith(f"node {socket.gethostname()}: {name} would be made of another code here")
     assert {planned.last_progress(job.name).state for job in planned.jobs()} == {"waiting"}
@@ -275,10 +275,13 @@ def test_the_refused_node_is_named_and_nothing_is_begun(planned):
 
 def test_a_node_without_the_folder_is_refused(tmp_path):
     here, nowhere = str(Path.cwd()), str(tmp_path / "nowhere")
-    for place in (Place(str(tmp_path), here, ".ray-of-another-call"), Place(str(tmp_path), nowhere, ".")):
-        problem = hold(place, 1, on_gpu=False)
+    for location in (
+        StudyLocation(str(tmp_path), here, ".ray-of-another-call"),
+        StudyLocation(str(tmp_path), nowhere, "."),
+    ):
+        problem = ray_worker(location, 1, on_gpu=False)
         assert problem is not None
-        said = f"node {socket.gethostname()} does not see {tmp_path}, or not from {place.here}: "
+        said = f"node {socket.gethostname()} does not see {tmp_path}, or not from {location.directory}: "
         assert problem.startswith(said)
         assert "file system that all nodes share" in problem
 
@@ -286,7 +289,7 @@ def test_a_node_without_the_folder_is_refused(tmp_path):
 def test_what_a_node_cannot_write_is_said_and_is_no_question_of_versions(planned):
     (planned.path / "mark").touch()
     (planned.path / "logs").write_text("a file where the folder of logs should be")
-    problem = hold(Place(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False)
+    problem = ray_worker(StudyLocation(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False)
     assert problem is not None
     assert problem.startswith(f"node {socket.gethostname()}: ")
     assert problem.endswith(f"File exists: '{planned.path / 'logs'}'")
@@ -294,31 +297,35 @@ def test_what_a_node_cannot_write_is_said_and_is_no_question_of_versions(planned
 
 def test_a_process_that_others_interrupt_is_begun_again(planned, monkeypatch):
     codes = [INTERRUPTED, 0]
-    monkeypatch.setattr(on_ray, "_work", lambda *_: codes.pop(0))
+    monkeypatch.setattr(on_ray, "_run_process", lambda *_: codes.pop(0))
     (planned.path / "mark").touch()
-    assert hold(Place(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False) is None
+    assert ray_worker(StudyLocation(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False) is None
     assert codes == []
 
 
 def test_processes_have_the_account_of_the_command_unless_the_node_has_one(planned, monkeypatch):
-    begun: list[dict[str, str]] = []
+    started: list[dict[str, str]] = []
 
-    def begin(*_: object, env: dict[str, str], **__: object) -> subprocess.Popen[bytes]:
-        begun.append(env)
-        return real(["true"])
+    def start(words: list[str], environment: dict[str, str], *_: object) -> subprocess.Popen[bytes]:
+        started.append(environment)
+        return subprocess.Popen(["true"])
 
-    real = subprocess.Popen
-    monkeypatch.setattr(on_ray.subprocess, "Popen", begin)
+    monkeypatch.setattr(on_ray, "start_worker", start)
     monkeypatch.setattr(on_ray.signal, "signal", lambda *_: None)
-    (planned.path / "mark").touch()
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("WANDB_BASE_URL", "the node's")
-    account = {"WANDB_API_KEY": "the command's", "WANDB_BASE_URL": "the command's"}
-    place = Place(str(planned.path), str(Path.cwd()), "mark", account)
-    assert "the command's" not in repr(place)
-    assert hold(place, 1, on_gpu=False) is None
-    assert begun[0]["WANDB_API_KEY"] == "the command's"
-    assert begun[0]["WANDB_BASE_URL"] == "the node's"
+    for name in on_ray.ACCOUNT:
+        monkeypatch.setenv(name, "the command's")
+    (planned.path / ".ray-left").touch()
+    with on_ray._marker_file(planned) as marker:
+        # Not an argument of the task, which Ray keeps in its object store, and nobody else's to read.
+        location = StudyLocation(str(planned.path), str(Path.cwd()), marker.name)
+        assert "the command's" not in repr(location)
+        assert marker.stat().st_mode & 0o777 == 0o600
+        monkeypatch.delenv("WANDB_API_KEY")
+        monkeypatch.setenv("WANDB_BASE_URL", "the node's")
+        assert ray_worker(location, 1, on_gpu=False) is None
+    assert started[0]["WANDB_API_KEY"] == "the command's"
+    assert started[0]["WANDB_BASE_URL"] == "the node's"
+    assert not list(planned.path.glob(".ray-*"))
 
 
 class Cluster(ModuleType):
@@ -382,7 +389,7 @@ def test_a_cluster_whose_nodes_are_too_small_is_not_waited_for_for_ever(planned,
     console = Console(record=True, width=200, file=io.StringIO())
     too_small = r"no node has room for a run \(no node has more than 1 cores and 0 GPUs\): start one that has"
     with pytest.raises(InputError, match=too_small):
-        run_on_ray(planned, planned.jobs(), 0, console, None, Room(cpus=8.0))
+        run_on_ray(planned, planned.jobs(), 0, console, None, RunResources(cpus=8.0))
     assert console.export_text().count("waiting") == 1
     assert cluster.cancelled == cluster.begun == len(planned.jobs())
 
@@ -465,18 +472,18 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
 
 
 @pytest.mark.parametrize(
-    ("count", "room", "said"),
+    ("count", "resources", "said"),
     [
-        (-1, Room(), "--jobs=-1: give a number of runs"),
-        (0, Room(cpus=0.0), "--cpus=0: give the cores of one run"),
-        (0, Room(gpus=-0.5), "--gpus=-0.5: give a run's share of a GPU"),
-        (0, Room(gpus=2.0), "--gpus=2: give a run's share of a GPU"),
+        (-1, RunResources(), "--jobs=-1: give a number of runs"),
+        (0, RunResources(cpus=0.0), "--cpus=0: give the cores of one run"),
+        (0, RunResources(gpus=-0.5), "--gpus=-0.5: give a run's share of a GPU"),
+        (0, RunResources(gpus=2.0), "--gpus=2: give a run's share of a GPU"),
     ],
 )
-def test_impossible_rooms_are_refused(count, room, said, tmp_path, monkeypatch):
+def test_impossible_resources_are_refused(count, resources, said, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
     with pytest.raises(InputError, match=f"^{said}"):
-        run_on_ray(StudyFolder(tmp_path), [], count, Console(quiet=True), None, room)
+        run_on_ray(StudyFolder(tmp_path), [], count, Console(quiet=True), None, resources)
 
 
 def test_what_fits_is_counted_by_node():

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from mtl.commands.study import folder_of
+from mtl.errors import InputError
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
 from mtl.study.status import remaining
@@ -268,6 +269,20 @@ def test_a_study_is_named_after_its_file_and_nothing_else(words, place, tmp_path
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "first.yaml").write_text("seeds: [1]\n")
     assert folder_of(words).path == Path(place)
+
+
+def test_of_two_files_the_later_one_counts(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("name: one\nstudies: here\n")
+    second.write_text("name: two\n")
+    assert folder_of([str(first), str(second)]).path == Path("here/two")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "/abs"])
+def test_a_study_s_name_stays_in_its_folder(name, tmp_path):
+    (tmp_path / "s.yaml").write_text("seeds: [1]\n")
+    with pytest.raises(InputError, match=r"^name=.*give a plain name"):
+        folder_of([str(tmp_path / "s.yaml"), f"--name={name}"])
 
 
 @pytest.mark.slow

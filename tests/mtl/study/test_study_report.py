@@ -24,7 +24,7 @@ HALF = Block(("single",), ("dynamic",), {"gates.target_open": 6}, "half")
 @pytest.fixture
 def no_figures(monkeypatch):
     """Drawing takes most of the time."""
-    monkeypatch.setattr("mtl.study.report._wanted", lambda study, finished: iter(()))
+    monkeypatch.setattr("mtl.study.report._figures", lambda study, finished: iter(()))
 
 
 def collected(folder, study) -> str:
@@ -116,7 +116,7 @@ def test_a_damaged_study_file_is_said(tmp_path, text):
         report(folder.path)
 
 
-def test_tables_and_figures_that_a_report_does_not_have_any_more_are_put_away(tmp_path):
+def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tmp_path):
     study = config(SINGLE, DYNAMIC, STATIC)
     folder = carry_out(tmp_path / "s", study)
     collected(folder, study)
@@ -124,7 +124,7 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_put_away(tm
     for own in (tables / "mine.csv", figures / "rgb.svg", figures / "poster.pdf"):
         own.write_text("of a person")
     before = {name: (folder.path / name).read_bytes() for name in names(folder.path) if "/" in name}
-    assert "put away" not in collected(folder, study)  # the same again
+    assert "archived" not in collected(folder, study)  # the same again
 
     study = config(SINGLE, DYNAMIC)
     carry_out(folder.path, study)
@@ -134,7 +134,7 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_put_away(tm
     (place,) = (folder.path / ".replaced").glob("report-*")
     assert names(place) == gone
     assert all((place / name).read_bytes() == before[name] for name in gone)
-    assert f"put away {len(gone)} files of an earlier report" in printed
+    assert f"archived {len(gone)} files of an earlier report" in printed
     assert not [name for name in names(tables) | names(figures) if "static" in name]
     assert (tables / "mine.csv").exists()
     assert (figures / "poster.pdf").exists()
@@ -144,7 +144,7 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_put_away(tm
     "damage",
     [lambda path: path.write_bytes(b"no"), lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)],
 )
-def test_a_figure_that_cannot_be_drawn_any_more_is_put_away_too(tmp_path, damage):
+def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, damage):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)
     collected(folder, study)

@@ -11,8 +11,8 @@ from mtl.commands.main import main
 from mtl.errors import InputError
 from mtl.sweep import engine
 from mtl.sweep.engine import Outcome
-from mtl.sweep.folder import SweepFolder, trials_of
-from mtl.workers.pool import FullDisk
+from mtl.sweep.folder import SweepFolder, progress_of, trials_of
+from mtl.workers.worker import FullDisk
 from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
 
 
@@ -34,7 +34,7 @@ def test_a_damaged_storage(bench, capsys):
         assert main(["sweep", str(folder.path), "--status"]) == 2
         errors = capsys.readouterr().err
         assert str(folder.storage) in errors
-        assert "begin anew by another --name" in errors
+        assert "start a new sweep with another --name" in errors
         assert errors.count("\n") == 1
     folder.storage.unlink()
     assert "is missing" in said(folder.study, sweep.sweep)
@@ -105,10 +105,19 @@ def test_what_may_change_does_and_the_order_of_points_does_not(bench):
     assert sorted(map(point_of, points)) == PRODUCT
 
 
+def test_what_a_later_version_wrote_of_a_trial_is_passed_over(bench):
+    sweep = bench()
+    sweep.study.ask().set_user_attr("progress", {"tries": 2, "colour": "red"})
+    assert progress_of(trials_of(sweep.study)[0]).tries == 2
+
+
 def test_a_large_grid_is_not_laid_out():
     sweep = sweep_of(parameters={"seed": {"min": 1, "max": 10**12}, "gates.penalty": {"values": [0.1, 0.2]}})
     assert sweep.points() == 2 * 10**12
-    assert engine.point(sweep, 2 * 10**12 - 1) == {"seed": 10**12, "gates.penalty": 1}
+    assert engine.point(sweep, 2 * 10**12 - 1) == (
+        {"seed": 10**12, "gates.penalty": 1},
+        {"seed": 10**12, "gates.penalty": 0.2},
+    )
 
 
 def test_what_has_an_effect_on_the_server_only_is_listed():

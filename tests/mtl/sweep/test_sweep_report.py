@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 from mtl.commands.report import report
 from mtl.runs import gather as reporting
 from mtl.runs.gather import gather
 from mtl.sweep.engine import Outcome
-from mtl.sweep.evidence import sweep_evidence
+from mtl.sweep.report import collect, sweep_evidence
+from mtl.workers.lease import lease
 from probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
 from probes.figures.style import render
 from probes.report.sweep import sweep_section
@@ -63,7 +66,7 @@ def test_trials_are_sorted_by_score_and_stopped_ones_left_out_of_the_rest(bench)
         parameters={"gates.penalty": {"values": values}, "seed": {"value": 1}}, early_terminate=stopping
     )
     performed(sweep)
-    evidence = gather(sweep.folder.path, "dev", SCORES)
+    evidence = gather(sweep.folder.path, "dev", SCORES, sweep_evidence(sweep.folder.path))
     table = evidence.sweep.table()
     assert table["trial"][0] == "trial-0000"
     assert table["state"].to_list() == ["finished", "stopped", "stopped", "stopped"]
@@ -80,12 +83,35 @@ def test_of_many_settings_the_best_are_drawn(bench, monkeypatch):
     penalties = [round(0.01 * (place + 1), 2) for place in range(count)]
     sweep = bench(parameters={"gates.penalty": {"values": penalties}, "seed": {"value": 1}})
     performed(sweep)
-    evidence = gather(sweep.folder.path, "dev", SCORES)
+    evidence = gather(sweep.folder.path, "dev", SCORES, sweep_evidence(sweep.folder.path))
     assert {name.rsplit("=", 1)[1] for name in evidence.scores["setup"]} == {
         str(each) for each in penalties[3:]
     }
     assert any(f"of {count} settings" in note for note in evidence.notes)
     assert len(evidence.sweep.trials) == count
+
+
+def collected(folder) -> str:
+    console = Console(record=True, width=200, file=io.StringIO())
+    collect(folder, console)
+    return console.export_text()
+
+
+def test_tables_of_an_earlier_report_are_archived_and_one_process_writes_at_a_time(bench):
+    sweep = bench()
+    performed(sweep)
+    assert "archived" not in collected(sweep.folder)
+    tables = sweep.folder.path / "tables"
+    assert (tables / "trials.csv").exists()
+    for name in ("labels.csv", "mine.csv"):
+        (tables / name).write_text("old")
+    with lease(sweep.folder.path / "report.lease"):
+        assert collected(sweep.folder) == "another process makes the report\n"
+    assert (tables / "labels.csv").exists()
+    assert "archived 1 files" in collected(sweep.folder)
+    assert not (tables / "labels.csv").exists()
+    assert (tables / "mine.csv").exists()
+    assert not list(tables.glob(".*"))
 
 
 def test_a_folder_without_a_sweep_says_nothing_of_one(tmp_path):
@@ -96,7 +122,6 @@ def test_a_folder_without_a_sweep_says_nothing_of_one(tmp_path):
     assert "#sweep" not in page
     assert 'id="sweep"' not in page
     assert sweep_evidence(tmp_path) is None
-    assert gather(tmp_path, "test", SCORES).sweep is None
     assert set(TASKS) == set(SCORES)
 
 

@@ -21,7 +21,7 @@ method: bayes
 metric: {name: loss/pos, goal: minimize}
 parameters:
   optimizer.encoder_lr: {distribution: log_uniform_values, min: 1.0e-5, max: 1.0e-3}
-  gates.penalty: {distribution: normal}
+  gates.penalty: {distribution: normal, mu: 0, sigma: 1}
   max_epochs: {min: 1, max: 9}
   batch.tokens: {distribution: q_uniform, min: 1000, max: 2000, q: 100}
   seed: {value: 3}
@@ -48,14 +48,14 @@ def test_a_grid_is_listed_point_by_point(shown, tmp_path):
     assert lines[:4] == [
         "sweep search: grid, to maximize dev/mean, until 90",
         "trials have in common: mtl train configs/joint.yaml --pruning=dynamic",
-        "early termination: after 1, 3, … up to 3 evaluations one in 3 goes on",
+        "early termination: after 1, 3, … up to 3 evaluations one in 3 continues",
         "trials: 6",
     ]
     assert lines[4:10] == [
         f"  trial-{number:04}: gates.penalty={penalty}, seed={seed}"
         for number, (penalty, seed) in enumerate(PRODUCT)
     ]
-    assert lines[10:] == [f"with --local in {tmp_path / 'sweeps' / 'search'}: not begun"]
+    assert lines[10:] == [f"with --local in {tmp_path / 'sweeps' / 'search'}: not started"]
     assert not (tmp_path / "sweeps").exists()
     code, lines, _ = shown(GRID, "--trials=2")
     assert lines[3] == "trials: 2 of the grid's 6 points"
@@ -71,14 +71,17 @@ def test_drawn_parameters_are_told_with_their_distributions(shown, tmp_path):
         "early termination: none",
         "trials: no limit; with --local, give run_cap or --trials=N",
         "  optimizer.encoder_lr: log_uniform_values: min 1e-05, max 0.001",
-        "  gates.penalty: normal: mu 0.0, sigma 1.0",
+        "  gates.penalty: normal: mu 0, sigma 1",
         "  max_epochs: int_uniform: min 1, max 9",
         "  batch.tokens: q_uniform: min 1000, max 2000, q 100",
         "  seed: constant: value 3",
-        f"with --local in {tmp_path / 'sweeps' / 'search'}: not begun",
+        f"with --local in {tmp_path / 'sweeps' / 'search'}: not started",
     ]
     assert shown(DRAWN, "--trials=7", "--name=mine")[1][3] == "trials: 7"
     assert shown(f"{DRAWN}run_cap: 5")[1][3] == "trials: 5"
+    code, lines, errors = shown(DRAWN, "--local")
+    assert (code, lines) == (2, [])
+    assert "parameters.gates.penalty: distribution normal runs with W&B's server only" in errors
 
 
 def test_a_long_grid_is_cut(shown):
@@ -107,7 +110,7 @@ def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
     code, lines, errors = shown(words.replace("[1, 2]", "[1, 2, 3]"))
     assert code == 2
     assert len([line for line in lines if "trial-0" in line]) == 9
-    assert "other parameters.seed" in errors
+    assert "other parameters:" in errors
 
 
 def test_bad_files_are_said_by_a_dry_run_too(shown):

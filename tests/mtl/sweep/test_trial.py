@@ -16,10 +16,11 @@ import yaml
 from mtl.commands.main import main
 from mtl.models import pretrained
 from mtl.models.inputs import InputCache
+from mtl.sweep.check import check_sweep
 from mtl.sweep.engine import Engine
 from mtl.sweep.folder import SweepFolder, progress_of, trials_of
 from mtl.sweep.trial import Training
-from mtl.sweep.trial_config import base_of, check
+from mtl.sweep.trial_config import base_of
 from tests.mtl.sweep.conftest import MADE_OF, sweep_of
 
 
@@ -48,7 +49,7 @@ def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
     )
     base = base_of(sweep)
     material = InputCache(keep=True)
-    check(sweep, base, material)
+    check_sweep(sweep, base, material)
     folder = SweepFolder(tmp_path / "s")
     folder.start(sweep, base, MADE_OF)
     Engine(folder, sweep, Training(folder, sweep, base, "offline", material), 3).work()
@@ -112,12 +113,12 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     first = program(*arguments)
     until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
     # The program dies, and one of its workers; the other sees that and stops.
-    workers = of_sweep(folder.path, "mtl.sweep.worker")
+    workers = of_sweep(folder.path, "mtl.sweep.workers")
     assert len(workers) == 2
     workers[0].kill()
     first.kill()
     first.communicate()
-    until(lambda: not of_sweep(folder.path, "mtl.sweep.worker"))
+    until(lambda: not of_sweep(folder.path, "mtl.sweep.workers"))
     sweep, _, _ = folder.kept()
     before = {each.number: dict(each.user_attrs["values"]) for each in trials_of(folder.study(sweep))}
     again = program(*arguments)

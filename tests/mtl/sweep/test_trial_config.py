@@ -11,16 +11,16 @@ from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
+from mtl.sweep.check import check_sweep, known_metrics
 from mtl.sweep.file import read_sweep
-from mtl.sweep.metrics import known_metrics
-from mtl.sweep.trial_config import base_of, check, trial_settings, with_values
+from mtl.sweep.trial_config import base_of, trial_settings, with_values
 from tests.mtl.sweep.conftest import sweep_of
 
 
 def said_of(material=None, **changes):
     def checked():
         sweep = sweep_of(**changes)
-        check(sweep, base_of(sweep), material)
+        check_sweep(sweep, base_of(sweep), material)
 
     with pytest.raises(InputError) as raised:
         checked()
@@ -82,8 +82,8 @@ def test_figures_of_runs_are_known():
         (parameters(gates__penalty=[0.1, "much"]), "gates.penalty=much"),
         (parameters(balancer__name=["pcgard"]), "did you mean 'pcgrad'?"),
         (parameters(corpus__pos__train=["x"]), "unknown key 'corpus.pos.train'"),
-        (parameters(name=["a"]), "the sweep's own to set"),
-        (parameters(wandb__mode=["online"]), "the sweep's own to set"),
+        (parameters(name=["a"]), "is set by the sweep itself"),
+        (parameters(wandb__mode=["online"]), "is set by the sweep itself"),
         ({"method": "random", "parameters": {"max_epochs": {"min": 1.0, "max": 9.5}}}, "max_epochs=1.0"),
         ({"metric": {"name": "dev/mena", "goal": "maximize"}}, "did you mean 'dev/mean'?"),
         ({"metric": {"name": "test/dep/las", "goal": "maximize"}}, "test is for the chosen one"),
@@ -136,6 +136,16 @@ def test_figures_of_runs_are_known():
             },
             "max_epochs=1.0",
         ),
+        # The key of a distribution that only the server draws from is checked, too.
+        (
+            {"method": "random", "parameters": {"gates.penalti": {"distribution": "normal"}}},
+            "did you mean 'gates.penalty'?",
+        ),
+        # Settings that do not go together, which every trial would refuse.
+        (
+            {**parameters(tasks=[["pos"]]), "command": ["mtl", "train", "configs/joint.yaml", "${args}"]},
+            "balancer.weights names ner",
+        ),
         (parameters(seed=[1, None]), "seed cannot be null"),
         (parameters(optimizer=[{"encoder_lr": None}]), "optimizer.encoder_lr cannot be null"),
         (parameters(dep=[3]), "dep holds other keys"),
@@ -148,7 +158,6 @@ def test_figures_of_runs_are_known():
         # What would have no effect.
         ({"command": ["mtl", "train", "--seed=3", "${args}"]}, "--seed=3 in the command has no effect"),
         ({"command": ["mtl", "train", "${args}"], "program": "a.yaml"}, "program: a.yaml has no effect"),
-        ({"parameters": {"seed": {"values": [1, 2], "probabilities": [0.5, 0.5]}}}, "with probabilities"),
         ({"metric": None, "early_terminate": {"type": "hyperband", "min_iter": 1}}, "compares by the metric"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 1, "max_iter": 9}}, "one has no effect"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 1, "s": 2}}, "one has no effect"),
@@ -163,7 +172,7 @@ def test_figures_of_runs_are_known():
         ({"parameters": [1]}, "not a mapping"),
         (
             {"parameters": {"gates": {"parameters": {"lr": {"value": 1.0}}, "value": 1}}},
-            "value cannot stand beside it",
+            "value cannot be beside it",
         ),
         ({"command": "mtl train"}, "a list, not 'mtl train'"),
         ({"command": ["mtl", "train", {"--seed": 3}, "${args}"]}, "is no word"),
@@ -181,7 +190,7 @@ def test_bad_files_are_said_in_one_line(changes, said):
 def test_encoders_and_corpora_are_looked_at_before_the_first_trial(toy, tiny_encoder):
     command = ["mtl", "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "${args}"]
     fine = sweep_of(command=command)
-    check(fine, base_of(fine), InputCache(keep=True))
+    check_sweep(fine, base_of(fine), InputCache(keep=True))
     alone = [[*command[:2], command[place], "${args}"] for place in (2, 3)]
     assert "nowhere" in said_of(InputCache(), command=alone[0], **parameters(encoder__name=["nowhere/bert"]))
     assert "missing" in said_of(InputCache(), command=alone[1], **parameters(corpus__path=["missing"]))
@@ -194,12 +203,12 @@ def test_files_that_are_none(tmp_path):
         ("a: [", "no YAML"),
         ("method: grid", "parameters is empty"),
         # What YAML would pass over, or trip on.
-        ("method: grid\nmethod: random", "line 2: method stands there twice"),
-        ("method: grid\nparameters: {seed: {value: 1}, seed: {value: 2}}", "line 2: seed stands there twice"),
+        ("method: grid\nmethod: random", "line 2: method is given twice"),
+        ("method: grid\nparameters: {seed: {value: 1}, seed: {value: 2}}", "line 2: seed is given twice"),
         ("parameters: {1: {value: 2}}", "the key 1 as int"),
         ("name: 2020-01-31", "reads 2020-01-31 as timestamp"),
         ("name: 2020-13-45", "reads 2020-13-45 as timestamp"),
-        ("parameters: &all {seed: *all}", "holds itself"),
+        ("parameters: &all {seed: *all}", "contains itself"),
         ("? [a]\n: b", "a key as seq"),
         ("name: {a: 1}\nmethod: grid", "is no text"),
         ("\x01: 3", "no YAML"),
@@ -215,6 +224,6 @@ def test_files_that_are_none(tmp_path):
 @pytest.mark.parametrize("file", sorted(Path("configs/sweep").glob("*.yaml")), ids=lambda file: file.name)
 def test_example_sweeps_are_sound(file):
     sweep = read_sweep(file)
-    check(sweep, base_of(sweep), None)
+    check_sweep(sweep, base_of(sweep), None)
     assert sweep.name == file.stem
     assert sweep.points() == 15

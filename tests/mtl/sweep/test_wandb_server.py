@@ -14,7 +14,7 @@ from mtl.commands.main import main
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.config.spelling import as_yaml
-from mtl.sweep.agent import under_agent
+from mtl.sweep.wandb_server import under_agent
 
 SWEEP = """
 method: bayes
@@ -168,5 +168,5 @@ def test_what_the_server_refuses_is_said_in_one_line(server, file, monkeypatch, 
     monkeypatch.setattr(wandb, failing, refuse)
     assert main(["sweep", str(file)]) == 2
     assert capsys.readouterr().err == (
-        "mtl: W&B: no way to the server; add --local to carry a sweep out without a server\n"
+        "mtl: W&B: no way to the server; add --local to run a sweep without a server\n"
     )

@@ -12,15 +12,8 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.study.run_local import places_on
-from mtl.workers.pool import (
-    DISK_FULL,
-    INTERRUPTED,
-    WorkerPool,
-    devices,
-    disk_is_full,
-    environment_for,
-    threads_for,
-)
+from mtl.workers.pool import WorkerPool, devices, environment_for, threads_for
+from mtl.workers.worker import DISK_FULL, INTERRUPTED, disk_is_full, redirect_output
 
 
 @pytest.fixture
@@ -110,6 +103,38 @@ def test_what_a_process_refuses_is_said_once(pool):
     with pytest.raises(InputError, match=r"^no such thing$"):
         made.work(lambda: 1, lambda: 0)
     assert begun(made) == 1
+
+
+def test_a_refusal_without_a_message_names_the_log(pool):
+    made = pool("sys.exit(2)")
+    with pytest.raises(InputError, match=r"^a worker refused its work; see .*worker-.*\.log$"):
+        made.work(lambda: 1, lambda: 0)
+
+
+def test_a_worker_turns_bad_input_into_one_line_and_is_not_started_again(pool):
+    made = pool(
+        """
+        from mtl.errors import InputError
+        from mtl.workers.worker import run_worker
+        def work():
+            raise InputError("no such thing")
+        sys.exit(run_worker(sys.argv[2], sys.argv[3], work))
+        """
+    )
+    with pytest.raises(InputError, match=r"^no such thing$"):
+        made.work(lambda: 1, lambda: 0)
+    assert begun(made) == 1
+
+
+def test_output_of_python_and_of_libraries_goes_to_the_log(tmp_path, capfd):
+    log = tmp_path / "logs" / "one.log"
+    for word in ("first", "second"):
+        with redirect_output(log):
+            print(word)
+            os.write(2, f"{word} of a library\n".encode())
+    assert log.read_text() == "first\nfirst of a library\nsecond\nsecond of a library\n"
+    print("after")
+    assert capfd.readouterr() == ("after\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""What would make trials fail, found before the first: keys, values, the metric, encoders and corpora."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.errors import InputError, did_you_mean
+from mtl.sweep.file import Sweep
+from mtl.sweep.trial_config import check_key, trial_config
+from mtl.training.check import check
+
+if TYPE_CHECKING:
+    from mtl.models.inputs import InputCache
+
+_OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
+"""Keys that no parameter may set."""
+_SHAPING = ("tasks", "pruning", "gates.scope")
+"""Keys on which it depends what a run logs."""
+_READ = ("encoder", "corpus", "tasks", *TASK_NAMES)
+"""Keys on which it depends what a run reads."""
+
+
+def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None = None) -> None:
+    """Raise `InputError` for what would make trials fail; with `inputs`, also of encoders and corpora."""
+    for parameter in sweep.parameters:
+        if parameter.key.split(".")[0] in _OF_THE_SWEEP:
+            raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
+        check_key(parameter.key)
+    for values in _side_by_side(sweep):
+        trial_config(base, values)
+    _check_stopping(sweep, base)
+    for values in _shapes(sweep):
+        config = trial_config(base, values)
+        check(config)
+        check_metric(sweep.metric.name, config)
+    if inputs is not None:
+        from mtl.training.check_inputs import check_inputs
+
+        check_inputs((trial_config(base, values) for values in _one_by_one(sweep)), inputs)
+
+
+def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
+    """Raise `InputError` if no trial lasts long enough to be compared; the last evaluation saves nothing."""
+    if sweep.stopping is None or {"max_epochs", "evaluate_every"} & {each.key for each in sweep.parameters}:
+        return
+    evaluations = math.ceil(base["max_epochs"] / base["evaluate_every"])
+    if sweep.stopping.first >= evaluations:
+        raise InputError(
+            f"early_terminate has no effect: its first comparison comes after {sweep.stopping.first} "
+            f"evaluations, and a trial has {evaluations}; lower min_iter, or raise max_epochs"
+        )
+
+
+def _side_by_side(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """Few combinations in which every value occurs once; types do not depend on each other."""
+    examples = {parameter.key: parameter.examples() for parameter in sweep.parameters}
+    for position in range(max(map(len, examples.values()))):
+        yield {key: values[position] for key, values in examples.items() if position < len(values)}
+
+
+def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """All combinations of values on which it depends what a run logs."""
+    shaping = {each.key: each.examples() for each in sweep.parameters if each.key in _SHAPING}
+    for values in itertools.product(*shaping.values()):
+        yield dict(zip(shaping, values, strict=True))
+
+
+def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """Trials in which every value that changes what is read occurs once, beside the others' first."""
+    examples = {each.key: each.examples() for each in sweep.parameters if each.key.split(".")[0] in _READ}
+    first = {key: values[0] for key, values in examples.items()}
+    yield first
+    for key, values in examples.items():
+        yield from ({**first, key: value} for value in values[1:])
+
+
+_OF_GATES = ("open", "expected_l0", "penalty")
+
+
+def known_metrics(config: TrainConfig) -> list[str]:
+    """The figures that stand in every row of such a run's history."""
+    tasks = config.chosen()
+    names = ["dev/mean"]
+    for name, task in tasks.items():
+        names += [f"dev/{name}/{figure}" for figure in task.figures if not figure.endswith("/")]
+    names += [f"loss/{name}" for name in tasks]
+    if config.pruning != "none":
+        masks = list(tasks) if config.gates.scope == "per_task" else ["shared"]
+        names += [f"gates/{mask}/{figure}" for mask in masks for figure in _OF_GATES]
+    return names
+
+
+def check_metric(name: str, config: TrainConfig) -> None:
+    """Raise `InputError` if such a run does not log this figure."""
+    known = known_metrics(config)
+    by_label = [
+        f"dev/{name}/{figure}"
+        for name, task in config.chosen().items()
+        for figure in task.figures
+        if figure.endswith("/")
+    ]
+    if name in known or name.startswith(tuple(by_label)):
+        return
+    if name.startswith("test/"):
+        raise InputError(
+            f"metric {name}: trials are chosen by their scores on dev; test is for the chosen one"
+        )
+    if name.startswith("gates/") and config.pruning == "none":
+        raise InputError(f"metric {name}: runs with pruning=none have no masks; set pruning=dynamic")
+    masks = f", pruning={config.pruning}" + (
+        f", gates.scope={config.gates.scope}" if config.pruning != "none" else ""
+    )
+    runs = f"runs with tasks={','.join(config.chosen())}{masks}"
+    raise InputError(f"metric: {runs} do not log '{name}'{did_you_mean(name, known)}")

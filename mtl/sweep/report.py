@@ -1,0 +1,100 @@
+"""A sweep's report: its trials as a table and as a picture, and the figures of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from optuna.trial import FrozenTrial
+from rich.console import Console
+
+from mtl.config.parse import configuration_from
+from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.runs.figures import FigureWithTables, draw
+from mtl.runs.gather import gather
+from mtl.runs.run import Run
+from mtl.runs.run_report import archive_report, only_reporter, run_report
+from mtl.sweep.folder import SweepFolder, progress_of, trials_of
+from mtl.sweep.parameter import Parameter
+from mtl.sweep.status import best_of, value_text, values_of
+from mtl.sweep.trial_config import trial_name
+from probes.figures.parallel_coordinates import Axis
+from probes.report.sweep import SweepEvidence, TrialRow
+
+
+def collect(folder: SweepFolder, console: Console) -> Path | None:
+    """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
+    page = folder.path / "report.html"
+    with only_reporter(folder.path) as mine:
+        if not mine:
+            console.print("another process makes the report")
+            return page
+        sweep, base, _ = folder.kept()
+        trials = trials_of(folder.study(sweep))
+        finished = [folder.run(trial.number) for trial in trials if folder.state(trial) == "finished"]
+        if not finished:
+            archive_report(folder.path, console)
+            return None
+        config = configuration_from(TrainConfig, base, str(folder.plan))
+        scores = {task: getattr(config, task).score for task in TASK_NAMES}
+        data = gather(folder.path, "dev", scores, sweep_evidence(folder.path))
+        figures = {}
+        picture = None if data.sweep is None else data.sweep.picture()
+        if picture is not None:
+            figures["parallel-coordinates"] = partial(FigureWithTables, picture)
+        if any(Run(run).config()["pruning"] != "none" for run in finished):
+            figures["heads-kept"] = partial(draw, "heads-kept", finished, (), "dev")
+        run_report(folder.path, data, figures, console)
+        return page
+
+
+def sweep_evidence(path: Path) -> SweepEvidence | None:
+    """What a folder's sweep has come to; `None` if it holds none, or none of its trials has begun."""
+    folder = SweepFolder(path)
+    if not folder.plan.is_file():
+        return None
+    sweep, _, _ = folder.kept()
+    trials = [trial for trial in trials_of(folder.study(sweep)) if values_of(trial)]
+    if not trials:
+        return None
+    best = best_of(sweep, trials)
+    return SweepEvidence(
+        method=sweep.method,
+        metric=sweep.metric.name,
+        goal=sweep.metric.goal,
+        trials=tuple(_row(folder, trial) for trial in trials),
+        axes=(*(_axis(each, trials) for each in sweep.parameters if each.varies), *_heads(trials)),
+        best=None if best is None else trial_name(best.number),
+    )
+
+
+def _row(folder: SweepFolder, trial: FrozenTrial) -> TrialRow:
+    state = folder.state(trial)
+    scored = trial.values[0] if trial.values else None
+    return TrialRow(trial_name(trial.number), state, scored, progress_of(trial).seconds)
+
+
+def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
+    values = [values_of(trial)[parameter.key] for trial in trials]
+    if parameter.scale != "categories":
+        return Axis(parameter.key, parameter.scale, tuple(float(value) for value in values))
+    listed = parameter.examples() or tuple(values)
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
+        listed = tuple(sorted(listed))  # at even distances
+    order = tuple(dict.fromkeys(map(value_text, listed)))
+    return Axis(parameter.key, "categories", tuple(map(value_text, values)), order)
+
+
+def _heads(trials: Sequence[FrozenTrial]) -> list[Axis]:
+    """How many heads every mask leaves open, where there are masks."""
+    heads = [trial.user_attrs.get("open_heads", {}) for trial in trials]
+    masks = dict.fromkeys(mask for by_mask in heads for mask in by_mask)
+    return [
+        Axis(
+            "open heads" if mask == "shared" else f"open heads {mask}",
+            "linear",
+            tuple(by_mask.get(mask) for by_mask in heads),
+        )
+        for mask in masks
+    ]

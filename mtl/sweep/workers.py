@@ -1,0 +1,62 @@
+"""A sweep's trials in processes of one machine; one of them is `python -m mtl.sweep.workers FOLDER …`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtl.sweep.file import Sweep
+from mtl.sweep.folder import SweepFolder, trials_of
+from mtl.sweep.status import ended_line
+from mtl.workers.pool import WorkerPool, devices, threads_for
+from mtl.workers.worker import run_worker
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def run_locally(
+    folder: SweepFolder, sweep: Sweep, count: int, limit: int, mode: str, console: Console
+) -> None:
+    """Have `count` processes do the trials (0: one per GPU, or one), and print how each trial ends.
+
+    Raises `KeyboardInterrupt` when asked to stop.
+    """
+    gpus = devices()
+    count = count or max(1, len(gpus))
+    study = folder.study(sweep)
+    known = {trial.number: folder.state(trial) for trial in trials_of(study)}
+
+    def count_ended() -> int:
+        for trial in trials_of(study):
+            state = folder.state(trial)
+            if known.get(trial.number) != state and state != "waiting":
+                known[trial.number] = state
+                console.print(ended_line(folder, sweep, trial, state), soft_wrap=True)
+        return sum(state in ("finished", "stopped", "failed") for state in known.values())
+
+    pool = WorkerPool("mtl.sweep.workers", folder.path, threads_for(count), gpus, (str(limit), mode))
+    pool.work(lambda: count, count_ended)
+
+
+def main(path: str, parent: str, threads: str, limit: str, mode: str) -> int:
+    """Do trials until none is left."""
+
+    def work() -> None:
+        from mtl.models.inputs import InputCache
+        from mtl.sweep.engine import Engine
+        from mtl.sweep.trial import Training
+
+        folder = SweepFolder(Path(path))
+        sweep, base, _ = folder.kept()
+        training = Training(
+            folder, sweep, base, "disabled" if mode == "disabled" else "offline", InputCache(keep=True)
+        )
+        Engine(folder, sweep, training, int(limit)).work()
+
+    return run_worker(parent, threads, work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

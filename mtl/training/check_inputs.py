@@ -1,0 +1,32 @@
+"""Reject runs whose encoder cannot be loaded or whose tasks have nothing to learn from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+
+from mtl.config.effective import plain
+from mtl.config.schema import TrainConfig
+from mtl.corpora.load import SPLITS, require_layers
+from mtl.models.inputs import InputCache
+from mtl.models.pretrained import check_encoder
+
+
+def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache) -> None:
+    """Raise `InputError` for the first encoder or corpus that cannot be used; each is looked at once."""
+    seen: set[str] = set()
+    for config in configs:
+        if config.encoder.name not in seen:
+            seen.add(config.encoder.name)
+            check_encoder(config.encoder.name)
+        corpus = plain(dataclasses.asdict(config.corpus))
+        for name, task in config.chosen().items():
+            key = json.dumps([name, corpus, plain(dataclasses.asdict(task))])
+            if key in seen:
+                continue
+            seen.add(key)
+            for split in SPLITS:
+                sentences = inputs.split(config.corpus, (name,), split)
+                if split != "test":  # which may be blind
+                    require_layers(sentences, {name: task}, split)

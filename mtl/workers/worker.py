@@ -1,0 +1,124 @@
+"""The child's side of a worker pool: exit codes, signals, its log, and what to do when the disk is full."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from mtl.errors import InputError
+
+INTERRUPTED, DISK_FULL, REFUSED = 130, 3, 2
+"""Worker exit codes: interrupted, disk full, bad input (restarting would not help; the last log line is the
+message)."""
+TRIES = 3
+"""How often work is started whose process dies; work that fails with an error is not tried again."""
+LOOK = 0.5
+"""Seconds between two looks at the folder."""
+
+
+class FullDisk(Exception):
+    """Nothing can be written any more: no other work would fare better."""
+
+
+def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
+    """Work with this number of threads until done, or until the parent is gone; returns the exit code."""
+    import torch
+
+    torch.set_num_threads(int(threads))
+    interruptible()
+    _die_with(int(parent))
+    try:
+        work()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except FullDisk:
+        return DISK_FULL
+    except InputError as error:
+        print(f"mtl: {error}", file=sys.stderr)
+        return REFUSED
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return DISK_FULL
+        raise
+    return 0
+
+
+def last_line(log: Path) -> str:
+    """The message with which a worker refused its work: the last line of its log."""
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    message = next(
+        (line for line in reversed(lines) if line.strip()), f"a worker refused its work; see {log}"
+    )
+    return message.removeprefix("mtl: ")
+
+
+def interruptible() -> None:
+    """Have SIGINT and SIGTERM interrupt this process, even if it was started with these signals ignored.
+
+    Shell scripts do that in the background, and clusters.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, interrupt)
+
+
+def _die_with(parent: int) -> None:
+    """Interrupt this process, as Ctrl-C does, when its parent is gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def redirect_output(log: Path) -> Iterator[None]:
+    """Append to a file all that this process and the libraries in it print during the block."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = os.dup(1), os.dup(2)
+    with log.open("a", encoding="utf-8", buffering=1) as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+        try:
+            with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+                yield
+        finally:
+            file.flush()
+            for descriptor, old in zip((1, 2), before, strict=True):
+                os.dup2(old, descriptor)
+                os.close(old)
+
+
+def disk_is_full(error: BaseException, folder: Path) -> bool:
+    """Whether a full disk caused an error; libraries in other languages do not pass on the error's number."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    message = str(error)
+    full = "No space left on device" in message or "database or disk is full" in message
+    return full or shutil.disk_usage(folder).free < 1 << 20
+
+
+def full_disk(folder: Path) -> str:
+    """The message for a full disk."""
+    return (
+        f"the disk is full ({folder}): make room and give the same command again; what is finished is kept, "
+        "and the rest resumes from its last checkpoints"
+    )

@@ -1,0 +1,86 @@
+"""A study's folder: records of other versions, jobs that are removed meanwhile, names of leases."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from mtl.commands.main import main
+from mtl.errors import InputError
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job, Progress
+from mtl.workers.lease import Holder
+
+
+@pytest.fixture
+def study(tmp_path):
+    folder = StudyFolder(tmp_path / "s")
+    for number, name in enumerate(("pos-seed1", "ner-seed1")):
+        config = {"tasks": ["pos"], "max_epochs": 1, "gates": {"scope": "shared"}, "pruning": "none"}
+        folder.write_job(Job(name, number, "single", config, {"code": "c"}))
+        folder.write_progress(name, Progress("finished", {"code": "c"}))
+    return folder
+
+
+def change(file, **values):
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def test_fields_of_a_later_version_are_passed_over(study):
+    for kind in ("job", "progress"):
+        change(study.path / "jobs" / f"pos-seed1.{kind}.json", colour="red")
+    assert [job.name for job in study.jobs()] == ["pos-seed1", "ner-seed1"]
+    assert study.progress("pos-seed1").state == "finished"
+
+
+def test_jobs_of_the_version_before_grid_cells_had_their_name_are_read(study):
+    file = study.path / "jobs" / "pos-seed1.job.json"
+    values = json.loads(file.read_text())
+    values["setup"] = values.pop("grid_cell")
+    file.write_text(json.dumps(values))
+    assert study.jobs()[0].grid_cell == "single"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"name": "pos-seed1"}', '"text"'])
+def test_a_damaged_record_is_one_line(study, capsys, text):
+    (study.path / "jobs" / "pos-seed1.job.json").write_text(text)
+    with pytest.raises(InputError, match=r"pos-seed1.job.json cannot be read"):
+        study.jobs()
+    assert main(["study", str(study.path), "--status"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
+    # Its name is listed, and the file is gone when it is read.
+    (study.path / "jobs" / "dep-seed1.job.json").symlink_to("nothing")
+    assert [job.name for job in study.jobs()] == ["pos-seed1", "ner-seed1"]
+
+
+def test_commands_in_two_containers_with_one_host_name_have_two_leases(study):
+    me = Holder.me()
+    other = replace(me, namespace="another boot pid:[1]")
+    assert study.command(me) != study.command(other)
+    study.command(other).parent.mkdir()
+    study.command(other).write_text(json.dumps(asdict(other)))
+    assert study.commands() == [other]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seeds: [", "cannot be read"),
+        ("- 1", "holds no study"),
+        ("", "holds no study"),
+        ("name: 3", "name=3"),
+    ],
+)
+def test_the_state_of_a_study_whose_file_is_bad_is_one_line(tmp_path, capsys, text, message):
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    assert main(["study", str(file), "--status"]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert str(file) in errors or "name=3" in errors
+    assert errors.count("\n") == 1
