@@ -10,6 +10,7 @@ from probes.statistics.skill import REGIMES
 
 NONE = "–"
 LEVEL = 0.05
+"""Of both sides together."""
 
 
 def number(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
@@ -48,10 +49,10 @@ def head(cell: int, heads: int) -> str:
 
 
 def reading(more: float | None, fewer: float | None) -> str:
-    """What corrected chances of more and of fewer common heads say."""
-    if more is not None and more <= LEVEL:
+    """What corrected one-sided chances of more and of fewer common heads say, at `LEVEL` in both."""
+    if more is not None and more <= LEVEL / 2:
         return "more than chance"
-    if fewer is not None and fewer <= LEVEL:
+    if fewer is not None and fewer <= LEVEL / 2:
         return "fewer than chance"
     return "as by chance"
 

@@ -1,4 +1,4 @@
-"""Competition by every setup's masks: one test each, corrected for their number."""
+"""Claims and losses by every setup's masks: one test each, corrected for their number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.statistics.competition import DIFFERENCE, PRIMARY, claims, head_tests, losses, verdict
+from probes.statistics.competition import DIFFERENCE, PRIMARY, TOO_FEW, claims, head_tests, losses, verdict
 from probes.statistics.masks import Masks
 from probes.statistics.skill import skills
 
@@ -45,7 +45,7 @@ def by_claims(
                 "claims": name, "tasks": len(masks.tasks), "seeds": len(masks.seeds),
                 "contested": int(table["contested"].sum()), "value": test["value"], "p": test["p"],
                 "difference": apart["value"],
-                "lacking": said.reason if said.word == "too few runs to say" else "",
+                "lacking": said.reason if said.word == TOO_FEW else "",
             }
         )  # fmt: skip
     return _corrected(

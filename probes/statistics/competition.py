@@ -1,4 +1,8 @@
-"""The stem-cell hypothesis as numbers: do heads that more tasks claim lose more skill in joint training?"""
+"""Claims and losses: do heads that more tasks claim lose more skill in joint training?
+
+A description. That the two go together does not say that tasks compete: they also do where every task loses
+on the heads that it claims itself, whoever else claims them, and where joint training halves every gain.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,33 @@ import numpy as np
 import polars as pl
 
 from probes.statistics.masks import Masks
-from probes.statistics.resampling import bootstrap_within, interval, permutations_within
+from probes.statistics.resampling import permutations_within
 from probes.statistics.skill import absent_labels, label_values, skills
-from probes.statistics.stratified_tests import mean_difference, permutation_chance, spearman
-from probes.statistics.task_losses import label_tests
+from probes.statistics.stratified_tests import (
+    inverted_interval,
+    mean_difference,
+    permutation_chance,
+    spearman,
+)
+from probes.statistics.task_losses import task_losses
 
 WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"
 DIFFERENCE = f"loss of contested less that of other heads{WITHIN}"
 
-Word = Literal["supported", "not supported", "too few runs to say"]
+TOGETHER = "claims and loss go together"
+APART = "claims and loss are not seen to go together"
+TOO_FEW = "too few runs to say"
+Word = Literal[
+    "claims and loss go together", "claims and loss are not seen to go together", "too few runs to say"
+]
 FEWEST_SEEDS = 3
-"""With fewer runs of each kind nothing is said on the hypothesis."""
+"""With fewer runs of each kind nothing is said."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the runs say on the hypothesis, and why, at what level of error."""
+    """Whether claims and losses go together, and why, at what level of error; no word on why they do."""
 
     word: Word
     reason: str
@@ -38,16 +52,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Competition:
-    """All figures on the hypothesis."""
+    """All figures on claims and losses; losses are positive where joint training has less skill."""
 
     heads: pl.DataFrame
     """layer, head, claims, demand, contested, static, stl, joint (mean skill), loss."""
     head_tests: pl.DataFrame
-    """test, value, low, high, p."""
+    """test, value, low, high, p, sides."""
     labels: pl.DataFrame
     """task, label, count, and the best head's value in static, stl and joint."""
-    label_tests: pl.DataFrame
-    """comparison, labels, worse, better, equal, share, p."""
+    task_losses: pl.DataFrame
+    """comparison, task, labels, seeds, worse, loss, low, high, p."""
     verdict: Verdict
     notes: tuple[str, ...]
 
@@ -55,13 +69,12 @@ class Competition:
 def compete(
     masks: Masks, heads: pl.DataFrame, level: float = 0.05, draws: int = 2000, seed: int = 0
 ) -> Competition:
-    """Test the hypothesis on the masks of single tasks and on what heads can do (as `skills` takes it).
+    """Compare the masks of single tasks with what heads lose (`heads` as `skills` takes it).
 
-    The verdict rests on one test, fixed beforehand: within layers, Spearman's correlation between the number
+    The word rests on one test, fixed beforehand: within layers, Spearman's correlation between the number
     of tasks that claim a head and what it loses, one-sided, by permuting heads within their layers; `level`
-    is the chance, at most, of calling the hypothesis supported when claims and losses have nothing to do with
-    each other. Besides, contested heads must lose on average, not only gain less. Everything
-    else is there to be read beside it.
+    is the chance, at most, of the word "go together" when claims and losses have nothing to do with each
+    other. Everything else is there to be read beside it.
     """
     skill = skills(heads)
     table = losses(claims(masks), skill)
@@ -71,14 +84,14 @@ def compete(
         table,
         tests,
         labels,
-        label_tests(labels),
+        task_losses(heads),
         verdict(masks, heads, table, tests, level),
         absent_labels(labels),
     )
 
 
 def claims(masks: Masks) -> pl.DataFrame:
-    """Who wants each head: `claims` counts the tasks that have it open in at least half of their seeds,
+    """Who wants each head: `claims` counts the tasks that have it open in more than half of their seeds,
     `demand` sums the tasks' mean gates, and a head is `contested` if at least two tasks claim it."""
     claimed, demand = masks.claimed().sum(0), masks.mean().sum(0)
     layer, head = (axis.ravel() for axis in np.indices(demand.shape))
@@ -123,59 +136,66 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
 def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Generator) -> pl.DataFrame:
     """Spearman between claims (and demand) and loss, and the contested heads' mean loss minus the others'.
 
-    Each over all heads and within layers. `p` is one-sided, by permutation; `low` to `high` is a bootstrap
-    interval over heads, so it says nothing on other seeds. Null where a figure is not defined.
+    Each over all heads and within layers. `p` is by permuting heads, one-sided (more claims, more loss) for
+    correlations and two-sided for differences (`sides`); `low` to `high` is what the two-sided test accepts,
+    found by inverting it. It is about these heads and says nothing on other seeds. Null where a figure is
+    not defined, or where there are too few orders of the heads for an interval of this level.
     """
     loss, contested = table["loss"].to_numpy(), table["contested"].to_numpy()
     layers = table["layer"].to_numpy().astype(np.int64)
-    rows: list[dict[str, str | float]] = []
+    rows: list[dict[str, str | float | int]] = []
     for name, strata in (("", np.zeros_like(layers)), (WITHIN, layers)):
         orders = permutations_within(strata, draws, rng)
         for column in ("claims", "demand"):
             value, p = spearman(table[column].to_numpy().astype(np.float64), loss, strata, orders)
-            rows.append({"test": f"Spearman of {column} and loss{name}", "value": value, "p": p})
+            rows.append({"test": f"Spearman of {column} and loss{name}", "value": value, "p": p, "sides": 1})
         weights = mean_difference(loss, contested, strata)
-        picks = bootstrap_within(2 * strata + contested, draws, rng)
-        low, high = interval(loss[picks] @ weights, level)
+        low, high = inverted_interval(loss, contested, weights, orders, level)
         p = permutation_chance(loss, weights, orders)
         rows.append(
             {
                 "test": f"loss of contested less that of other heads{name}",
-                "value": float(loss @ weights), "low": low, "high": high, "p": p,
+                "value": float(loss @ weights), "low": low, "high": high, "p": p, "sides": 2,
             }
         )  # fmt: skip
     schema = {"test": pl.String} | dict.fromkeys(("value", "low", "high", "p"), pl.Float64)
-    return pl.DataFrame(rows, schema=schema).fill_nan(None)
+    table = pl.DataFrame(rows, schema=schema | {"sides": pl.Int64}).fill_nan(None)
+    ends = [pl.when(pl.col(end).is_finite()).then(pl.col(end)).alias(end) for end in ("low", "high")]
+    return table.with_columns(ends)
 
 
 def verdict(
     masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, tests: pl.DataFrame, level: float
 ) -> Verdict:
-    """Whether the runs support the hypothesis, by the one test that was fixed beforehand."""
+    """Whether claims and losses go together, by the one test that was fixed beforehand; losses in points."""
     lacking = _lacking(masks, heads, table, level)
     if lacking:
-        return Verdict("too few runs to say", lacking, level)
+        return Verdict(TOO_FEW, lacking, level)
     test = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
     apart = tests.row(by_predicate=pl.col("test") == DIFFERENCE, named=True)
     means = dict(table.group_by("contested").agg(pl.col("loss").mean()).iter_rows())
-    more, lost = test["p"] <= level, means[True] > 0
-    said = "heads that more tasks claim do not lose reliably more of their skill"
-    if more:
-        said = "heads that more tasks claim " + (
-            "lose more of their skill" if lost else "gain less skill, but contested ones lose none on average"
+    together, lost = test["p"] <= level, means[True] > 0
+    finding = "heads that more tasks claim do not lose reliably more of their skill"
+    if together:
+        finding = "heads that more tasks claim " + (
+            "lose more of their skill" if lost else "gain less skill; contested ones lose none on average"
         )
     reason = (
-        f"{said} from single-task to joint training (within layers Spearman {test['value']:+.2f}, one-sided "
-        f"permutation p {test['p']:.3g}, level {level:g}; contested heads lose {means[True]:+.4f}"
+        f"{finding} from single-task to joint training (within layers Spearman {test['value']:+.2f}, "
+        f"one-sided permutation p {test['p']:.3g}, level {level:g}; loss of contested heads {points(means[True])}"
     )
     if False in means:
-        reason += f", others {means[False]:+.4f}"
+        reason += f", of others {points(means[False])}"
     if apart["value"] is not None:
-        reason += (
-            f", difference within layers {apart['value']:+.4f}, {1 - level:.0%} interval {apart['low']:+.4f} "
-            f"to {apart['high']:+.4f}"
-        )
-    return Verdict("supported" if more and lost else "not supported", reason + ")", level)
+        reason += f", difference within layers {points(apart['value'])}"
+    if apart["value"] is not None and apart["low"] is not None:
+        reason += f", {1 - level:.0%} interval {points(apart['low'])} to {points(apart['high'])}"
+    return Verdict(TOGETHER if together else APART, reason + ")", level)
+
+
+def points(share: float) -> str:
+    """A share as points of a hundred, with its sign."""
+    return f"{100 * share:+.2f} points"
 
 
 def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: float) -> str:

@@ -24,8 +24,8 @@ class Masks:
         return self.gate.mean(1)
 
     def claimed(self) -> Bool[np.ndarray, "task layer head"]:
-        """Whether a task has the head open in at least half of its seeds."""
-        return self.opened.mean(1) >= 0.5
+        """Whether a task has the head open in more than half of its seeds: of two seeds in both."""
+        return self.opened.mean(1) > 0.5
 
 
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:

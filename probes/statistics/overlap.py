@@ -28,13 +28,6 @@ def standardised(gates: Float[np.ndarray, "*many layer head"]) -> Float[np.ndarr
     return np.divide(centred, length, out=np.full_like(centred, np.nan), where=~constant)
 
 
-def mean_pairwise_pearson(gates: Float[np.ndarray, "seed layer head"]) -> float:
-    """The mean correlation over all pairs of runs; NaN for a single run or a constant mask."""
-    vectors = standardised(gates)
-    pairs = np.triu_indices(len(gates), 1)
-    return float((vectors @ vectors.T)[pairs].mean()) if len(gates) > 1 else float("nan")
-
-
 def predicted_agreement(gates: Float[np.ndarray, "seed layer head"]) -> float:
     """The paper's diagonal: square root of the adjusted R^2 of the third run regressed on the first two.
 
@@ -163,7 +156,7 @@ def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask layer hea
 
 
 def task_overlaps(masks: Masks, draws: int = DRAWS, level: float = 0.95) -> pl.DataFrame:
-    """`overlap_table` of the heads that each task claims (open in at least half of its seeds).
+    """`overlap_table` of the heads that each task claims (open in more than half of its seeds).
 
     `jaccard_low` to `jaccard_high` and `overlap_low` to `overlap_high`: bootstrap intervals over seeds;
     null with a single seed.
@@ -173,8 +166,8 @@ def task_overlaps(masks: Masks, draws: int = DRAWS, level: float = 0.95) -> pl.D
     if len(masks.seeds) < 2:
         return table.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in names)
     weights = seed_weights(len(masks.seeds), draws, np.random.default_rng(0))
-    # The weights are fractions whose sum can fall short of one half by rounding.
-    claimed = np.einsum("ds,tslh->tdlh", weights, masks.opened.astype(np.float64)) >= 0.5 - 1e-9
+    # The weights are fractions whose sum can exceed one half by rounding.
+    claimed = np.einsum("ds,tslh->tdlh", weights, masks.opened.astype(np.float64)) > 0.5 + 1e-9
     ends = [
         [
             *interval(jaccard(claimed[a], claimed[b]), level),

@@ -1,4 +1,4 @@
-"""Draws for bootstrap intervals and permutation tests, many at a time."""
+"""Draws for bootstrap intervals over seeds and for permutation tests, many at a time."""
 
 from __future__ import annotations
 
@@ -38,14 +38,3 @@ def permutations_within(
     orders = np.empty_like(shuffled)
     orders[:, places] = shuffled
     return orders
-
-
-def bootstrap_within(
-    strata: Int[np.ndarray, " head"], draws: int, rng: np.random.Generator
-) -> Int[np.ndarray, "draw head"]:
-    """Bootstrap samples in which every stratum keeps its size."""
-    places = np.argsort(strata, kind="stable")
-    _, inverse, sizes = np.unique(strata, return_inverse=True, return_counts=True)
-    starts = np.cumsum(sizes) - sizes
-    offsets = np.floor(rng.random((draws, len(strata))) * sizes[inverse]).astype(np.int64)
-    return places[starts[inverse] + offsets]

@@ -45,10 +45,43 @@ def mean_difference(
 def permutation_chance(
     values: Float[np.ndarray, " head"], weights: Float[np.ndarray, " head"], orders: Orders
 ) -> float:
-    """The chance of a weighted sum as high as this if values are reordered so; NaN without weights."""
+    """The chance of a weighted sum as far from zero as this, either way, if values are reordered so.
+
+    Twice the smaller of the chances of one as high and of one as low, as `inverted_interval` has it; NaN
+    without weights.
+    """
     if np.isnan(weights).any():
         return float("nan")
-    return _chance(values[orders] @ weights, float(values @ weights), float(np.abs(values).max()))
+    drawn, observed, scale = values[orders] @ weights, float(values @ weights), float(np.abs(values).max())
+    return min(1.0, 2 * min(_chance(drawn, observed, scale), _chance(-drawn, -observed, scale)))
+
+
+def inverted_interval(
+    values: Float[np.ndarray, " head"],
+    chosen: Bool[np.ndarray, " head"],
+    weights: Float[np.ndarray, " head"],
+    orders: Orders,
+    level: float,
+) -> tuple[float, float]:
+    """The interval of all shifts of the chosen that the permutation test of `permutation_chance` accepts.
+
+    A shift d is accepted if, with d taken off the chosen, the weighted sum is not extreme among those of
+    reordered values (test inversion; Fisher's shift model). Reordering o rejects no d above
+    (D - D_o) / (1 - C_o), D and D_o being the sums of the values as they are and reordered, C_o that of
+    the reordered choice: the ends are quantiles of these. NaN without weights, infinite where there are too
+    few different orders for the level.
+    """
+    if np.isnan(weights).any():
+        return float("nan"), float("nan")
+    lag = 1 - chosen.astype(np.float64)[orders] @ weights
+    moves = lag > 1e-9
+    limits = np.sort((values @ weights - values[orders] @ weights)[moves] / lag[moves])
+    always = 1 + int((~moves).sum())  # the observed order, and those that leave the choice as it is
+    # The smallest number of limits on one side of d at which the one-sided chance exceeds half of the error.
+    needed = int(np.floor((1 - level) / 2 * (1 + len(orders)))) + 1 - always
+    if needed <= 0 or needed > len(limits):
+        return float("-inf"), float("inf")
+    return float(limits[needed - 1]), float(limits[-needed])
 
 
 def _chance(drawn: Float[np.ndarray, " draw"], observed: float, scale: float) -> float:

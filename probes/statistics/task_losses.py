@@ -1,43 +1,78 @@
-"""How many labels do worse in joint training, by their best heads."""
+"""What each task's best heads lose in joint training: paired over seeds, since a run is the unit."""
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import polars as pl
-from scipy.stats import binomtest
+from jaxtyping import Float
+from scipy import stats
+
+from probes.measures.table import SKILLS
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
+SCHEMA = pl.Schema(
+    {"comparison": pl.String, "task": pl.String, "labels": pl.Int64, "seeds": pl.Int64, "worse": pl.Int64}
+    | dict.fromkeys(("loss", "low", "high", "p"), pl.Float64)
+)
 
 
-def label_tests(labels: pl.DataFrame) -> pl.DataFrame:
-    """Sign tests over labels (as `label_values` gives them): is the best head worse in joint training?
+def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
+    """Per comparison and task the mean loss over seeds, as a share, positive where joint training is worse.
 
-    `share` is that of the labels, `p` the one-sided chance of as many if worse and better were as likely;
-    equal ones do not enter it, nor do labels that a regime lacks.
+    In each run the best head's value of every label is averaged over labels, weighted by their counts; only
+    labels that both runs of a seed have. Labels of one run are not independent of each other, so the seeds
+    are what is counted: `worse` of `seeds` have a loss, `low` to `high` is Student's interval of the mean (it
+    takes losses to be normal), `p` the two-sided chance by exchanging the signs of all seeds, which with n
+    seeds cannot be below 2 / 2^n: with fewer than six no p reaches 0.05. Null with a single seed.
+    The encoder before training is one for all seeds. `heads` as `skills` takes it.
     """
+    values = _best(heads)
     rows = []
     for regime, than in COMPARISONS:
-        if regime not in labels.columns or than not in labels.columns:
-            continue
-        change = labels.drop_nulls([regime, than]).select(pl.col(regime) - pl.col(than)).to_series()
-        # Means of the same numbers in another order differ by rounding.
-        worse, better = int((change < -1e-12).sum()), int((change > 1e-12).sum())
-        rows.append(
-            {
-                "comparison": f"{regime} worse than {than}",
-                "labels": len(change),
-                "worse": worse,
-                "better": better,
-                "equal": len(change) - worse - better,
-                "share": worse / len(change) if len(change) else None,
-                "p": binomtest(worse, worse + better, alternative="greater").pvalue
-                if worse + better
-                else None,
-            }
-        )
-    counts = ("labels", "worse", "better", "equal")
-    schema = (
-        {"comparison": pl.String}
-        | dict.fromkeys(counts, pl.Int64)
-        | dict.fromkeys(("share", "p"), pl.Float64)
+        ours, theirs = (values.filter(pl.col("regime") == name).drop("regime") for name in (regime, than))
+        by = ["task", "label"] if than == "static" else ["task", "label", "seed"]
+        theirs = theirs.drop("count") if than != "static" else theirs.drop("count", "seed")
+        both = ours.join(theirs, on=by, suffix="_than")
+        weighted = ((pl.col("value_than") - pl.col("value")) * pl.col("count")).sum() / pl.col("count").sum()
+        for (task,), of_task in both.group_by("task", maintain_order=True):
+            losses = of_task.group_by("seed", maintain_order=True).agg(loss=weighted).sort("seed")["loss"]
+            low, high, p = paired(losses.to_numpy(), level)
+            rows.append(
+                {
+                    "comparison": f"{regime} against {than}", "task": task,
+                    "labels": of_task["label"].n_unique(), "seeds": len(losses),
+                    "worse": int((losses > 1e-12).sum()), "loss": losses.mean(), "low": low, "high": high,
+                    "p": p,
+                }
+            )  # fmt: skip
+    return pl.DataFrame(rows, schema=SCHEMA).fill_nan(None)
+
+
+def paired(losses: Float[np.ndarray, " seed"], level: float) -> tuple[float, float, float]:
+    """Student's interval of the mean, and the two-sided chance under all exchanges of signs; NaN for one."""
+    seeds = len(losses)
+    if seeds < 2:
+        return float("nan"), float("nan"), float("nan")
+    reach = stats.t.ppf((1 + level) / 2, seeds - 1) * losses.std(ddof=1) / np.sqrt(seeds)
+    # All 2^n exchanges; of many seeds as many at random.
+    if seeds <= 12:
+        signs = np.array(list(itertools.product((1, -1), repeat=seeds)))
+    else:
+        signs = np.random.default_rng(0).choice((1, -1), (4096, seeds))
+        signs[0] = 1
+    drawn = np.abs(signs @ losses)
+    p = float((drawn >= abs(losses.sum()) - 1e-12).mean())
+    return float(losses.mean() - reach), float(losses.mean() + reach), p
+
+
+def _best(heads: pl.DataFrame) -> pl.DataFrame:
+    """Per regime, seed, task and label the best head's value, the mean over runs of one seed."""
+    return (
+        heads.filter(pl.col("measure").is_in(list(SKILLS)))
+        .group_by("regime", "run", "seed", "task", "label", maintain_order=True)
+        .agg(pl.col("value").max(), pl.col("count").first())
+        .group_by("regime", "seed", "task", "label", maintain_order=True)
+        .agg(pl.col("value").mean(), pl.col("count").max())
     )
-    return pl.DataFrame(rows, schema=schema)

@@ -1,4 +1,4 @@
-"""Made-up runs: gates and probes with a planted effect of competition, or none."""
+"""Made-up runs: gates and probes in which claims cost skill, or do not, or only to the task that claims."""
 
 from __future__ import annotations
 
@@ -70,13 +70,31 @@ def competition(rng: np.random.Generator, effect: float) -> tuple[pl.DataFrame, 
     Beside it, whole layers lose or gain for a reason that has nothing to do with claims.
     """
     gate = random_gates(rng)
-    claims = ((gate > 1e-3).mean(1) >= 0.5).sum(0)
+    cost = effect * _claimed(gate).sum(0) / len(TASKS)
+    return gates(gate), _probed(rng, np.broadcast_to(cost, (len(TASKS), LAYERS, HEADS)))
+
+
+def own_heads(rng: np.random.Generator, effect: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Gates and probes of a world in which tasks do not compete: each loses `effect` on its own heads alone.
+
+    What a task loses on a head is the same whether another task claims the head or not.
+    """
+    gate = random_gates(rng)
+    return gates(gate), _probed(rng, effect * _claimed(gate))
+
+
+def _claimed(gate: np.ndarray) -> np.ndarray:
+    return (gate > 1e-3).mean(1) > 0.5
+
+
+def _probed(rng: np.random.Generator, cost: np.ndarray) -> pl.DataFrame:
+    """Probes of the encoder before training, of tasks alone and jointly; `cost` by task, layer and head."""
     ability = rng.uniform(0.2, 0.6, size=(1, len(TASKS), LABELS, LAYERS, HEADS))
     tables = []
     for regime, seeds in (("static", (0,)), ("stl", SEEDS), ("joint", SEEDS)):
         noise = rng.normal(size=(len(seeds), len(TASKS), LABELS, LAYERS, HEADS))
         value = CHANCE + ability + 0.05 * noise + 0.03 * rng.normal(size=(1, 1, 1, LAYERS, 1))
         if regime == "joint":
-            value -= effect * claims / len(TASKS)
+            value -= cost[None, :, None]
         tables.append(heads(value, regime, seeds=seeds))
-    return gates(gate), pl.concat(tables)
+    return pl.concat(tables)
