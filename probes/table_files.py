@@ -1,4 +1,4 @@
-"""Tidy tables as files: LaTeX for papers, CSV to look at, parquet to go on with."""
+"""Tidy tables as files: LaTeX for papers, CSV to look at, parquet to compute with."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FORMATS: tuple[Format, ...] = ("tex", "csv", "parquet")
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints as it stands."""
+    """Text that LaTeX prints literally."""
     return _SPECIAL.sub(lambda found: _LATEX[found.group()], text)
 
 
 def latex(table: pl.DataFrame, decimals: int = 2) -> str:
-    """A booktabs `tabular`: numbers to the right with so many decimals, texts to the left, null as a dash."""
+    """A booktabs `tabular`: numbers to the right, texts to the left, null as a dash."""
     columns = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _line([escape(name) for name in table.columns])]
     lines.append(r"\midrule")

@@ -23,5 +23,5 @@ def demo(*, jobs: int = 0) -> int:
     if not STUDY.is_file():
         raise InputError(f"{STUDY} is missing: the demo needs a checkout of mtl, not only the package")
     if not (CORPUS / "test.jsonl").exists():
-        write_toy(CORPUS, 240, 60, 150, seed=1, overwrite=True)
+        write_toy(CORPUS, 200, 30, 80, seed=1, overwrite=True)
     return study([str(STUDY), f"--jobs={jobs or min(2, cores())}"])

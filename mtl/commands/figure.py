@@ -9,11 +9,13 @@ from rich.console import Console
 
 from mtl.errors import InputError
 
-Name = Literal["rgb", "grey", "correlation", "gates", "masks", "animation", "labels", "heatmap", "heads-kept"]
+Figures = Literal[
+    "rgb", "grey", "correlation", "gates", "masks", "animation", "labels", "heatmap", "heads-kept"
+]
 
 
 def figure(
-    name: Name,
+    name: Figures,
     runs: list[Path],
     out: Path,
     tasks: tuple[str, ...] = (),

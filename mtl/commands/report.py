@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from probes.report.sweep import SweepEvidence
 
 
 def report(
@@ -20,13 +23,14 @@ def report(
         folder: Holds folders of runs (or runs/ with them), and of probed encoders.
         out: The page; FOLDER/report.html if not given.
         split: Scores on which split; that of the study if the folder holds one, else test.
-        claims: The setup, as the report names it, whose masks say which task wants which head. If not given:
+        claims: The setup, as the report names it, whose masks say which task claims which head. If not given:
             in a study the first block with masks that its file names, else the setup of single-task runs with
             masks of most tasks and seeds.
     """
     from mtl.config.schema import TASK_NAMES, TrainConfig
     from mtl.files import write_text
     from mtl.runs.gather import gather
+    from mtl.study.folder import StudyFolder
     from mtl.study.primary_setup import chosen_claims, fixed_claims, kept_study
     from probes.report.claims import claim_sets
     from probes.report.overlaps import masks_by_setup
@@ -35,12 +39,13 @@ def report(
     study = kept_study(folder)
     train = TrainConfig() if study is None else study.train
     scores: dict[str, str] = {task: getattr(train, task).score for task in TASK_NAMES}
-    sweep = None
-    if (folder / "sweep.json").is_file():  # Optuna is loaded only where there is a sweep
-        from mtl.sweep.report import sweep_evidence
-
-        sweep = sweep_evidence(folder)
-    evidence = gather(folder, split or ("test" if study is None else study.split), scores, sweep)
+    evidence = gather(
+        folder,
+        split or ("test" if study is None else study.split),
+        scores,
+        _sweep(folder),
+        () if study is None else StudyFolder(folder).not_to_probe(),
+    )
     deciding = None if study is None else fixed_claims(study, folder, evidence)
     if claims is not None:
         deciding = chosen_claims(claims, evidence, claim_sets(masks_by_setup(evidence)[0]), deciding)
@@ -48,6 +53,15 @@ def report(
     out = out or folder / "report.html"
     write_text(out, drawn.html)
     console = Console()
-    for line in drawn.said():
+    for line in drawn.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"wrote {out} ({len(drawn.html.encode()) / 1e6:.2f} MB)", highlight=False, soft_wrap=True)
+
+
+def _sweep(folder: Path) -> SweepEvidence | None:
+    """The sweep that a folder holds; Optuna is loaded only where there is one."""
+    if not (folder / "sweep.json").is_file():
+        return None
+    from mtl.sweep.report import sweep_evidence
+
+    return sweep_evidence(folder)

@@ -1,11 +1,11 @@
-"""Masks and probes that can be compared: of one encoder, one shape, probed alike; the others are said."""
+"""Keep runs with comparable masks and probes (same encoder, shape and probe settings); note the others."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,16 +59,20 @@ def masks_of(found: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | 
             gates = gates.select("run", "seed", "task", "step", "attention", "layer", "head", "gate", "open")
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
             unknown = gates.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null())
-            if unknown.height:
-                raise ValueError(f"{unknown.height} gates are not numbers")
         except InputError as error:
             empty = str(error).startswith("nothing to draw")
             reason = f"{each.run.folder}/gates.parquet is empty: left out" if empty else str(error)
             notes.append(reason.split("; nothing to draw")[0])
             continue
-        except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+        except pl.exceptions.PolarsError as error:  # columns that are missing or of another type
             notes.append(
                 f"{each.run.folder}/gates.parquet: cannot be used ({line(error)}); train the run again"
+            )
+            continue
+        if unknown.height:
+            notes.append(
+                f"{each.run.folder}/gates.parquet: cannot be used ({unknown.height} gates are not numbers); "
+                "train the run again"
             )
             continue
         notes += said
@@ -101,14 +105,19 @@ def _settings(folder: Path) -> dict[str, str]:
 
 
 def probes_of(
-    runs: Sequence[Path], bare: Sequence[Path], encoder: str, notes: list[str]
+    runs: Sequence[Path],
+    bare: Sequence[Path],
+    encoder: str,
+    notes: list[str],
+    not_to_probe: Collection[str] = (),
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """Probes that can be compared, and where they come from."""
+    """Comparable probes and their provenance; runs in `not_to_probe` may lack them."""
     known: dict[Path, dict[str, str]] = {}
     unprobed = []
     for folder in [*runs, *bare]:
         if not (folder / "heads.parquet").is_file():
-            unprobed.append(folder.name)
+            if folder.name not in not_to_probe:
+                unprobed.append(folder.name)
             continue
         try:
             table, provenance = heads_table.read(folder / "heads.parquet")
@@ -135,7 +144,8 @@ def probes_of(
         notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {shown}")
     if runs and not any(folder in known for folder in bare):
         notes.append(
-            "no probes of the encoder before training: 'mtl probe ENCODER --out DIR/static' makes them"
+            "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/static' "
+            "makes them, DIR being the folder of this report"
         )
     kept = _most(known, lambda folder: tuple(known[folder].get(key, "") for key in SAME))
     notes += [
@@ -157,8 +167,8 @@ def probes_of(
     return heads, probes
 
 
-def averaged(found: Sequence[RunWithSetup], heads: pl.DataFrame | None, notes: list[str]) -> None:
-    """Say where runs of several kinds stand for single-task, pair or joint training in the probes."""
+def note_averages(found: Sequence[RunWithSetup], heads: pl.DataFrame | None, notes: list[str]) -> None:
+    """Note where the probe tables average over runs of several setups."""
     if heads is None:
         return
     # Which tasks were trained together is no difference here.
@@ -184,7 +194,9 @@ def of_one_shape(
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """Masks and probes of the most frequent number of layers and heads."""
     shapes: dict[tuple[str, str], tuple[int, ...]] = {}
-    size = pl.struct("attention", "layer").n_unique(), pl.col("head").max() + 1
+    # Rows of figures that are of no head (chance levels) have no layer.
+    layers_of = pl.struct("attention", "layer").filter(pl.col("layer").is_not_null()).n_unique()
+    size = layers_of, pl.col("head").max() + 1
     for kind, table in (("masks", gates), ("probes", heads)):
         if table is not None:
             for run, layers, count in table.group_by("run", maintain_order=True).agg(*size).iter_rows():

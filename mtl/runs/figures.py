@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.run import Run
-from mtl.runs.setups import setups_of
-from mtl.runs.tables import gates_of, heads_of, scores_of
+from mtl.runs.tables import gates_of, heads_of
 from probes import table_files
 from probes.figures.correlation import correlation_matrix
 from probes.figures.gates_over_time import gates_over_time
@@ -30,16 +30,13 @@ from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
 from probes.statistics.skill import absent_labels, label_values, skills
 
-KEEPING = ("penalty", "target_open")
-"""Keys of `gates` that say how many heads are kept."""
-MOST_SETUPS = 16
-"""That a figure tells apart."""
 Name = Literal["rgb", "grey", "correlation", "gates", "masks", "labels", "heatmap", "heads-kept"]
+"""Figures that are one picture; `animation` is a file of many."""
 
 
 @dataclass(frozen=True)
 class FigureWithTables:
-    """A figure, what is to be said on it, and its numbers."""
+    """A figure, notes on it, and its numbers."""
 
     figure: Figure
     notes: tuple[str, ...] = ()
@@ -63,7 +60,7 @@ def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWit
             f"rgb needs three runs with a mask each, or three tasks; given are {runs['run'].n_unique()} with "
             f"masks of {', '.join(found)}: add runs, or choose with --tasks=[a,b,c]"
         )
-    # Here each run is a channel, whatever its seed and task are.
+    # Here each run is a channel, regardless of its seed and task.
     numbered = {run: place for place, run in enumerate(runs["run"])}
     masks, _ = final_masks(
         gates.with_columns(task=pl.lit("mask"), seed=pl.col("run").replace_strict(numbered))
@@ -144,62 +141,10 @@ def _one_task(heads: pl.DataFrame) -> None:
 
 
 def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
-    runs = _opened(folders)
-    gates, without = gates_of(runs, tasks, shared_once=False)
-
     default = TrainConfig()
-    last = gates.filter(pl.col("step") == pl.col("step").max().over("run"))
-    size = last.group_by("run", "task").len()["len"][0]
-    kept = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
-    scores, notes = scores_of(runs, split, {task: getattr(default, task).score for task in TASK_NAMES})
-    if tasks:
-        scores = scores.filter(pl.col("task").is_in(tasks))
-    if scores.is_empty():
-        raise InputError("; ".join([*notes, f"no scores on {split}"]))
-    kinds, said = _kinds(runs)
-    table = (
-        scores.join(kept, on=["run", "task"], how="left")
-        .join(kinds, on="run")
-        .with_columns(pl.col("kept").fill_null(size))
-        .select("task", "setup", "setting", "seed", "run", "kept", "score")
-        .sort("task", "setup", "kept", "run")
-    )
-    whole = tuple(note.replace("left out", "drawn with all heads") for note in without)
-    return FigureWithTables(heads_kept(table, size), (*whole, *notes, *said), {"": table})
-
-
-def _kinds(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The setup and seed of each run and, in `setting`, what says how many heads it is to keep; and notes.
-
-    Runs are of one setup if they differ in that and their seeds only.
-    """
-    configs = [run.config() for run in runs]
-    gates = [dict(config.get("gates", {})) for config in configs]
-    settings: list[str | None] = [
-        " ".join(f"{key}={own.pop(key, None)}" for key in KEEPING)
-        if config.get("pruning", "none") != "none"
-        else ""
-        for config, own in zip(configs, gates, strict=True)
-    ]
-    setups = [
-        each.name
-        for each in setups_of([{**config, "gates": own} for config, own in zip(configs, gates, strict=True)])
-    ]
-    notes: tuple[str, ...] = ()
-    if len(set(setups)) > MOST_SETUPS:
-        notes = (
-            f"{len(set(setups))} setups are too many to be told apart: only their points are drawn, no lines",
-        )
-        setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
-    table = pl.DataFrame(
-        {
-            "run": [str(run.folder) for run in runs],
-            "setup": setups,
-            "setting": pl.Series(settings, dtype=pl.String),
-            "seed": [int(config["seed"]) for config in configs],
-        }
-    )
-    return table, notes
+    score: dict[str, str] = {task: getattr(default, task).score for task in TASK_NAMES}
+    kept, notes = heads_kept_of(_opened(folders), split, score, tasks)
+    return FigureWithTables(heads_kept(kept.table, kept.heads, score), notes, {"": kept.table})
 
 
 _DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], FigureWithTables]] = {

@@ -1,27 +1,29 @@
-"""A folder of runs read into the tables of its report; what cannot be used is left out and said."""
+"""A folder of runs read into the tables of its report; what cannot be used is left out and noted."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
+import yaml
 
 from mtl.errors import InputError
 from mtl.runs.comparable import (
     RunWithSetup,
-    averaged,
     line,
     masks_of,
+    note_averages,
     of_one_encoder,
     of_one_shape,
     probes_of,
 )
+from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
-from mtl.runs.tables import encoder_of, scores_of
-from probes.report.data import SCORES, ReportData
+from mtl.runs.tables import encoder_of, history_of, scores_of
+from probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
 from probes.report.sweep import SweepEvidence
 
 Split = Literal["dev", "test"]
@@ -30,51 +32,96 @@ Split = Literal["dev", "test"]
 MOST_SETTINGS = 12
 """Settings of a sweep whose masks are drawn and compared."""
 UNFINISHED = ("running", "interrupted", "failed")
-"""States of runs whose scores and masks are not yet what they will be."""
+"""States of runs whose scores and masks are not yet final."""
+DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, InputError)
+"""What reading a damaged YAML or JSON file raises: syntax, encoding, absent keys, values of other types."""
 
 
 def gather(
-    folder: Path, split: Split, score: Mapping[str, str], sweep: SweepEvidence | None = None
+    folder: Path,
+    split: Split,
+    score: Mapping[str, str],
+    sweep: SweepEvidence | None = None,
+    not_to_probe: Collection[str] = (),
 ) -> ReportData:
     """All runs and probes in `folder` or up to two folders below; `score` names each task's main figure.
 
-    `sweep` is what the folder's sweep has come to, if it holds one.
-
-    Runs of other encoders keep their scores, but masks and probes are of the most frequent encoder and shape.
-    Raises `InputError` if there are no runs and no probes.
+    `sweep` is the one whose trials the runs are; `not_to_probe` names the folders of runs that nobody
+    asked to probe. Runs of other encoders keep their scores, but masks and probes are of the most frequent
+    encoder and shape. Raises `InputError` if there are no runs and no probes.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
     notes: list[str] = []
-    found = _without_repeats(_of_sweep(sweep, _runs(folder, list(score), notes), notes), notes)
-    bare = _folders_with(folder, "heads.parquet", but=[each.run.folder for each in found])
-    bare = [each for each in bare if not (each / "config.yaml").is_file()]
-    if not found and not bare:
+    runs = _without_repeats(_of_sweep(sweep, _runs(folder, list(score), notes), notes), notes)
+    bare = _folders_with(folder, "heads.parquet", but=[run.run.folder for run in runs])
+    bare = [path for path in bare if not (path / "config.yaml").is_file()]
+    if not runs and not bare:
         reason = f" ({notes[0]})" if notes else ""
         raise InputError(
             f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
         )
-    encoder, same = of_one_encoder(found, bare, notes)
+    encoder, same = of_one_encoder(runs, bare, notes)
     gates = masks_of(same, notes)
-    heads, probes = probes_of([each.run.folder for each in same], bare, encoder, notes)
+    heads, probes = probes_of([run.run.folder for run in same], bare, encoder, notes, not_to_probe)
     gates, heads = of_one_shape(gates, heads, notes)
-    averaged(found, heads, notes)
-    scores = _scores(found, split, dict(score), notes)
-    _missing_seeds(scores, notes)
+    note_averages(runs, heads, notes)
+    scores = _scores(runs, split, score, notes)
+    _missing_scores(scores, notes)
     return ReportData(
         name=folder.resolve().name,
         encoder=encoder,
-        setups=tuple(dict.fromkeys(each.setup for each in found)),
+        setups=tuple(dict.fromkeys(run.setup for run in runs)),
         scores=scores,
         metrics={task: name for task, name in score.items() if task in set(scores["task"])},
         split=split,
         gates=gates,
         heads=heads,
-        runs=_provenance(folder, found),
+        history=_history(runs, score, notes),
+        kept=_kept(same, gates, split, score),
+        runs=_provenance(folder, runs),
         probes=probes,
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
     )
+
+
+def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
+    """The learning curves of all runs."""
+    parts = [pl.DataFrame(schema=HISTORY)]
+    for run in runs:
+        try:
+            history = history_of(run.run, score)
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        seed = pl.lit(int(run.config["seed"])).cast(pl.Int64)
+        parts.append(history.with_columns(seed=seed, setup=pl.lit(run.setup.name)).select(HISTORY.names()))
+    return pl.concat(parts)
+
+
+def _kept(
+    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, split: Split, score: Mapping[str, str]
+) -> HeadsKept | None:
+    """Score against open heads of the runs whose masks are shown; `None` if there are no masks or no scores.
+
+    What is missing has been noted for the tables of scores and masks.
+    """
+    if gates is None:
+        return None
+    shown = set(gates["run"])
+    chosen = [run.run for run in runs if str(run.run.folder) in shown or run.config.get("pruning") == "none"]
+    readable = []
+    for run in chosen:
+        try:
+            scores_of([run], split, score)
+        except InputError:
+            continue
+        readable.append(run)
+    try:
+        return heads_kept_of(readable, split, score)[0]
+    except InputError:
+        return None
 
 
 def _of_sweep(sweep: SweepEvidence | None, found: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
@@ -84,7 +131,7 @@ def _of_sweep(sweep: SweepEvidence | None, found: list[RunWithSetup], notes: lis
     states = {each.name: each.state for each in sweep.trials}
     stopped = [each for each in found if states.get(each.run.folder.name) == "stopped"]
     if stopped:
-        notes.append(f"{len(stopped)} trials were stopped early: they stand in the sweep's table only")
+        notes.append(f"{len(stopped)} trials were stopped early: they are in the sweep's table only")
     ranks = {name: place for place, name in enumerate(sweep.table()["trial"])}
     ended = [each for each in found if each not in stopped]
     best: list[str] = []
@@ -114,12 +161,12 @@ def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunWithS
     for place in _folders_with(folder, "config.yaml"):
         try:
             config = _configuration(Run.open(place))
-        except Exception as error:  # of whatever kind a damaged YAML file makes
+        except DAMAGED as error:
             notes.append(f"{place}/config.yaml cannot be used ({line(error)}): left out")
             continue
         try:
             state = Run(place).status().get("state")
-        except Exception as error:  # likewise
+        except DAMAGED as error:
             notes.append(f"{place}/status.json cannot be used ({line(error)}): left out")
             continue
         if state in UNFINISHED:
@@ -142,7 +189,7 @@ def _runs(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunWithS
 
 
 def _configuration(run: Run) -> dict[str, Any]:
-    """A run's configuration, if it has what a report needs; raises an error of any kind if not."""
+    """A run's configuration, if it has what a report needs; raises one of `DAMAGED` if not."""
     config = run.config()
     if not isinstance(config, Mapping):
         raise ValueError("it holds no keys")
@@ -165,16 +212,14 @@ def _without_repeats(found: Sequence[RunWithSetup], notes: list[str]) -> list[Ru
 
 
 def _scores(
-    found: Sequence[RunWithSetup], split: Split, score: dict[str, str], notes: list[str]
+    found: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
 ) -> pl.DataFrame:
     parts = []
     for each in found:
         try:
             scores, said = scores_of([each.run], split, score)
-        except (ValueError, TypeError, AttributeError, OSError) as error:
-            notes.append(
-                f"{each.run.folder}/metrics.json cannot be read ({line(error)}): its scores are left out"
-            )
+        except InputError as error:
+            notes.append(f"its scores are left out: {error}")
             continue
         notes += said
         undefined = scores.filter(pl.col("score").is_nan())
@@ -186,7 +231,7 @@ def _scores(
     return pl.concat([pl.DataFrame(schema=SCORES), *parts])
 
 
-def _missing_seeds(scores: pl.DataFrame, notes: list[str]) -> None:
+def _missing_scores(scores: pl.DataFrame, notes: list[str]) -> None:
     every = set(scores["seed"])
     for setup, task, seeds in (
         scores.group_by("setup", "task", maintain_order=True).agg(pl.col("seed").unique()).iter_rows()

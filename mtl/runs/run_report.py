@@ -30,6 +30,7 @@ FORMS = ("pdf", "png")
 OURS = {
     "tables": (
         *("runs.*", "scores.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
+        *("task-losses.*", "learning-curves.*", "heads-kept.*"),
         *("correlation-*", "overlap-*", "competition-*"),
     ),
     "figures": ("rgb-*", "grey-*", "correlation-*", "heads-kept.*", "labels-*", "parallel-coordinates.*"),
@@ -73,7 +74,7 @@ def run_report(
         drawn += 1
     write_text(folder / "report.html", made.html)
     archive_report(folder, console, written)
-    for line in made.said():
+    for line in made.lines():
         console.print(line, soft_wrap=True)
     console.print(
         f"wrote {len(made.tables)} tables to {folder / 'tables'} and {drawn} figures to {folder / 'figures'}",

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probes.report.data import Setup
 
+_VALUES_IN_WORDS = {
+    ("gates.scope", "per_task"): "a mask per task",
+    ("gates.scope", "shared"): "one mask",
+    ("gates.target_open", "None"): "no target",
+    ("balancer", "none"): "no balancer",
+}
+_KEYS_IN_WORDS = {
+    "max_epochs": "{} epochs",
+    "gates.penalty": "penalty {}",
+    "gates.target_open": "target {}",
+    "batch.sentences": "{} sentences a batch",
+    "optimizer.encoder_lr": "encoder rate {}",
+    "optimizer.decoder_lr": "decoder rate {}",
+}
 _OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
 """Keys in which the runs of a setup may differ, or that its name holds anyway."""
 
@@ -15,7 +30,8 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
     """The setup of each run.
 
     `STL` is all single-task runs, `MTL-n` those of n tasks, with their names where there are several sets of
-    n. After commas stand pruning and every key whose values differ between runs of the same tasks.
+    n. After commas follow pruning and, in words, every key whose values differ between runs of the same
+    tasks.
     """
     tasks = [tuple(config["tasks"]) for config in configs]
     sets = {len(each): {other for other in tasks if len(other) == len(each)} for each in tasks}
@@ -26,13 +42,23 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
         names = f" {'+'.join(own)}" if len(sets[len(own)]) > 1 else ""
         bases.append("STL" if len(own) == 1 else f"MTL-{len(own)}{names}")
         pruning = str(config.get("pruning", "none"))
-        keys = [f"{key}={values[key]}" for key in varying[len(own)] if key in values]
+        keys = [in_words(key, values[key]) for key in varying[len(own)] if key in values]
         variants.append(tuple([pruning] * (pruning != "none") + keys))
     single = {variant for base, variant in zip(bases, variants, strict=True) if base == "STL"}
     return [
         Setup(", ".join([base, *variant]), _baseline(base, variant, single), base == "STL")
         for base, variant in zip(bases, variants, strict=True)
     ]
+
+
+def in_words(key: str, value: str) -> str:
+    """A setting as legends and tables print it; two settings never have the same words."""
+    if (key, value) in _VALUES_IN_WORDS:
+        return _VALUES_IN_WORDS[key, value]
+    if key in _KEYS_IN_WORDS:
+        return _KEYS_IN_WORDS[key].format(value)
+    words = re.sub(r"[._]", " ", key)
+    return {"True": words, "False": f"without {words}", "None": f"no {words}"}.get(value, f"{words} {value}")
 
 
 def _baseline(base: str, variant: tuple[str, ...], single: set[tuple[str, ...]]) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,25 +92,69 @@ def _is_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file()
 
 
-def scores_of(runs: Sequence[Run], split: str, score: dict[str, str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def scores_of(
+    runs: Sequence[Run], split: str, score: Mapping[str, str]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Per run and task the score (`score` names it for each task) on a split, from metrics.json."""
     rows: list[dict[str, Any]] = []
     notes = []
     for run in runs:
         try:
-            metrics = run.metrics()
+            metrics: Any = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             notes.append(f"{run.folder} is not finished (no metrics.json): left out")
             continue
+        except (OSError, ValueError) as error:
+            raise InputError(_unreadable(run, "it is not JSON")) from error
+        if not _has_figures(metrics):
+            raise InputError(_unreadable(run, "it holds no figures by split and task"))
         if split not in metrics:
             notes.append(f"{run.folder} has no scores on {split}: left out; there are {', '.join(metrics)}")
             continue
-        rows += [
-            {"run": str(run.folder), "task": task, "score": float(figures[score[task]])}
-            for task, figures in metrics[split].items()
-            if score.get(task) in figures
-        ]
+        for task, figures in metrics[split].items():
+            if score.get(task) not in figures:
+                continue
+            value = figures[score[task]]
+            if not isinstance(value, int | float):
+                raise InputError(_unreadable(run, f"the {score[task]} of {task} is not a number"))
+            rows.append({"run": str(run.folder), "task": task, "score": float(value)})
     return pl.DataFrame(rows, schema={"run": pl.String, "task": pl.String, "score": pl.Float64}), tuple(notes)
+
+
+def _unreadable(run: Run, reason: str) -> str:
+    return f"{run.folder}/metrics.json cannot be read ({reason}): leave the run out, or train it again"
+
+
+def _has_figures(metrics: object) -> bool:
+    """Whether this is split -> task -> figures."""
+    return isinstance(metrics, Mapping) and all(
+        isinstance(by_task, Mapping) and all(isinstance(figures, Mapping) for figures in by_task.values())
+        for by_task in metrics.values()
+    )
+
+
+def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
+    """Per evaluation and task the score on dev: task, update, score; raises `InputError` without one."""
+    path = run.folder / "history.csv"
+    try:
+        table = pl.read_csv(path)
+        columns = {task: f"dev/{task}/{name}" for task, name in score.items()}
+        parts = [
+            table.select(
+                task=pl.lit(task),
+                update=pl.col("update").cast(pl.Int64),
+                score=pl.col(column).cast(pl.Float64),
+            ).drop_nulls()
+            for task, column in columns.items()
+            if column in table.columns
+        ]
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path} cannot be read: no learning curve of this run") from error
+    return (
+        pl.concat(parts)
+        if parts
+        else pl.DataFrame(schema={"task": pl.String, "update": pl.Int64, "score": pl.Float64})
+    )
 
 
 def encoder_of(run: Run) -> str:
@@ -151,7 +196,7 @@ def _chosen(table: pl.DataFrame, tasks: Sequence[str], run: str, notes: list[str
 def _shared_once(gates: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Rows of one task, named after all, if the run's tasks share a mask."""
     tasks = list(gates["task"].unique(maintain_order=True))
-    if len(tasks) == 1 or run.config()["gates"]["scope"] != "shared":
+    if len(tasks) == 1 or run.config().get("gates", {}).get("scope") != "shared":
         return gates
     return gates.filter(pl.col("task") == tasks[0]).with_columns(task=pl.lit("+".join(tasks)))
 

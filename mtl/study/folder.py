@@ -67,6 +67,10 @@ class StudyFolder:
         jobs = (_read(Job, file) for file in files)  # one may be removed by a command that plans meanwhile
         return sorted((job for job in jobs if job is not None), key=lambda job: job.number)
 
+    def not_to_probe(self) -> frozenset[str]:
+        """The runs that the study does not want probed."""
+        return frozenset(job.name for job in self.jobs() if job.probe is None)
+
     def write_job(self, job: Job) -> None:
         """Write a job."""
         write_json(self._job(job.name), asdict(job))

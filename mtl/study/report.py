@@ -35,7 +35,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             archive_report(study.path, console)
             return None
         scores = {task: getattr(config.train, task).score for task in TASK_NAMES}
-        data = gather(study.path, config.split, scores)
+        data = gather(study.path, config.split, scores, not_to_probe=study.not_to_probe())
         figures = {
             stem: partial(draw, name, folders, tasks, config.split)
             for stem, name, folders, tasks in _figures(study, finished)

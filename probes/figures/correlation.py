@@ -10,34 +10,43 @@ from matplotlib.figure import Figure
 
 from probes.figures.style import COLUMN, INK, new_figure, styled
 
+MAP = "RdBu_r"
+"""Diverging: white is a correlation of zero, blue below, red above."""
+
 
 @styled
 def correlation_matrix(table: pl.DataFrame, value: Literal["paper", "pairwise"] = "paper") -> Figure:
-    """Correlations in per cent (as of `correlation_table`); a dash where one is not defined."""
+    """Correlations in per cent (of `correlation_table`), each pair once; a dash where one is not defined."""
     names = list(table["first"].unique(maintain_order=True))
     place = {name: index for index, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
     for first, second, number in table.select("first", "second", value).iter_rows():
-        known = np.nan if number is None else 100 * number
-        matrix[place[first], place[second]] = matrix[place[second], place[first]] = known
-    width = min(COLUMN, 1.1 + 0.42 * len(names))
-    figure = new_figure(width - 0.1, width)
-    axes = figure.subplots()
-    shades = np.ma.masked_invalid(matrix)
-    lowest = min(0.0, float(shades.min())) if shades.count() else 0.0
-    image = axes.imshow(shades, cmap="cividis_r", vmin=lowest, vmax=100)
-    for (row, column), number in np.ndenumerate(matrix):
+        earlier, later = sorted((place[first], place[second]))
+        matrix[later, earlier] = np.nan if number is None else 100 * number
+    longest = 0.055 * max(map(len, names))
+    cell = min(0.42, (COLUMN - longest - 0.2) / len(names))
+    figure = new_figure(cell * len(names) + longest + 0.6, cell * len(names) + longest + 0.2)
+    axes, below = figure.subplots(2, 1, height_ratios=[cell * len(names), 0.06])
+    image = axes.imshow(np.ma.masked_invalid(matrix), cmap=MAP, vmin=-100, vmax=100, aspect="auto")
+    for row, column in zip(*np.tril_indices(len(names)), strict=True):
+        number = matrix[row, column]
         missing = np.isnan(number)
-        dark = not missing and np.mean(image.cmap(image.norm(number))[:3]) < 0.5
         axes.text(
             column, row, "–" if missing else f"{number:.0f}", ha="center", va="center",
-            color="white" if dark else INK, fontweight="bold" if row == column else "normal",
+            color=INK if missing else _readable(image.cmap(image.norm(number))[:3]),
+            fontweight="bold" if row == column else "normal",
         )  # fmt: skip
     axes.set_xticks(range(len(names)), names, rotation=45 if max(map(len, names)) > 4 else 0)
     axes.set_yticks(range(len(names)), names)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    bar = figure.colorbar(image, ax=axes, fraction=0.045, pad=0.03)
-    bar.set_label("Pearson, %" if value == "pairwise" else "Pearson, % (diagonal: √ adjusted R²)")
+    bar = figure.colorbar(image, cax=below, orientation="horizontal", ticks=[-100, 0, 100])
+    bar.set_label("Pearson, %" if value == "pairwise" else "Pearson, %; diagonal: √ adjusted R²")
     bar.outline.set_linewidth(0.5)
     return figure
+
+
+def _readable(ground: tuple[float, float, float]) -> str:
+    """White or black, whichever has more contrast on this ground: at least 4.5 to 1 (WCAG 2)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in ground]
+    return "white" if float(np.dot(linear, (0.2126, 0.7152, 0.0722))) < 0.179 else "black"

@@ -11,7 +11,7 @@ from probes.figures.style import COLUMN, FAINT, by_kind, grid_size, new_figure, 
 
 @styled
 def gates_over_time(gates: pl.DataFrame) -> Figure:
-    """Every head a row, every evaluation a column, black is open; a panel for each task.
+    """Every head a row, every evaluation a column that ends at its update; a panel for each task.
 
     `gates` is a run's gates.parquet. Layers are parted by lines and numbered from 1.
     """
@@ -20,15 +20,16 @@ def gates_over_time(gates: pl.DataFrame) -> Figure:
     layers, heads = grid_size(gates)
     columns = min(len(tasks), 3)
     rows = -(-len(tasks) // columns)
-    figure = new_figure(rows * (0.35 + 0.028 * min(max(layers * heads, 50), 100)) + 0.3, COLUMN)
+    figure = new_figure(rows * (0.35 + 0.028 * min(max(layers * heads, 50), 100)) + 0.6, COLUMN)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    images = []
     for panel in panels.flat[len(tasks) :]:
         panel.axis("off")
     for task, axes in zip(tasks, panels.flat, strict=False):
         own = gates.filter(pl.col("task") == task).sort("step", "layer", "head")
         steps = own["step"].unique().sort().to_numpy()
         values = own["gate"].to_numpy().reshape(len(steps), layers * heads).T
-        axes.pcolormesh(
+        image = axes.pcolormesh(
             _edges(steps),
             np.arange(layers * heads + 1),
             values,
@@ -43,13 +44,23 @@ def gates_over_time(gates: pl.DataFrame) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(layers * heads, 0)
         axes.set_title(task)
-        axes.locator_params(axis="x", nbins=3)
-    figure.supxlabel("update", fontsize=7)
+        images.append(image)
+        edges = _edges(steps)
+        axes.set_xlim(edges[0], edges[-1])
+        axes.set_xticks(
+            edges[np.unique(np.linspace(0, len(edges) - 1, min(len(edges), 4)).round().astype(int))]
+        )
+    figure.supxlabel("update (a column for each evaluation, ending there)", fontsize=7)
     figure.supylabel("layer (a row for each head)", fontsize=7)
+    bar = figure.colorbar(
+        images[0], ax=panels, location="top", fraction=0.03, pad=0.02, aspect=40, ticks=[0, 0.5, 1]
+    )
+    bar.set_label("gate: white closed, black open")
+    bar.outline.set_linewidth(0.5)
     return figure
 
 
 def _edges(steps: np.ndarray) -> np.ndarray:
-    """Limits of the columns: an evaluation stands for the updates since the one before."""
-    first = steps[0] - (steps[1] - steps[0] if len(steps) > 1 else 1)
+    """Limits of the columns: an evaluation's column covers the updates since the one before."""
+    first = max(0, 2 * steps[0] - steps[1]) if len(steps) > 1 else 0
     return np.concatenate([[first], steps])

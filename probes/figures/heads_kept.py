@@ -2,66 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.markers import MarkerStyle
 
-from probes.figures.style import COLOURS, COLUMN, INK, MARKERS, new_figure, styled
-
-FILLS = ("full", "none")
-"""Of markers, once all of them are used."""
+from probes.figures.style import GRID, LOOKS, PANEL, Look, new_figure, score_name, styled, task_panels
 
 
 @styled
-def heads_kept(runs: pl.DataFrame, heads: int) -> Figure:
-    """A faint point for each run, and per setting the mean over seeds with its spread.
+def heads_kept(runs: pl.DataFrame, heads: int, metrics: Mapping[str, str]) -> Figure:
+    """A panel for each task: a faint point for each run, and per setting the mean over seeds with its spread.
 
     `runs`: task, setup, setting (penalty or target; null where runs of a setup are no series), kept, score.
-    `heads`: how many the encoder has. Colours are tasks and markers setups. Lines join the settings of one
-    setup and no others: runs that were trained differently differ in more than the number of heads. Bars are
-    standard deviations over seeds (n - 1), both ways.
+    `heads`: how many the encoder has. `metrics`: the name of each task's score. A setup has a colour and a
+    marker of its own. Lines join the settings of one setup and no others: runs that were trained differently
+    differ in more than the number of heads. Bars are standard deviations over seeds (n - 1), both ways.
     """
     tasks, setups = (list(runs[name].unique(maintain_order=True)) for name in ("task", "setup"))
-    figure = new_figure(2.2 + 0.13 * len(setups), COLUMN)
-    axes = figure.subplots()
-    colours = {task: COLOURS[place % len(COLOURS)] for place, task in enumerate(tasks)}
-    kinds = [(marker, fill) for fill in FILLS for marker in MARKERS]
-    marks = {setup: kinds[place % len(kinds)] for place, setup in enumerate(setups)}
-    for (setup, task), own in runs.group_by("setup", "task", maintain_order=True):
-        (marker, fill), colour = marks[str(setup)], colours[str(task)]
-        axes.plot(
-            own["kept"], own["score"], marker=MarkerStyle(marker, fill), linestyle="none", color=colour,
-            markersize=2.4, markeredgewidth=0.4, alpha=0.4,
-        )  # fmt: skip
-        means = (
-            own.drop_nulls("setting")
-            .group_by("setting")
-            .agg(
-                pl.col("kept", "score").mean(),
-                pl.col("kept", "score").std().fill_null(0).name.suffix("_spread"),
-            )
-            .sort("kept", "setting")
-        )
-        if means.is_empty():
-            continue
-        axes.errorbar(
-            means["kept"], means["score"], means["score_spread"], means["kept_spread"],
-            marker=MarkerStyle(marker, fill), linestyle="-" if means.height > 1 else "none", color=colour,
-            linewidth=0.9, elinewidth=0.6, markersize=4, markeredgewidth=0.6,
-        )  # fmt: skip
-    axes.set_xlim(-0.03 * heads, 1.03 * heads)
-    axes.set_xlabel(f"open heads of {heads}")
-    axes.set_ylabel("score")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.4)
-    of_tasks = [Line2D([], [], color=colour, linewidth=2, label=task) for task, colour in colours.items()]
-    figure.legend(handles=of_tasks, loc="outside upper center", ncols=min(5, len(tasks)))
-    of_setups = [
-        Line2D(
-            [], [], color=INK, marker=MarkerStyle(marker, fill), linestyle="none", markersize=4, label=name
-        )
-        for name, (marker, fill) in marks.items()
+    columns, rows = task_panels(len(tasks))
+    in_legend = 1 if len(setups) < 7 or columns == 1 else 2
+    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(setups) // in_legend))
+    panels = figure.subplots(rows, columns, squeeze=False)
+    looks = {setup: LOOKS[place % len(LOOKS)] for place, setup in enumerate(setups)}
+    for task, axes in zip(tasks, panels.flat, strict=False):
+        for (setup,), of_setup in runs.filter(pl.col("task") == task).group_by("setup", maintain_order=True):
+            _draw(axes, of_setup, looks[str(setup)])
+        axes.set_xlim(-0.05 * heads, 1.05 * heads)
+        axes.set_title(task)
+        axes.set_ylabel(score_name(metrics, task))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color=GRID, linewidth=0.4)
+    for axes in panels.flat[len(tasks) :]:
+        axes.axis("off")
+    figure.supxlabel(f"open heads of {heads} (faint: a run; else the mean over seeds)", fontsize=7)
+    handles = [
+        Line2D([], [], color=look.colour, marker=look.marker(), linestyle="none", markersize=4, label=setup)
+        for setup, look in looks.items()
     ]
-    figure.legend(handles=of_setups, loc="outside lower center", ncols=1 if len(setups) < 7 else 2)
+    figure.legend(handles=handles, loc="outside upper center", ncols=in_legend)
     return figure
+
+
+def _draw(axes: Axes, runs: pl.DataFrame, look: Look) -> None:
+    axes.plot(
+        runs["kept"], runs["score"], marker=look.marker(), linestyle="none", color=look.colour,
+        markersize=2.4, markeredgewidth=0.4, alpha=0.4,
+    )  # fmt: skip
+    means = (
+        runs.drop_nulls("setting")
+        .group_by("setting")
+        .agg(
+            pl.col("kept", "score").mean(),
+            pl.col("kept", "score").std().fill_null(0).name.suffix("_spread"),
+        )
+        .sort("kept", "setting")
+    )
+    if means.is_empty():
+        return
+    axes.errorbar(
+        means["kept"], means["score"], means["score_spread"], means["kept_spread"],
+        marker=look.marker(), linestyle="-" if means.height > 1 else "none", color=look.colour,
+        linewidth=0.9, elinewidth=0.6, markersize=4, markeredgewidth=0.6,
+    )  # fmt: skip

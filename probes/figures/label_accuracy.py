@@ -14,12 +14,14 @@ from probes.statistics.skill import REGIME_NAMES, REGIMES
 PER_ROW = 24
 """Labels in one row of the figure; more than these are not legible at column width."""
 LOOKS = {
-    "static": (FAINT, 0.9, 2.2),
-    "stl": ("#000000", 0.9, 1.0),
-    "pair": (COLOURS[4], 0.6, 1.6),
-    "joint": (COLOURS[0], 0.6, 1.6),
+    "static": (FAINT, 0.94, 2.4),
+    "stl": ("#000000", 0.74, 1.4),
+    "pair": (COLOURS[4], 0.5, 1.4),
+    "joint": (COLOURS[0], 0.28, 1.4),
 }
-"""Colour, length (as a share of a label's room) and thickness in points of each regime's marker."""
+"""Colour, length (as a share of a label's width) and thickness in points of each regime's marker.
+
+Later ones are drawn over earlier ones and are shorter, so that equal values can all be seen."""
 
 
 @styled
@@ -39,7 +41,13 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
         Line2D([], [], color=LOOKS[regime][0], linewidth=LOOKS[regime][2], label=REGIME_NAMES[regime])
         for regime in regimes
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(regimes))
+    figure.legend(
+        handles=handles,
+        loc="outside upper center",
+        ncols=len(regimes),
+        title="shorter marks are drawn over longer ones",
+        title_fontsize=6,
+    )
     figure.supylabel("accuracy of the best head, %", fontsize=7)
     return figure
 

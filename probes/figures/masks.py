@@ -24,7 +24,7 @@ from probes.figures.style import (
 )
 
 MOST_FRAMES = 60
-"""Pictures in an animation; of longer histories so many, evenly spaced."""
+"""Most pictures in an animation; longer histories are sampled evenly."""
 
 
 @styled
@@ -92,8 +92,9 @@ def _panels(
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
     height = cell_inches(layers, heads, COLUMN / columns - 0.35)
-    figure = new_figure(rows * (height + 0.5) + 0.2)
-    panels = figure.subplots(rows, columns, squeeze=False)
+    figure = new_figure(rows * (height + 0.6) + 0.6)
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[rows * (height + 0.6), 0.45])[:, 0]
+    panels = parts[0].subplots(rows, columns, squeeze=False)
     for panel in panels.flat[len(tasks) :]:
         panel.axis("off")
     images = []
@@ -101,8 +102,12 @@ def _panels(
         images.append(
             axes.imshow(mask, cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         )
-        head_axes(axes, layers, heads, COLUMN / columns - 0.35, named=False)
+        head_axes(axes, layers, heads, COLUMN / columns - 0.35)
         axes.set_title(title)
+    key = parts[1].subplots()
+    bar = figure.colorbar(images[0], cax=key, orientation="horizontal", ticks=[0, 0.5, 1])
+    bar.set_label("gate: white closed, black open")
+    bar.outline.set_linewidth(0.5)
     return figure, images
 
 

@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from probes.figures.style import FAINT, INK, new_figure, styled
 
 NEAR = 0.09
-"""Marks of an axis stand at least so far apart, as a share of its length."""
+"""Smallest distance between marks of an axis, as a share of its length."""
 SPREAD = 0.05
 """How far lines of one category are spread at most, upwards and downwards."""
 
@@ -82,7 +82,7 @@ def parallel_coordinates(
 
 
 def _heights(axis: Axis, kept: Sequence[int], rank: np.ndarray) -> Float[np.ndarray, " trial"]:
-    """Where the trials' values stand between 0 and 1; NaN for what is not known."""
+    """The trials' values, scaled to 0 to 1; NaN for what is not known."""
     values = [axis.values[place] for place in kept]
     if axis.scale == "categories":
         steps = max(len(axis.order) - 1, 1)
@@ -143,5 +143,5 @@ def _marks(axis: Axis, kept: Sequence[int]) -> list[tuple[float, str]]:
 
 
 def _wrapped(name: str) -> str:
-    """A dotted key over two lines, so that axes may stand close."""
+    """A dotted key over two lines, so that axes can be close together."""
     return name.replace(".", ".\n", 1) if len(name) > 12 else name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import matplotlib as mpl
@@ -12,6 +14,7 @@ from jaxtyping import UInt8
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
 
 COLUMN = 3.3
 """Width of a paper's column in inches."""
@@ -19,6 +22,11 @@ INK, FAINT = "#222222", "#999999"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's palette, which the colour-blind can tell apart too."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GRID = "#dddddd"
+PANEL = 1.35
+"""Height in inches of a panel for one task."""
+SCORE_NAMES = {"las": "LAS", "uas": "UAS", "f1": "F1", "accuracy": "accuracy"}
+"""Names of scores as the field writes them; others are printed as they are."""
 Format = Literal["pdf", "png", "svg"]
 FORMATS: tuple[Format, ...] = ("pdf", "png", "svg")
 
@@ -46,13 +54,45 @@ STYLE = {
     "figure.dpi": 100.0,
 }
 
+
+@dataclass(frozen=True)
+class Look:
+    """A colour and a marker that go together."""
+
+    colour: str
+    shape: str
+    fill: Literal["full", "none"]
+
+    def marker(self) -> MarkerStyle:
+        """The marker as matplotlib takes it."""
+        return MarkerStyle(self.shape, self.fill)
+
+
+LOOKS = tuple(
+    Look(colour, shape, fill)
+    for fill in ("full", "none")
+    for colour, shape in zip(COLOURS, MARKERS, strict=True)
+)
+"""Sixteen that can be told apart by colour and marker, filled ones first."""
 styled = mpl.rc_context(STYLE)
 """Decorator of functions that draw."""
 
 
 def new_figure(height: float, width: float = COLUMN) -> Figure:
-    """An empty figure of so many inches; what is put in shares the room without overlapping."""
+    """An empty figure of this size in inches; its parts share the space without overlapping."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def task_panels(tasks: int) -> tuple[int, int]:
+    """Columns and rows of a figure with a panel for each task."""
+    columns = 1 if tasks == 1 else 2
+    return columns, -(-tasks // columns)
+
+
+def score_name(metrics: Mapping[str, str], task: str) -> str:
+    """A task's score as the name of an axis, in per cent."""
+    name = metrics.get(task, "score")
+    return f"{SCORE_NAMES.get(name, name.replace('_', ' '))}, %"
 
 
 @styled

@@ -1,4 +1,4 @@
-"""Arcs and arguments by attention: does a head's most attended word stand at the other end?"""
+"""Arcs and arguments by attention: is a head's most attended word at the other end?"""
 
 from __future__ import annotations
 

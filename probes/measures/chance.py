@@ -1,4 +1,4 @@
-"""What is to be had without any skill: fixed offsets, the most frequent label, shuffled labels."""
+"""Chance baselines: best fixed offset, majority label, shuffled labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFFSETS = tuple(range(-5, 6))
 def offset_hits(items: Items) -> tuple[Bool[np.ndarray, "item offset"], Bool[np.ndarray, "item offset"]]:
     """Which items a head at each fixed offset hits from the anchor, and from a word of the item.
 
-    The root stands before the first word. No item lies outside of its sentence, so that an offset which
+    The root is the word before the first. No item lies outside of its sentence, so that an offset which
     leads there hits nothing.
     """
     offset = torch.tensor(OFFSETS)

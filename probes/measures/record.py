@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 ROOT, FINAL, NOTHING = -1, -2, -3
-"""In place of an attended word: the first special token (it stands for the root), the final special token,
+"""Instead of an attended word: the first special token (which represents the root), the final special token,
 nothing (the head has been cut out)."""
 
 
@@ -18,7 +18,7 @@ class HeadRecords:
     """Per layer and head what each word attends to, and each head's output per word.
 
     Attention is at word level: summed over the pieces of an attended word, averaged over those of the
-    attending word (Clark et al. 2019). Words of all sentences stand one after the other, without padding; the
+    attending word (Clark et al. 2019). Words of all sentences follow each other, without padding; the
     *queries* are those words and after them the first special token of each row (window) of the batch. A word
     of a sentence in several windows attends and is observed in the window that owns it, and to the words and
     special tokens of that window alone.
@@ -44,7 +44,7 @@ class HeadRecords:
     def attended(self, *, root: bool, final: bool) -> Int[Tensor, "query layer head"]:
         """What each query attends to most among the words and, if so chosen, the special tokens.
 
-        Ties go to the column that stands first in the sentence: root, words, final.
+        Ties go to the first column: root, words, final.
         """
         chosen, best = self.word, self.peak
         if root:
@@ -56,7 +56,7 @@ class HeadRecords:
 
     @property
     def starts(self) -> Int[Tensor, " batch"]:
-        """Where each sentence's words begin."""
+        """The place of each sentence's first word."""
         return self.lengths.cumsum(0) - self.lengths
 
     @property

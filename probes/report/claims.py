@@ -1,4 +1,4 @@
-"""Whose masks say which task wants which head: those that the verdict goes by, and all others beside them."""
+"""Whose masks say which task claims which head: those of the primary setup, and all others beside them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ DEFAULT = (
 
 @dataclass(frozen=True)
 class PrimarySetup:
-    """The setup whose claims the verdict goes by."""
+    """The setup whose claims the word on claims and losses rests on."""
 
     setup: str
     """As the report names it."""
     why: str
-    """How it was chosen; said on the page."""
+    """How it was chosen; printed on the page."""
 
 
 @dataclass(frozen=True)
 class Contest:
-    """What a report says on competition."""
+    """What a report shows on claims and losses."""
 
     deciding: PrimarySetup | None
     masks: Masks | None
-    """Those that the verdict goes by; `None` if they are not there."""
+    """Those of the primary setup; `None` if they are not there."""
     competition: Competition | None
     by_claims: pl.DataFrame | None
     """The test by the claims of each setup, as `probes.statistics.claims_by_setup.by_claims` gives it."""
     why_not: str
     """Why there is no verdict; empty if there is one."""
 
-    def said(self) -> str:
-        """The verdict and whose claims it goes by; empty without one."""
+    def summary(self) -> str:
+        """The word and whose claims it rests on; empty without one."""
         if self.competition is None or self.deciding is None:
             return ""
         return f"{self.competition.verdict}; by the claims of {self.deciding.setup}"

@@ -13,6 +13,21 @@ SCORES = pl.Schema(
 )
 
 
+HISTORY = pl.Schema(
+    {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "update": pl.Int64, "score": pl.Float64}
+)
+
+
+@dataclass(frozen=True)
+class HeadsKept:
+    """Score against open heads, as the figure `heads_kept` takes it."""
+
+    table: pl.DataFrame
+    """task, setup, setting, seed, run, kept, score."""
+    heads: int
+    """How many heads the encoder has."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """Runs that differ in their seeds only, single-task runs of all tasks being one setup."""
@@ -39,6 +54,10 @@ class ReportData:
     """The columns of gates.parquet at the last step, run, seed, setup; all masks of one shape."""
     heads: pl.DataFrame | None
     """The columns of heads.parquet, regime (static, stl, pair, joint), run, seed; all of the masks' shape."""
+    history: pl.DataFrame
+    """Learning curves: setup, task, seed, update, score on dev (per cent)."""
+    kept: HeadsKept | None
+    """Score against open heads; `None` without masks or scores."""
     runs: pl.DataFrame
     """Provenance of every run that was found, one column per fact."""
     probes: pl.DataFrame

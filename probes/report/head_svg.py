@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from markupsafe import Markup, escape
+
+from probes.figures.rgb_overlap import rgb_image
 
 LEVELS = 20
 """Shades beside white; finer ones are not told apart by eye."""
@@ -32,6 +35,40 @@ def head_map(values: Float[np.ndarray, "layer head"], title: str, axes: bool = F
         f"{_axes(layers, heads) if axes else ''}"
         '<rect class="mark" width="1" height="1" hidden=""/></svg>'
     )
+
+
+def rgb_map(gates: Float[np.ndarray, "3 layer head"], title: str) -> Markup:
+    """Three masks in one, a channel of colour each (as `probes.figures.rgb_overlap.rgb_image`), with axes."""
+    _, layers, heads = gates.shape
+    image = rgb_image(gates)
+    cells = "".join(
+        f'<rect x="{head}" y="{layer}" width="1" height="1" fill="{_hex(image[layer, head])}"/>'
+        for layer, head in np.ndindex(layers, heads)
+    )
+    room = 1.6
+    box = f"{-room:g} {-room:g} {heads + room:g} {layers + room:g}"
+    return Markup(
+        f'<svg class="map axes rgb" viewBox="{box}" data-heads="{heads}" '
+        f'style="--columns:{heads + room:g}" role="img" aria-label="{escape(title)}">'
+        f'<path class="ground" d="M0 0h{heads}v{layers}h-{heads}z"/>{cells}{_axes(layers, heads)}'
+        '<rect class="mark" width="1" height="1" hidden=""/></svg>'
+    )
+
+
+def rgb_key(names: Sequence[str]) -> Markup:
+    """What each colour of `rgb_map` stands for."""
+    sets = [chosen for size in (3, 2, 1, 0) for chosen in itertools.combinations(range(3), size)]
+    swatches = []
+    for chosen in sets:
+        used = np.isin(np.arange(3), chosen).astype(np.float64)
+        colour = _hex(rgb_image(used[:, None, None])[0, 0])
+        text = {0: "none", 3: "all three"}.get(len(chosen), " and ".join(names[mask] for mask in chosen))
+        swatches.append(f'<span><i style="background:{colour}"></i> {escape(text)}</span>')
+    return Markup(f'<span class="legend key">{" ".join(swatches)}</span>')
+
+
+def _hex(colour: UInt8[np.ndarray, " channel"]) -> str:
+    return "#" + "".join(f"{part:02x}" for part in colour.tolist())
 
 
 def _path(level: np.ndarray, name: str) -> str:
@@ -66,39 +103,66 @@ def strip(
     groups: list[int],
     values: list[float],
     names: list[str],
-    unit: str,
-    width: float = 420,
-    height: float = 220,
+    across: str,
+    upwards: str,
+    width: float = 460,
+    height: float = 250,
 ) -> Markup:
-    """A dot per head: its group across (moved aside a little, always alike), its value upwards."""
+    """A dot per head: its group across, its value upwards in points; touching dots are moved aside."""
     low, high = min([0.0, *values]), max([0.0, *values])
     pad = 0.06 * (high - low) or 1.0
-    left, bottom, top = 52.0, 34.0, 8.0
+    left, bottom, top, radius = 74.0, 38.0, 8.0, 3.0
     step = (width - left) / len(names)
 
-    def upwards(value: float) -> float:
+    def up(value: float) -> float:
         return top + (high + pad - value) / (high - low + 2 * pad) * (height - bottom - top)
 
     # A number too near to zero would be printed over it.
-    ticks = [0.0, *(each for each in (low, high) if abs(each) > 0.12 * (high - low))]
+    ticks = [0.0, *(end for end in (low, high) if abs(end) > 0.12 * (high - low))]
     lines = [
-        f'<line x1="{left}" x2="{width}" y1="{upwards(tick):.1f}" y2="{upwards(tick):.1f}"{zero}/>'
-        f'<text x="{left - 6}" y="{upwards(tick) + 4:.1f}" text-anchor="end">{100 * tick:+.1f}</text>'
-        for tick, zero in ((each, "" if each else ' class="zero"') for each in ticks)
+        f'<line x1="{left}" x2="{width}" y1="{up(tick):.1f}" y2="{up(tick):.1f}"{zero}/>'
+        f'<text x="{left - 6}" y="{up(tick) + 4:.1f}" text-anchor="end">{100 * tick:+.1f}</text>'
+        for tick, zero in ((tick, "" if tick else ' class="zero"') for tick in ticks)
     ]
     dots = []
-    for cell, (group, value) in enumerate(zip(groups, values, strict=True)):
-        # Steps of the golden ratio spread any number of dots evenly.
-        across = left + step * (group + 0.5 + 0.7 * ((cell * 0.618034) % 1 - 0.5))
-        dots.append(f'<circle cx="{across:.1f}" cy="{upwards(value):.1f}" r="3" data-cell="{cell}"/>')
+    for group in range(len(names)):
+        cells = [cell for cell, own in enumerate(groups) if own == group]
+        aside = _side_by_side([up(values[cell]) for cell in cells], 2 * radius, step / 2 - radius)
+        centre = left + step * (group + 0.5)
+        dots += [
+            f'<circle cx="{centre + shift:.1f}" cy="{up(values[cell]):.1f}" r="{radius:g}" '
+            f'data-cell="{cell}"/>'
+            for cell, shift in zip(cells, aside, strict=True)
+        ]
     middle = 'text-anchor="middle"'
     below = [
-        f'<text x="{left + step * (place + 0.5):.1f}" y="{height - 16}" {middle}>{escape(name)}</text>'
+        f'<text x="{left + step * (place + 0.5):.1f}" y="{height - 20}" {middle}>{escape(name)}</text>'
         for place, name in enumerate(names)
     ]
+    middle_height = (height - bottom + top) / 2
+    title = f"{escape(upwards)} by {escape(across)}"
     return Markup(
-        f'<svg class="strip" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(unit)}">'
+        f'<svg class="strip" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{title}">'
         f"{''.join(lines)}{''.join(below)}"
-        f'<text x="{(left + width) / 2:g}" y="{height - 2:g}" {middle}>{escape(unit)}</text>'
+        f'<text x="{(left + width) / 2:g}" y="{height - 4:g}" {middle}>{escape(across)}</text>'
+        f'<text x="14" y="{middle_height:g}" {middle} transform="rotate(-90 14 {middle_height:g})">'
+        f"{escape(upwards)}</text>"
         f"{''.join(dots)}</svg>"
     )
+
+
+def _side_by_side(heights: Sequence[float], size: float, most: float) -> list[float]:
+    """How far each dot is moved aside so that none covers another: 0 where it stands alone."""
+    placed: list[tuple[float, float]] = []
+    shifts = [0.0] * len(heights)
+    for place in sorted(range(len(heights)), key=lambda place: heights[place]):
+        near = [shift for height, shift in placed if abs(height - heights[place]) < size]
+        free = (
+            sign * count * size
+            for count in range(int(most / size) + 1)
+            for sign in (1, -1)
+            if all(abs(sign * count * size - shift) >= size - 1e-9 for shift in near)
+        )
+        shifts[place] = next(free, 0.0)
+        placed.append((heights[place], shifts[place]))
+    return shifts

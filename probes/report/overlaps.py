@@ -1,4 +1,4 @@
-"""Which masks are compared with which, and what is said on it."""
+"""Which masks are compared with which, and notes on those that are not."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@
     return digits === "--" ? NaN : parseInt(digits, 36);
   };
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-  const names = { static: "Static", stl: "STL: alone", pair: "MTL-2: in pairs", joint: "MTL: jointly" };
+  const names = { static: "Before training", stl: "STL: alone", pair: "MTL-2: in pairs", joint: "MTL: jointly" };
   let held = null;
   let shown = null;
 
@@ -142,7 +142,7 @@
     if (data.means.loss) {
       const points = (name) => data.means[name] ? (100 * data.means[name][cell]).toFixed(1) : "–";
       body.append(element("h3", "Mean skill above chance"));
-      body.append(table(["static", "STL", "MTL", "lost"], [["static", "stl", "joint", "loss"].map(points)]));
+      body.append(table(["before", "STL", "MTL", "loss, points"], [["static", "stl", "joint", "loss"].map(points)]));
     }
     best(body, cell);
     if (data.masks.length) {

@@ -13,23 +13,34 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from probes.figures.heads_kept import heads_kept
+from probes.figures.learning_curves import learning_curves
 from probes.measures.table import SKILLS
 from probes.report import number_format
 from probes.report.claims import Contest, PrimarySetup, contest
 from probes.report.data import ReportData
+from probes.report.embedded import embedded
 from probes.report.head_data import grid, heads_data
-from probes.report.head_svg import head_map, strip
+from probes.report.head_svg import head_map, rgb_key, rgb_map, strip
 from probes.report.overlaps import Compared, across, compare, masks_by_setup
 from probes.report.scores import score_rows
 from probes.report.sweep import sweep_section
-from probes.statistics.competition import Competition
+from probes.statistics.competition import PRIMARY, TOGETHER, Competition
 from probes.statistics.masks import Masks
 from probes.statistics.skill import REGIME_NAMES, REGIMES, label_values, skills
+
+COMPARISON_NAMES = {
+    "joint against stl": "MTL against STL",
+    "joint against static": "MTL against before training",
+    "pair against stl": "MTL-2 against STL",
+}
+CHANNELS = 3
+"""Seeds in an RGB overlay."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """The finished page, and what is to be said besides."""
+    """The finished page, its notes and its tables."""
 
     html: str
     notes: tuple[str, ...]
@@ -38,7 +49,7 @@ class Page:
     tables: Mapping[str, pl.DataFrame]
     """What the page shows, and what it was computed from, by file name."""
 
-    def said(self) -> list[str]:
+    def lines(self) -> list[str]:
         """The notes and the verdict as lines of text."""
         lines = [f"note: {note}" for note in self.notes]
         return lines + ([f"competition: {self.verdict}"] if self.verdict else [])
@@ -55,7 +66,7 @@ class Picture:
 
 
 def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
-    """One HTML page that loads nothing from elsewhere; the verdict goes by `claims` (default: a rule)."""
+    """One HTML page that loads nothing from elsewhere; the word rests on `claims` (default: a rule)."""
     notes = list(evidence.notes)
     by_setup, said = masks_by_setup(evidence)
     notes += said
@@ -76,6 +87,10 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         tasks=tasks,
         rows=rows,
         notes=final,
+        overlays=_overlays(by_setup, claimed, found.deciding),
+        key=rgb_key,
+        curves=_curves(evidence),
+        kept=_heads_kept(evidence),
         pictures=_pictures(evidence),
         claims=_claims_map(claimed),
         deciding=found.deciding,
@@ -94,12 +109,15 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         style=Markup(_source("report.css")),
         script=Markup(_source("report.js")),
     )  # fmt: skip
-    return Page(html, final, found.said(), _tables(evidence, compared, found))
+    return Page(html, final, found.summary(), _tables(evidence, compared, found))
 
 
 def _tables(evidence: ReportData, compared: Sequence[Compared], found: Contest) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may want; those without rows are left out."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
+    tables["learning-curves"] = evidence.history
+    if evidence.kept is not None:
+        tables["heads-kept"] = evidence.kept.table
     if evidence.sweep is not None:
         tables["trials"] = evidence.sweep.table()
     for each in compared:
@@ -112,7 +130,7 @@ def _tables(evidence: ReportData, compared: Sequence[Compared], found: Contest) 
             "competition-heads": found.competition.heads,
             "competition-tests": found.competition.head_tests,
             "labels": found.competition.labels,
-            "label-tests": found.competition.label_tests,
+            "task-losses": found.competition.task_losses,
         }
     return {name: table for name, table in tables.items() if table.height}
 
@@ -133,6 +151,9 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "regime_names": REGIME_NAMES,
+        "comparison_names": COMPARISON_NAMES,
+        "primary": PRIMARY,
+        "together": TOGETHER,
         "reading": number_format.reading,
         "head": number_format.head,
         "value_text": number_format.value_text,
@@ -169,11 +190,56 @@ def _pictures(evidence: ReportData) -> list[tuple[str, dict[str, list[Picture]]]
         for (task, seed), block in blocks:
             opened, count = int(block["open"].sum()), block.height
             title = f"mask of {task}, seed {seed}, {setup.name}: {opened} of {count} heads open"
-            drawn = head_map(grid(block, "gate", size), title)
+            drawn = head_map(grid(block, "gate", size), title, axes=True)
             pictures.setdefault(task, []).append(Picture(seed, opened, count, drawn))
         if pictures:
             found.append((setup.name, pictures))
     return found
+
+
+def _overlays(
+    by_setup: Mapping[str, Masks], claimed: Masks | None, deciding: PrimarySetup | None
+) -> dict[str, Any] | None:
+    """Three seeds of each task in one picture: of the primary setup, else of the first that has three."""
+    sets = [(deciding.setup, claimed)] if deciding is not None and claimed is not None else []
+    for setup, masks in (*sets, *by_setup.items()):
+        if len(masks.seeds) >= CHANNELS:
+            seeds = masks.seeds[:CHANNELS]
+            maps = {
+                task: rgb_map(
+                    masks.gate[place, :CHANNELS],
+                    f"heads that {task} keeps with seeds {', '.join(map(str, seeds))}, {setup}",
+                )
+                for place, task in enumerate(masks.tasks)
+            }
+            return {"setup": setup, "names": [f"seed {seed}" for seed in seeds], "maps": maps}
+    return None
+
+
+def _curves(evidence: ReportData) -> Markup | None:
+    """Learning curves, drawn; `None` without at least two evaluations of some run."""
+    history = evidence.history
+    if history.is_empty() or history.group_by("setup", "task", "seed").len()["len"].max() == 1:
+        return None
+    figure = learning_curves(history, evidence.metrics)
+    return embedded(figure, "scores on dev while training, a panel for each task")
+
+
+def _heads_kept(evidence: ReportData) -> Markup | None:
+    if evidence.kept is None:
+        return None
+    kept = evidence.kept.table
+    tasks, setups = list(evidence.metrics), [setup.name for setup in evidence.setups]
+    # In the order of the table of scores; where penalties differ, the names of setups do not hold them here.
+    place = {name: place for place, name in enumerate(dict.fromkeys([*setups, *kept["setup"]]))}
+    kept = kept.sort(
+        pl.col("task").replace_strict({task: number for number, task in enumerate(tasks)}),
+        pl.col("setup").replace_strict(place),
+        "kept",
+        "run",
+    )
+    figure = heads_kept(kept, evidence.kept.heads, evidence.metrics)
+    return embedded(figure, "score against open heads, a panel for each task")
 
 
 def _claims_map(claimed: Masks | None) -> Markup | None:
@@ -198,7 +264,9 @@ def _losses(
             "loss of every head from single to joint training",
             axes=True,
         ),
-        "strip": strip(table["claims"].to_list(), losses, names, "tasks that claim the head"),
+        "strip": strip(
+            table["claims"].to_list(), losses, names, "tasks that claim the head", "skill lost, points"
+        ),
         "most": Markup(f"{100 * most:.1f}"),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from probes.figures.parallel_coordinates import Axis, parallel_coordinates
-from probes.figures.style import render
+from probes.report.embedded import embedded
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,5 @@ def sweep_section(evidence: SweepEvidence) -> SweepSection:
     figure = evidence.picture()
     picture = None
     if figure is not None:
-        # As an image of its own, so that its ids and styles do not meet those of the page.
-        packed = base64.b64encode(render(figure, "svg")).decode()
-        said = f"parallel coordinates of the trials, coloured by {evidence.metric}"
-        picture = Markup(
-            '<img style="max-width: 100%; background: #fff" alt="{}" src="data:image/svg+xml;base64,{}">'
-        ).format(said, packed)
+        picture = embedded(figure, f"parallel coordinates of the trials, coloured by {evidence.metric}")
     return SweepSection(evidence, table, best[0] if best else None, picture)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -28,14 +28,14 @@ WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"
 DIFFERENCE = f"loss of contested less that of other heads{WITHIN}"
 
-TOGETHER = "claims and loss go together"
-APART = "claims and loss are not seen to go together"
-TOO_FEW = "too few runs to say"
+TOGETHER: Final = "claims and loss go together"
+APART: Final = "claims and loss are not seen to go together"
+TOO_FEW: Final = "too few runs to say"
 Word = Literal[
     "claims and loss go together", "claims and loss are not seen to go together", "too few runs to say"
 ]
 FEWEST_SEEDS = 3
-"""With fewer runs of each kind nothing is said."""
+"""Runs of each kind that a word needs."""
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,16 @@ def verdict(
             "lose more of their skill" if lost else "gain less skill; contested ones lose none on average"
         )
     reason = (
-        f"{finding} from single-task to joint training (within layers Spearman {test['value']:+.2f}, "
-        f"one-sided permutation p {test['p']:.3g}, level {level:g}; loss of contested heads {points(means[True])}"
+        f"{finding} from single-task to joint training (Spearman within layers {test['value']:+.2f}, "
+        f"one-sided permutation p {test['p']:.3g}, level {level:g}; "
+        f"loss of contested heads {points(means[True])}"
     )
     if False in means:
         reason += f", of others {points(means[False])}"
     if apart["value"] is not None:
         reason += f", difference within layers {points(apart['value'])}"
     if apart["value"] is not None and apart["low"] is not None:
-        reason += f", {1 - level:.0%} interval {points(apart['low'])} to {points(apart['high'])}"
+        reason += f", {1 - level:.0%} interval {100 * apart['low']:+.2f} to {points(apart['high'])}"
     return Verdict(TOGETHER if together else APART, reason + ")", level)
 
 

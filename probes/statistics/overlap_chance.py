@@ -12,7 +12,7 @@ from scipy.stats import hypergeom
 def overlap_distribution(
     heads: int, first: Int[np.ndarray, " layer"], second: Int[np.ndarray, " layer"]
 ) -> Float[np.ndarray, " overlap"]:
-    """Probability of 0, 1, ... common open heads if both masks open so many heads of each layer at random.
+    """Probability of 0, 1, ... common open heads if both masks draw their heads of each layer at random.
 
     Within a layer the number of common heads is hypergeometric, and layers are independent: the sum's
     distribution is the convolution. With a single "layer" of all heads it is the hypergeometric test.

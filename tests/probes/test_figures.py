@@ -17,6 +17,7 @@ from probes.figures.grey_overlap import grey_overlap
 from probes.figures.head_label_heatmap import head_label_heatmap
 from probes.figures.heads_kept import heads_kept
 from probes.figures.label_accuracy import LOOKS, PER_ROW, label_accuracy
+from probes.figures.learning_curves import learning_curves
 from probes.figures.masks import MOST_FRAMES, animation, mask_picture
 from probes.figures.rgb_overlap import rgb_image, rgb_overlap
 from probes.figures.style import COLUMN, pixels, render
@@ -170,7 +171,7 @@ def test_gates_over_time_has_heads_downwards_and_time_across(gate):
             np.testing.assert_allclose(grey, 255 * (1 - gate[step, 1, layer, head]), atol=2)
 
 
-def test_correlation_matrix_is_symmetric_and_says_its_numbers():
+def test_correlation_matrix_has_each_pair_once_and_zero_is_white():
     table = pl.DataFrame(
         {
             "first": ["pos", "pos", "dep"], "second": ["pos", "dep", "dep"], "paper": [0.91, 0.38, None],
@@ -180,10 +181,33 @@ def test_correlation_matrix_is_symmetric_and_says_its_numbers():
     figure = correlation_matrix(table)
     assert {"91", "38", "–"} <= texts(figure)
     axes = figure.axes[0]
-    corner = -0.4, 0.4
-    assert at(figure, axes, 1 + corner[0], corner[1]) == at(figure, axes, corner[0], 1 + corner[1])
+    assert len([text for text in axes.texts if text.get_text()]) == 3
+    assert at(figure, axes, 0.6, 0.4) == (255, 255, 255)
+    red, _, blue = at(figure, axes, -0.4, 1.4)
+    assert red > blue
+    below = correlation_matrix(table.with_columns(paper=pl.Series([0.9, -0.5, 0.0])))
+    red, _, blue = at(below, below.axes[0], -0.4, 1.4)
+    assert red < blue
+    zero = at(below, below.axes[0], 0.6, 1.4)
+    assert min(zero) >= 240
     assert {"90", "30", "80"} <= texts(correlation_matrix(table, "pairwise"))
     correlation_matrix(table.with_columns(paper=pl.lit(None, dtype=pl.Float64)))
+
+
+@pytest.mark.parametrize("number", np.linspace(-1, 1, 21).tolist())
+def test_numbers_of_a_correlation_can_be_read_on_their_ground(number):
+    """At least 4.5 to 1 (WCAG 2, level AA)."""
+    table = pl.DataFrame({"first": ["pos"], "second": ["pos"], "paper": [number]})
+    figure = correlation_matrix(table)
+    ground = np.array(at(figure, figure.axes[0], -0.45, 0.45)) / 255
+    lights = [luminance(ground), luminance(np.array(to_rgb(figure.axes[0].texts[0].get_color())))]
+    assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5
+
+
+def luminance(colour):
+    """Relative luminance of an sRGB colour (WCAG 2)."""
+    linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def labels(count):
@@ -201,7 +225,7 @@ def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
         colour = np.rint(255 * np.array(to_rgb(LOOKS[setup][0])))
         image = pixels(figure, dpi=400)
         for place in (0, 4, 9):
-            column, row = axes.transData.transform((place + 0.2, 100 * table[setup][place]))
+            column, row = axes.transData.transform((place + 0.08, 100 * table[setup][place]))
             np.testing.assert_allclose(image[len(image) - 1 - int(row), int(column), :3], colour, atol=40)
     assert {"static", "STL", "MTL-2", "MTL"} <= texts(figure)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == table["label"].to_list()
@@ -265,27 +289,42 @@ def kept_runs() -> pl.DataFrame:
     )
 
 
+METRICS = {"pos": "accuracy", "dep": "las", "srl": "f1"}
+
+
 def test_heads_kept_joins_settings_of_one_setup_and_no_others():
-    figure = heads_kept(kept_runs(), 72)
-    joined = [line for line in figure.axes[0].lines if line.get_linestyle() == "-"]
+    figure = heads_kept(kept_runs(), 72, METRICS)
+    pos, dep = figure.axes
+    joined = [line for axes in figure.axes for line in axes.lines if line.get_linestyle() == "-"]
     (line,) = joined
     np.testing.assert_array_equal(line.get_xydata(), [[10, 81], [55, 91]])
-    points = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_alpha() is not None]
-    assert points == [[[50, 90], [60, 92], [8, 80], [12, 82]], [[30, 99]], [[40, 70]]]
-    assert {"open heads of 72", "STL, dynamic", "STL, static", "pos", "dep"} <= texts(figure)
+    assert line.axes is pos
+    points = [
+        [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is not None]
+        for axes in (pos, dep)
+    ]
+    assert points == [[[[50, 90], [60, 92], [8, 80], [12, 82]], [[30, 99]]], [[[40, 70]]]]
 
 
-def test_heads_kept_has_a_marker_for_each_setup_and_a_colour_for_each_task():
-    figure = heads_kept(kept_runs(), 72)
-    runs = [line for line in figure.axes[0].lines if line.get_alpha() is not None]
-    looks = [(line.get_marker(), line.get_color()) for line in runs]
-    (one, pos), (other, also_pos), (same, dep) = looks
-    assert one != other == same
-    assert pos == also_pos != dep
+def test_heads_kept_names_the_score_of_each_task():
+    figure = heads_kept(kept_runs(), 72, METRICS)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["accuracy, %", "LAS, %"]
+    assert [axes.get_title() for axes in figure.axes] == ["pos", "dep"]
+    assert {"STL, dynamic", "STL, static"} <= texts(figure)
+    assert any(text.startswith("open heads of 72") for text in texts(figure))
+
+
+def test_heads_kept_has_a_colour_and_a_marker_for_each_setup():
+    figure = heads_kept(kept_runs(), 72, METRICS)
+    runs = [line for axes in figure.axes for line in axes.lines if line.get_alpha() is not None]
+    dynamic, static, same = [(line.get_marker(), line.get_color()) for line in runs]
+    assert dynamic[0] != static[0]
+    assert dynamic[1] != static[1]
+    assert static == same
 
 
 def test_heads_kept_shows_the_spread_over_seeds():
-    figure = heads_kept(kept_runs(), 72)
+    figure = heads_kept(kept_runs(), 72, METRICS)
     spread = 2**0.5  # of 80 and 82; of 8 and 12 it is twice that
     bars = [segment for bar in figure.axes[0].collections for segment in bar.get_segments()]
     assert any(np.allclose(bar, [[10, 81 - spread], [10, 81 + spread]]) for bar in bars)
@@ -294,7 +333,33 @@ def test_heads_kept_shows_the_spread_over_seeds():
 
 def test_heads_kept_without_settings_joins_nothing():
     runs = kept_runs().with_columns(setting=pl.lit(None, dtype=pl.String))
-    assert not [line for line in heads_kept(runs, 72).axes[0].lines if line.get_linestyle() == "-"]
+    figure = heads_kept(runs, 72, METRICS)
+    assert not [line for axes in figure.axes for line in axes.lines if line.get_linestyle() == "-"]
+
+
+def test_learning_curves_are_runs_and_means_over_seeds():
+    history = pl.DataFrame(
+        {
+            "setup": ["STL"] * 4 + ["MTL-2"], "task": ["dep"] * 5, "seed": [1, 1, 2, 2, 1],
+            "update": [10, 20, 10, 20, 10], "score": [50.0, 60, 52, 66, 40],
+        }
+    )  # fmt: skip
+    figure = learning_curves(history, METRICS)
+    (axes,) = figure.axes
+    faint = [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is not None]
+    means = [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is None]
+    assert faint == [[[10, 50], [20, 60]], [[10, 52], [20, 66]], [[10, 40]]]
+    assert means == [[[10, 51], [20, 63]], [[10, 40]]]
+    assert axes.get_ylabel() == "LAS, %"
+
+
+def test_masks_and_gates_have_names_for_their_axes_and_a_key(gate):
+    for figure in (mask_picture(history(gate)), gates_over_time(history(gate))):
+        assert "gate: white closed, black open" in texts(figure)
+    assert {"head", "layer"} <= texts(mask_picture(history(gate)))
+    drawn = texts(gates_over_time(history(gate)))
+    assert {"update (a column for each evaluation, ending there)", "layer (a row for each head)"} <= drawn
+    assert "50" in drawn
 
 
 @pytest.mark.parametrize(("kind", "starts"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -264,6 +265,22 @@ def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path
         figure("heads-kept", seeds, tmp_path / "k.png", split="dev")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "it is not JSON"),
+        ("[]", "it holds no figures by split and task"),
+        ('{"test": {"dep": 1}}', "it holds no figures by split and task"),
+        ('{"test": {"dep": {"las": "<script>"}}}', "the las of dep is not a number"),
+    ],
+)
+def test_a_broken_metrics_file_is_named(seeds, tmp_path, text, reason):
+    (seeds[1] / "metrics.json").write_text(text)
+    named = rf"{re.escape(str(seeds[1]))}/metrics\.json cannot be read \({re.escape(reason)}\)"
+    with pytest.raises(InputError, match=named):
+        figure("heads-kept", seeds, tmp_path / "k.png")
+
+
 def kept_table(runs, tmp_path):
     figure("heads-kept", runs, tmp_path / "kept.png")
     return pl.read_parquet(tmp_path / "kept.parquet")
@@ -286,10 +303,10 @@ def test_heads_kept_tells_setups_apart_and_penalties_are_one(tmp_path):
     of = {row["run"]: (row["setup"], row["setting"], row["seed"]) for row in table.iter_rows(named=True)}
     for (penalty, seed), run in runs.items():
         setting = f"penalty={penalty} target_open=None"
-        assert of[str(run)] == ("STL, dynamic, max_epochs=30", setting, seed)
-    assert of[str(longer)][0] == "STL, dynamic, max_epochs=60"
-    assert of[str(static)][0] == "STL, static, max_epochs=30"
-    assert of[str(bare)][:2] == ("STL, max_epochs=30", "")
+        assert of[str(run)] == ("STL, dynamic, 30 epochs", setting, seed)
+    assert of[str(longer)][0] == "STL, dynamic, 60 epochs"
+    assert of[str(static)][0] == "STL, static, 30 epochs"
+    assert of[str(bare)][:2] == ("STL, 30 epochs", "")
 
 
 def test_very_many_setups_are_points_without_lines_and_that_is_said(tmp_path, capsys):

@@ -14,10 +14,10 @@ from mtl.commands.report import report
 from mtl.config.parse import arguments_of
 from mtl.errors import InputError
 from mtl.runs.gather import gather
-from mtl.runs.setups import setups_of
+from mtl.runs.setups import in_words, setups_of
 from probes import heads_table
 from probes.report.claims import claim_sets
-from probes.report.head_svg import head_map
+from probes.report.head_svg import _side_by_side, head_map
 from probes.report.number_format import chance
 from probes.report.overlaps import masks_by_setup
 from probes.statistics.claims_by_setup import by_claims
@@ -43,7 +43,7 @@ class Page(HTMLParser):
             for name in ("src", "href", "data", "srcset", "action")
             if name in attributes and not attributes[name].startswith(("#", "data:"))
         ]
-        if tag not in ("meta", "link", "input", "br"):
+        if tag not in ("meta", "link", "input", "br", "img"):
             self.unclosed.append(tag)
 
     def handle_startendtag(self, tag, attributes):
@@ -82,8 +82,8 @@ def test_a_whole_study(study, capsys):
     page = page_of(study.small())
     assert page.unclosed == []
     assert {"scores", "masks", "overlap", "competition", "labels", "explorer", "provenance"} <= page.ids
-    # 15 masks of single tasks, 15 of joint runs, and the maps of claims and of losses.
-    assert page.maps == 32
+    # 15 masks of single tasks, 15 of joint runs, five of three seeds, and the maps of claims and of losses.
+    assert page.maps == 37
     assert page.says("18 runs of minilm , 2 setups, seeds 1, 2, 3; 3 layers of 4 heads")
     assert "note:" not in capsys.readouterr().out
     assert page.says("Corpus fingerprint: " + "f0" * 32)
@@ -140,11 +140,12 @@ def test_the_explorer_knows_gates_and_values(study):
 
 def test_a_planted_cost_is_found_and_none_is_not(tmp_path, capsys):
     assert page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small()).says(
-        "Do heads that more tasks claim lose more skill in joint training? Supported."
+        "Do heads that more tasks claim lose more skill in joint training? Claims and loss go together."
     )
-    assert "competition: supported: " in capsys.readouterr().out
+    assert "competition: claims and loss go together: " in capsys.readouterr().out
     page = page_of(Study(tmp_path / "none", 6, 8, cost=0.0).small())
-    assert page.says("Do heads that more tasks claim lose more skill in joint training? Not supported.")
+    assert page.says("Claims and loss are not seen to go together.")
+    assert "upported" not in " ".join(page.text)
 
 
 def test_two_seeds_are_too_few_for_a_verdict(study):
@@ -164,7 +165,7 @@ def test_setups_are_named_by_what_differs():
     setups = setups_of(configs)
     assert [setup.name for setup in setups] == [
         "STL", "STL", "STL, dynamic", "MTL-2 pos+dep", "MTL-2 pos+ner", "MTL-2 pos+dep, dynamic",
-        "MTL-3, dynamic, lr=1", "MTL-3, dynamic, lr=2",
+        "MTL-3, dynamic, lr 1", "MTL-3, dynamic, lr 2",
     ]  # fmt: skip
     assert [setup.baseline for setup in setups] == [
         None, None, "STL", "STL", "STL", "STL, dynamic", "STL, dynamic", "STL, dynamic",
@@ -224,13 +225,13 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
         "repeats runs/again, seed and all: left out",
         "ner-dynamic-shared-seed6/gates.parquet: cannot be read",
         "ner-dynamic-shared-seed6/heads.parquet: cannot be read",
-        "ner-dynamic-shared-seed6/metrics.json cannot be read (not JSON)",
+        "ner-dynamic-shared-seed6/metrics.json cannot be read (it is not JSON)",
         "srl-dynamic-shared-seed7 was probed with other settings (split=dev, not test): left out",
         "con-dynamic-shared-seed9 has no masks (no gates.parquet): left out",
     ):
         assert page.says(note), note
-    # All masks but those of another encoder, another shape and the damaged one; and two maps.
-    assert page.maps == 30 + 2 + 2
+    # All masks but those of another encoder, of another shape and the damaged one; two maps, five of seeds.
+    assert page.maps == 30 + 2 + 2 + 5
 
 
 def damaged_gates(folder, change):
@@ -306,7 +307,7 @@ def test_a_mask_that_lacks_heads_is_left_out(study):
     page = page_of(study.root)
     assert page.says("the mask of pos has 11 heads, not 3 x 4")
     assert page.says("the mask of dep has 11 heads, not 3 x 4")
-    assert page.maps == 32
+    assert page.maps == 37
 
 
 def test_runs_of_several_setups_that_are_taken_together_are_said(study):
@@ -343,7 +344,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
     study.run(TASKS, 1, scope="shared")  # a mask for all gives no claims
     page = page_of(folder)
     rows, bold = rows_of(folder)
-    assert list(rows) == ["STL, dynamic", "STL, static", "MTL-5, dynamic, gates.scope=per_task"]
+    assert list(rows) == ["STL, dynamic", "STL, static", "MTL-5, dynamic, a mask per task"]
     assert bold == ["STL, dynamic"]
     evidence = gather(folder, "test", SCORES)
     table = by_claims(claim_sets(masks_by_setup(evidence)[0]), evidence.heads)
@@ -351,9 +352,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
         assert rows[row["claims"]][4:6] == [chance(row["p"]), chance(row["p_holm"])]
     assert table["p"].n_unique() > 1
     assert table["p_holm"].max() > table["p"].max()
-    assert page.says(
-        "The verdict goes by the claims of STL, dynamic : by default: of the setups of single-task"
-    )
+    assert page.says("The claims are those of STL, dynamic : by default: of the setups of single-task")
     assert "; by the claims of STL, dynamic\n" in capsys.readouterr().out
 
 
@@ -361,7 +360,7 @@ def test_the_claims_that_decide_can_be_chosen(study, capsys):
     folder = with_static_masks(study)
     page = page_of(folder, claims="STL, static")
     assert rows_of(folder)[1] == ["STL, static"]
-    assert page.says("The verdict goes by the claims of STL, static : chosen with --claims")
+    assert page.says("The claims are those of STL, static : chosen with --claims")
     assert "; by the claims of STL, static\n" in capsys.readouterr().out
     with pytest.raises(
         InputError, match=r"setup in --claims: 'STL statc': did you mean 'STL, static'\? .* STL, dynamic;"
@@ -400,6 +399,73 @@ def test_a_label_that_joint_runs_lack(study):
     place = page.data["labels"].index(["dep", "dep1", 20])
     assert page.data["value"]["joint"][place] is None
     assert page.data["value"]["stl"][place] is not None
+
+
+def test_runs_that_nobody_wanted_to_probe_are_not_missed(study):
+    study.small()
+    study.run(["dep"], 1, pruning="none", probe=False)
+
+    def notes(**arguments):
+        return gather(study.root, "test", SCORES, **arguments).notes
+
+    assert any(note.startswith("not probed") for note in notes())
+    assert not any(note.startswith("not probed") for note in notes(not_to_probe={"dep-none-shared-seed1"}))
+
+
+def test_a_bug_is_no_damaged_file(study, monkeypatch):
+    """What no damaged file raises is not taken for one."""
+    study.run(["dep"], 1)
+
+    def broken(run):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("mtl.runs.gather.encoder_of", broken)
+    with pytest.raises(ZeroDivisionError):
+        gather(study.root, "test", SCORES)
+
+
+def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
+    page = page_of(study.small())
+    text = (study.root / "report.html").read_text(encoding="utf-8")
+    for word in ("STL", "MTL-n", "dynamic, static", "claim", "contested", "demand", "skill", "loss"):
+        assert f"<dt>{word}</dt>" in text
+    assert text.index("<dt>STL</dt>") < text.index('id="seeds"') < text.index('id="scores"')
+    assert page.says("STL, dynamic: a mask from each of three seeds, a colour channel each")
+    assert page.says("seed 1 and seed 2")
+    assert page.says("score against open heads") or "score against open heads" in text
+    assert "scores on dev while training" in text
+
+
+def test_losses_are_in_points_and_positive_where_skill_is_lost(tmp_path):
+    page = page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small())
+    assert re.search(r"difference within layers \+\d+\.\d\d points", " ".join(page.text))
+    assert page.says("MTL against STL")
+    assert page.says("3 of 3")
+
+
+def test_a_history_that_cannot_be_read_is_noted(study):
+    study.small()
+    (study.root / "runs/dep-dynamic-shared-seed1/history.csv").unlink()
+    assert page_of(study.root).says(
+        "runs/dep-dynamic-shared-seed1/history.csv cannot be read: no learning curve of this run"
+    )
+
+
+def test_dots_that_would_touch_are_moved_aside_and_no_others():
+    assert _side_by_side([10.0, 50.0, 90.0], 6, 30) == [0, 0, 0]
+    assert _side_by_side([10.0, 12.0, 13.0, 40.0], 6, 30) == [0, 6, -6, 0]
+
+
+def test_settings_in_words_are_never_the_same():
+    keys = [
+        "max_epochs", "gates.penalty", "gates.scope", "gates.target_open", "batch.sentences", "dep.dropout",
+        "optimizer.encoder_lr", "a.b_c", "balancer",
+    ]  # fmt: skip
+    values = ["1", "2", "True", "False", "None", "none", "shared", "per_task"]
+    words = [in_words(key, value) for key in keys for value in values]
+    assert len(set(words)) == len(words)
+    assert in_words("max_epochs", "1") == "1 epochs"
+    assert in_words("gates.scope", "per_task") == "a mask per task"
 
 
 def test_texts_are_escaped(study):

@@ -66,16 +66,18 @@ def lit(page):
 
 
 def point(page, chosen, layer, head):
-    """Move the mouse to a head in a mask without axes."""
+    """Move the mouse to a head in a mask, with axes or without."""
     chosen.scroll_into_view_if_needed()
     box = chosen.bounding_box()
+    room = 1.6 if "axes" in chosen.get_attribute("class") else 0.0
     page.mouse.move(
-        box["x"] + (head + 0.5) / HEADS * box["width"], box["y"] + (layer + 0.5) / LAYERS * box["height"]
+        box["x"] + (room + head + 0.5) / (HEADS + room) * box["width"],
+        box["y"] + (room + layer + 0.5) / (LAYERS + room) * box["height"],
     )
 
 
 def mask(page, place):
-    return page.locator("#masks svg.map:not(.axes)").nth(place)
+    return page.locator("#masks .task svg.map").nth(place)
 
 
 def shown(page):
@@ -100,14 +102,14 @@ def test_pointing_at_a_head_marks_it_in_all_maps(page):
     point(page, mask(page, 2), 3, 1)
     places, marked, maps = lit(page)
     assert (places, marked) == (["3 1"], maps)
-    assert maps == 32
+    assert maps == 37
     assert page.locator("#explorer-head").inner_text() == "Layer 4, head 2"
     assert page.locator("circle.lit").get_attribute("data-cell") == str(3 * HEADS + 1)
     explained = page.locator("#explorer-body").inner_text()
     for part in (
         "Claimed by",
         "Best labels",
-        "Static",
+        "Before training",
         "STL: alone",
         "MTL: jointly",
         "Gates",
@@ -121,7 +123,7 @@ def test_pointing_at_a_head_marks_it_in_all_maps(page):
 def test_pointing_at_a_dot_and_at_a_map_with_axes(page):
     page.locator(f'circle[data-cell="{HEADS + 2}"]').hover(force=True)
     assert lit(page)[0] == ["1 2"]
-    claims = page.locator("#masks svg.map.axes")
+    claims = page.locator("#masks .large svg.map.axes")
     claims.scroll_into_view_if_needed()
     box = claims.bounding_box()
     unit = box["width"] / (HEADS + 1.6)

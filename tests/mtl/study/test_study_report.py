@@ -35,7 +35,7 @@ def collected(folder, study) -> str:
 
 
 def decides(page: Path) -> str:
-    found = re.search(r"The verdict goes by the claims of <b>(.*?)</b>: (.*?)\.</p>", page.read_text())
+    found = re.search(r"The claims are those of <b>(.*?)</b>: (.*?)\.</p>", page.read_text())
     assert "fixed beforehand as those of the first block with masks in the study" in found[2]
     return found[1]
 
@@ -67,7 +67,7 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
     ("grid", "said"),
     [
         ((SINGLE, STATIC, DYNAMIC), "STL, static"),
-        ((SINGLE, HALF, DYNAMIC), "STL, dynamic, gates.target_open=6.0"),
+        ((SINGLE, HALF, DYNAMIC), "STL, dynamic, target 6.0"),
         # One mask for all tasks gives no claims, nor do masks of one task.
         ((SINGLE, Block(("all", "dep"), ("dynamic",)), STATIC), "STL, static"),
         ((Block(("single", "all"), ("none", "dynamic")), STATIC), "STL, dynamic"),

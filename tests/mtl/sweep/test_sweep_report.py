@@ -84,7 +84,7 @@ def test_of_many_settings_the_best_are_drawn(bench, monkeypatch):
     sweep = bench(parameters={"gates.penalty": {"values": penalties}, "seed": {"value": 1}})
     performed(sweep)
     evidence = gather(sweep.folder.path, "dev", SCORES, sweep_evidence(sweep.folder.path))
-    assert {name.rsplit("=", 1)[1] for name in evidence.scores["setup"]} == {
+    assert {name.rsplit(" ", 1)[1] for name in evidence.scores["setup"]} == {
         str(each) for each in penalties[3:]
     }
     assert any(f"of {count} settings" in note for note in evidence.notes)

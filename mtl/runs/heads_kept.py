@@ -1,0 +1,78 @@
+"""Score against open heads: one row for each run and task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.run import Run
+from mtl.runs.setups import setups_of
+from mtl.runs.tables import gates_of, scores_of
+from probes.report.data import HeadsKept
+
+KEEPING = ("penalty", "target_open")
+"""Keys of `gates` that say how many heads are kept."""
+MOST_SETUPS = 16
+"""Most setups that one figure can distinguish."""
+
+
+def heads_kept_of(
+    runs: Sequence[Run], split: str, score: Mapping[str, str], tasks: Sequence[str] = ()
+) -> tuple[HeadsKept, tuple[str, ...]]:
+    """The scores of runs beside their open heads, runs without masks having all heads; and notes.
+
+    Raises `InputError` if no run has masks or scores, or if the encoders differ.
+    """
+    gates, without_masks = gates_of(runs, tasks, shared_once=False)
+    last = gates.filter(pl.col("step") == pl.col("step").max().over("run"))
+    heads = last.group_by("run", "task").len()["len"][0]
+    kept = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
+    scores, without_scores = scores_of(runs, split, score)
+    if tasks:
+        scores = scores.filter(pl.col("task").is_in(tasks))
+    if scores.is_empty():
+        raise InputError("; ".join([*without_scores, f"no scores on {split}"]))
+    settings, too_many = _settings(runs)
+    table = (
+        scores.join(kept, on=["run", "task"], how="left")
+        .join(settings, on="run")
+        .with_columns(pl.col("kept").fill_null(heads))
+        .select("task", "setup", "setting", "seed", "run", "kept", "score")
+        .sort("task", "setup", "kept", "run")
+    )
+    all_heads = tuple(note.replace("left out", "drawn with all heads") for note in without_masks)
+    return HeadsKept(table, heads), (*all_heads, *without_scores, *too_many)
+
+
+def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The setup and seed of each run and, in `setting`, what says how many heads it is to keep; and notes.
+
+    Runs are of one setup if they differ in that and their seeds only.
+    """
+    configs = [run.config() for run in runs]
+    gates = [dict(config.get("gates", {})) for config in configs]
+    settings: list[str | None] = [
+        " ".join(f"{key}={keys.pop(key, None)}" for key in KEEPING)
+        if config.get("pruning", "none") != "none"
+        else ""
+        for config, keys in zip(configs, gates, strict=True)
+    ]
+    alike = [{**config, "gates": keys} for config, keys in zip(configs, gates, strict=True)]
+    setups = [setup.name for setup in setups_of(alike)]
+    notes: tuple[str, ...] = ()
+    if len(set(setups)) > MOST_SETUPS:
+        notes = (
+            f"{len(set(setups))} setups are too many to be told apart: only their points are drawn, no lines",
+        )
+        setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
+    table = pl.DataFrame(
+        {
+            "run": [str(run.folder) for run in runs],
+            "setup": setups,
+            "setting": pl.Series(settings, dtype=pl.String),
+            "seed": [int(config["seed"]) for config in configs],
+        }
+    )
+    return table, notes
