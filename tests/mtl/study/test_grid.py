@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtl.config.parse import configured
+from mtl.config.effective import reference
 from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
@@ -123,7 +124,7 @@ def test_a_blocks_settings_hold_for_its_runs_alone():
         seeds=(1,),
     )
     first, second = planned(study, HERE)
-    assert (first.config.gates.penalty, first.config.gates.scope) == (TrainConfig().gates.penalty, "shared")
+    assert (first.config.gates.penalty, first.config.gates.scope) == (reference().gates.penalty, "shared")
     assert (second.config.gates.penalty, second.config.gates.scope) == (0.5, "per_task")
     assert second.config.dep.arc_dim == 7
 
