@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mtl.config.parse import configured
 from mtl.config.effective import reference
+from mtl.config.parse import configured
 from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
