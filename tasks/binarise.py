@@ -87,7 +87,7 @@ def _pre_order(span: tuple[int, int]) -> tuple[int, int]:
 
 
 def restore(brackets: Iterable[Span]) -> tuple[Span, ...]:
-    """The constituents (in pre-order) that brackets in pre-order stand for: the inverse of `binarise`."""
+    """The constituents (in pre-order) that brackets in pre-order encode: the inverse of `binarise`."""
     return tuple(
         Span(start, end, label)
         for start, end, chain in brackets

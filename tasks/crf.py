@@ -109,8 +109,8 @@ def log_partition(
         left = _closed(alpha, labels)
         top = left.detach().amax(1, keepdim=True)
         opened = ((left - top).exp() @ weights).log() + top
-        kept = torch.logaddexp(alpha[:, 1 : labels + 1] + stay[0], alpha[:, labels + 1 :] + stay[1])
-        step = torch.cat((opened, kept), 1) + scores[:, word]
+        continued = torch.logaddexp(alpha[:, 1 : labels + 1] + stay[0], alpha[:, labels + 1 :] + stay[1])
+        step = torch.cat((opened, continued), 1) + scores[:, word]
         alpha = torch.where((word < lengths)[:, None], step, alpha)
     return (_closed(alpha, labels) + end).logsumexp(1)
 

@@ -169,9 +169,10 @@ def best_paths(scores, lengths, start, turn, stay, end):
                         step[following] = candidate
                         came[word, following] = origin[state]
             for label in range(labels):
-                begun, going = value[1 + label] + stay[0, label], value[labels + 1 + label] + stay[1, label]
-                step[labels + 1 + label] = max(begun, going)
-                came[word, labels + 1 + label] = 1 + label if begun >= going else labels + 1 + label
+                b_tag, i_tag = 1 + label, labels + 1 + label
+                from_b, from_i = value[b_tag] + stay[0, label], value[i_tag] + stay[1, label]
+                step[i_tag] = max(from_b, from_i)
+                came[word, i_tag] = b_tag if from_b >= from_i else i_tag
             for tag in range(tags):
                 value[tag] = step[tag] + scores[row, word, tag]
         tag = origin[np.argmax(closed + end)]

@@ -29,7 +29,7 @@ def representable(sentence: Sentence) -> list[Frame]:
     One frame per predicate (the first), and in it no argument on the predicate's own word and of those
     that overlap only the one that starts first, the longer one of two that start together.
     """
-    kept: dict[int, Frame] = {}
+    frames: dict[int, Frame] = {}
     for frame in sentence.frames or ():
         predicate, arguments = frame.predicate, without_verb(frame.arguments)
         where = f"sentence '{sentence.id}', predicate at word {predicate}"
@@ -39,26 +39,26 @@ def representable(sentence: Sentence) -> list[Frame]:
             if not 0 <= start < end <= len(sentence):
                 raise ValueError(f"{where}: its argument {start} to {end} is not within the sentence")
         free = [span for span in arguments if not span.start <= predicate < span.end]
-        kept.setdefault(predicate, Frame(predicate, None, tuple(without_overlaps(free))))
-    return list(kept.values())
+        frames.setdefault(predicate, Frame(predicate, None, tuple(without_overlaps(free))))
+    return list(frames.values())
 
 
 def dropped(sentence: Sentence, labels: Labels) -> int:
     """How many arguments `frame_targets` leaves out, those of unknown roles included."""
-    kept = [span for frame in representable(sentence) for span in frame.arguments]
-    every = sum(len(without_verb(frame.arguments)) for frame in sentence.frames or ())
-    return every - sum(labels.index(span.label) >= 0 for span in kept)
+    represented = [span for frame in representable(sentence) for span in frame.arguments]
+    arguments = sum(len(without_verb(frame.arguments)) for frame in sentence.frames or ())
+    return arguments - sum(labels.index(span.label) >= 0 for span in represented)
 
 
 def tagged_spans(tags: list[int], labels: Labels) -> tuple[Span, ...]:
-    """The arguments that a well-formed tag sequence stands for."""
-    found: list[Span] = []
+    """The arguments that a well-formed tag sequence encodes."""
+    spans: list[Span] = []
     for word, tag in enumerate(tags):
         if 0 < tag <= len(labels):
-            found.append(Span(word, word + 1, labels[tag - 1]))
+            spans.append(Span(word, word + 1, labels[tag - 1]))
         elif tag:
-            found[-1] = found[-1]._replace(end=word + 1)
-    return tuple(found)
+            spans[-1] = spans[-1]._replace(end=word + 1)
+    return tuple(spans)
 
 
 def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:

@@ -27,7 +27,7 @@ def _select(weights, lengths):
     longest = weights.shape[1]
     best = np.zeros(longest + 1)
     chosen = np.full(longest + 1, -1)
-    found = []
+    spans = []
     for sentence in range(len(lengths)):
         length = lengths[sentence]
         best[1:] = -np.inf
@@ -41,17 +41,17 @@ def _select(weights, lengths):
                 weight = weights[sentence, start, last]
                 if weight > 0 and best[start] + weight > best[last + 1]:
                     best[last + 1], chosen[last + 1] = best[start] + weight, start
-        end, first = length, len(found)
+        end, first = length, len(spans)
         if length and best[end - 1] >= best[end]:
             chosen[end] = -1
         while end > 0:
             if chosen[end] < 0:
                 end -= 1
             else:
-                found.append((sentence, chosen[end], end))
+                spans.append((sentence, chosen[end], end))
                 end = chosen[end]
-        found[first:] = found[first:][::-1]
-    spans = np.empty((len(found), 3), dtype=np.int64)
-    for index in range(len(found)):
-        spans[index, 0], spans[index, 1], spans[index, 2] = found[index]
-    return spans
+        spans[first:] = spans[first:][::-1]
+    table = np.empty((len(spans), 3), dtype=np.int64)
+    for index in range(len(spans)):
+        table[index, 0], table[index, 1], table[index, 2] = spans[index]
+    return table

@@ -27,8 +27,8 @@ class Mlp(nn.Module):
         output = functional.leaky_relu(self.linear(vectors), 0.1)
         if not self.training or not self.dropout:
             return output
-        kept = output[..., :1, :] if output.ndim > 2 else output
-        return output * functional.dropout(torch.ones_like(kept), self.dropout)
+        first_row = output[..., :1, :] if output.ndim > 2 else output
+        return output * functional.dropout(torch.ones_like(first_row), self.dropout)
 
 
 class Biaffine(nn.Module):

@@ -35,7 +35,7 @@ def _solve_batch(scores, lengths, heads):
 def _weights(scores, length):
     # All trees have `length` arcs, so their scores differ by less than `length` times the range of arcs:
     # a penalty beyond that on arcs from the root makes trees with one of them win against all others
-    # exactly, whatever the scores.  Float64 leaves the scores' own float32 digits untouched.
+    # exactly, for all scores.  Float64 leaves the scores' own float32 digits untouched.
     low, high = np.inf, -np.inf
     for d in range(length):
         for h in range(length + 1):
@@ -59,7 +59,7 @@ def _weights(scores, length):
 def _solve(weights, heads):
     """Follow best arcs from word to head; contract each cycle into one of its slots; unfold at the end.
 
-    A slot is a row of `weights` (0 the root).  What it stands for is a node: a word (1..n) or a contracted
+    A slot is a row of `weights` (0 the root).  It represents a node: a word (1..n) or a contracted
     cycle (n + 1 ..), with the node that contracted it as its parent.  Every arc between slots remembers
     the words it joins.  Time is quadratic in the words for each level of contraction, n^2 altogether.
     """

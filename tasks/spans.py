@@ -9,8 +9,8 @@ from tasks.sentence import Span
 
 def without_overlaps(spans: Iterable[Span]) -> list[Span]:
     """In order of the text; of spans that overlap the one that starts first, then the longest."""
-    kept: list[Span] = []
+    disjoint: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if not kept or span.start >= kept[-1].end:
-            kept.append(span)
-    return kept
+        if not disjoint or span.start >= disjoint[-1].end:
+            disjoint.append(span)
+    return disjoint

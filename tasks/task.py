@@ -46,7 +46,10 @@ class Task(ABC):
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
-    """The fields of `Sentence` that the task reads; runs without a task that reads a field do not see it."""
+    """The fields of `Sentence` that the task reads besides the words, what it learns first.
+
+    Runs without a task that reads a field do not see it.
+    """
     unit: ClassVar[Literal["word", "sentence"]]
     """What the task labels: its loss is divided by the annotated words or sentences of the batch."""
     score: ClassVar[str]

@@ -12,6 +12,7 @@ from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.runs.run import Run
+from tasks.catalogue import LAYERS
 
 
 def evaluate(
@@ -36,7 +37,7 @@ def evaluate(
             may differ in the last digits.
     """
     import mtl.models.evaluate
-    from mtl.corpora.load import LAYERS, load_split, require_layers
+    from mtl.corpora.load import load_split, require_layers
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
     from mtl.models.batches import examples

@@ -13,13 +13,11 @@ from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.readers import files, format_of, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from tasks.catalogue import TASKS
+from tasks.catalogue import LAYERS, TASKS
 from tasks.sentence import Sentence
 from tasks.task import Task
 
 SPLITS = ("train", "dev", "test")
-LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))
-"""The fields of a sentence that some task reads."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     listed = [Source(files, (name,), f"corpus.{name}") for name, files in of_tasks.items()]
     if config.files is not None:
         layers = format_of(config.files.format).layers
-        shared = tuple(name for name in rest if TASKS[name].layers[0] in layers)
+        shared = tuple(name for name in rest if set(TASKS[name].layers[:1]) <= set(layers))
         rest = tuple(name for name in rest if name not in shared)
         if shared:
             listed.insert(0, Source(config.files, shared, "corpus.files"))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree as Branch
 
+from tasks.catalogue import LAYERS
 from tasks.sentence import Arcs, Frame, Sentence
 from tasks.tree import Tree
 
@@ -25,7 +26,8 @@ def picture(sentence: Sentence) -> str:
 
     Words with their tags as `word/TAG` (a slash within a word is `\/`, as in the Penn Treebank), entities in
     brackets; arcs as a tree from the root down, each word with its number and relation; constituents as a
-    tree, the lowest in bracket notation; and a line per frame. A layer in which nothing was found is `none`.
+    tree, the lowest in bracket notation; a line per frame; a label of the whole sentence as `layer: label`. A
+    layer in which nothing was found is `none`.
     Control characters are shown as escapes.
     """
     words = [_visible(word) for word in sentence.words]
@@ -39,6 +41,10 @@ def picture(sentence: Sentence) -> str:
     if sentence.frames is not None:
         frames = [_frame(words, frame) for frame in sentence.frames]
         parts.append("\n".join(["frames", *frames] if frames else ["frames: none"]))
+    for layer in LAYERS:
+        label = getattr(sentence, layer)
+        if isinstance(label, str):
+            parts.append(f"{layer}: {_visible(label)}")
     return "\n".join(parts) + "\n"
 
 

@@ -64,8 +64,8 @@ def collate_brackets(targets: Sequence[SpanTargets]) -> SpanBatch:
 class ConDecoder(Decoder):
     """Two stages (Zhang et al. 2020): brackets by a span CRF, labels only for the brackets of one tree.
 
-    A boundary is represented by the words on both of its sides; learned vectors stand for what is left of
-    the first word and right of the last.  A label is scored from the sum of its two boundaries' vectors by
+    A boundary is represented by the words on both of its sides; learned vectors represent what is left
+    of the first word and right of the last.  A label is scored from the sum of its two boundaries' vectors by
     one hidden layer, at a fraction of the cost of a bilinear form per label.
     """
 
@@ -106,13 +106,13 @@ class ConDecoder(Decoder):
 
     def decode(self, scores: SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
         lengths = mask.sum(1).cpu().numpy()
-        found = best_brackets(scores.brackets.detach().cpu().numpy(), lengths)
-        indices = [torch.from_numpy(array).to(mask.device) for array in found]
+        best = best_brackets(scores.brackets.detach().cpu().numpy(), lengths)
+        indices = [torch.from_numpy(array).to(mask.device) for array in best]
         chosen = self._label_scores(scores, *indices).argmax(1).cpu().tolist()
         names = self.labels.names
         brackets = [
             Span(start, end, names[label])
-            for start, end, label in zip(found.starts.tolist(), found.ends.tolist(), chosen, strict=True)
+            for start, end, label in zip(best.starts.tolist(), best.ends.tolist(), chosen, strict=True)
         ]
         last = np.maximum(2 * lengths - 1, 0).cumsum().tolist()
         return [restore(brackets[a:b]) for a, b in zip([0, *last], last, strict=False)]

@@ -86,8 +86,8 @@ class DepDecoder(Decoder):
         arcs = self.arc(dependent[:, 1:], head).squeeze(3)
         arcs = arcs.to(torch.promote_types(arcs.dtype, torch.float32))
         candidates = functional.pad(mask, (1, 0), value=True)[:, None]
-        own = torch.eye(width, width + 1, dtype=torch.bool, device=mask.device).roll(1, 1)
-        arcs = arcs.masked_fill(~candidates | own, -torch.inf)
+        itself = torch.eye(width, width + 1, dtype=torch.bool, device=mask.device).roll(1, 1)
+        arcs = arcs.masked_fill(~candidates | itself, -torch.inf)
         return ArcScores(arcs, relation_dependent[:, 1:], relation_head)
 
     def loss(

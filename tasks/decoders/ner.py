@@ -62,7 +62,7 @@ class NerDecoder(Decoder):
     """Log odds of every type against no entity, for every span.
 
     Biaffine in the first and the last word (Yu et al. 2020), plus the mean over all words of a linear score
-    of each: what a single word tells of its type is learnt sooner than what a pair of them does.
+    of each: what a single word says about its type is learnt sooner than what a pair says.
     """
 
     def __init__(self, hidden: int, labels: Labels, dim: int, dropout: float, threshold: float) -> None:
@@ -81,9 +81,9 @@ class NerDecoder(Decoder):
     ) -> Float[Tensor, "batch word word label"]:
         first, last = self.mlp(words).chunk(2, 2)
         ends = self.biaffine(first, last)
-        kept = functional.dropout1d(words.mT, self.dropout, self.training).mT
-        each = functional.linear(kept, self.word)
-        return ends + _means(each.to(torch.promote_types(each.dtype, torch.float32)))
+        dropped = functional.dropout1d(words.mT, self.dropout, self.training).mT
+        single = functional.linear(dropped, self.word)
+        return ends + _means(single.to(torch.promote_types(single.dtype, torch.float32)))
 
     def loss(
         self,
@@ -97,9 +97,9 @@ class NerDecoder(Decoder):
         partition = functional.softplus(scores.logsumexp(3))
         losses = partition.masked_fill(~_spans(mask), 0.0).sum((1, 2))
         known = targets.types >= 0
-        place = (targets.rows, targets.firsts, targets.lasts)
-        # A span of a type that training never saw is neither this nor that: its own term is taken out.
-        gains = torch.where(known, scores[(*place, targets.types.clamp(min=0))], partition[place])
+        spans = (targets.rows, targets.firsts, targets.lasts)
+        # A span of a type that training never saw is neither an entity nor none: its term is taken out.
+        gains = torch.where(known, scores[(*spans, targets.types.clamp(min=0))], partition[spans])
         return losses.index_add(0, targets.rows, gains, alpha=-1)
 
     def decode(
@@ -118,7 +118,7 @@ class NerDecoder(Decoder):
 def _means(
     scores: Float[Tensor, "batch word label"],
 ) -> Float[Tensor, "batch word word label"]:
-    """Means from a first to a last word; what stands where the last is before the first means nothing."""
+    """Means from a first to a last word; entries whose last word is before the first mean nothing."""
     sums = functional.pad(scores.cumsum(1), (0, 0, 1, 0))
     places = torch.arange(scores.shape[1], device=scores.device)
     lengths = (places - places[:, None]).clamp(min=0) + 1

@@ -143,10 +143,10 @@ class SrlDecoder(Decoder):
     def loss(
         self, scores: FrameScores, targets: FrameBatch, mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, " batch"]:
-        found = functional.binary_cross_entropy_with_logits(
+        decisions = functional.binary_cross_entropy_with_logits(
             scores.predicates, targets.is_predicate.to(scores.predicates.dtype), reduction="none"
         )
-        losses = found.masked_fill(~mask, 0.0).sum(1)
+        losses = decisions.masked_fill(~mask, 0.0).sum(1)
         tags = self._tag_scores(scores.words, targets.rows, targets.predicates)
         lengths = mask.sum(1)[targets.rows]
         return losses.index_add(0, targets.rows, self.crf.loss(tags, targets.tags, lengths))
@@ -177,7 +177,7 @@ class SrlDecoder(Decoder):
         tags = self.crf.decode(self._tag_scores(scores.words, rows, predicates), mask.sum(1)[rows])
         for row, predicate, sequence in zip(rows.tolist(), predicates.tolist(), tags.tolist(), strict=True):
             frames[row].append(Frame(predicate, None, tagged_spans(sequence, self.labels)))
-        return [tuple(found) for found in frames]
+        return [tuple(of_sentence) for of_sentence in frames]
 
     def _tag_scores(
         self,

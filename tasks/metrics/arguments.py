@@ -16,8 +16,8 @@ from tasks.sentence import Frame, Sentence
 class ArgumentScores(TaskMetric):
     """Precision, recall and F1 over (predicate, start, end, role), V left out and C- joined.
 
-    An argument of a predicate that the gold lacks counts as wrong, which srl-eval.pl does only if that
-    predicate stands in its gold file, without arguments. `predicate_f1` is over predicates alone;
+    An argument of a predicate that the gold lacks counts as wrong; srl-eval.pl counts it so only if its
+    gold file has that predicate, without arguments. `predicate_f1` is over predicates alone;
     `given_*` are the same as the first three, with the gold's predicates given to the decoder.
     """
 
@@ -41,17 +41,17 @@ class ArgumentScores(TaskMetric):
             if sentence.frames is None:
                 continue
             true = _by_predicate(sentence.frames)
-            found = _by_predicate(predicted[index])
-            counts[0] += _overlap(found, true)
-            counts[1] += len(found.keys() & true.keys()), len(found), len(true)
+            guess = _by_predicate(predicted[index])
+            counts[0] += _overlap(guess, true)
+            counts[1] += len(guess.keys() & true.keys()), len(guess), len(true)
             if given is not None:
                 counts[2] += _overlap(_by_predicate(given[index]), true)
         self.counts += torch.from_numpy(counts).to(self.counts.device)
         self.given += given is not None
 
     def compute(self) -> dict[str, float]:
-        found, predicates, given = (precision_recall_f1(*row) for row in self.counts.tolist())
-        scores = found | {"predicate_f1": predicates["f1"]}
+        end_to_end, predicates, given = (precision_recall_f1(*row) for row in self.counts.tolist())
+        scores = end_to_end | {"predicate_f1": predicates["f1"]}
         if self.given:
             scores |= {f"given_{name}": value for name, value in given.items()}
         return scores
@@ -67,6 +67,6 @@ def _by_predicate(frames: Iterable[Frame]) -> _Arguments:
     return arguments
 
 
-def _overlap(found: _Arguments, true: _Arguments) -> tuple[int, int, int]:
-    correct = sum(len(found[predicate] & true[predicate]) for predicate in found.keys() & true.keys())
-    return correct, sum(map(len, found.values())), sum(map(len, true.values()))
+def _overlap(guess: _Arguments, true: _Arguments) -> tuple[int, int, int]:
+    correct = sum(len(guess[predicate] & true[predicate]) for predicate in guess.keys() & true.keys())
+    return correct, sum(map(len, guess.values())), sum(map(len, true.values()))

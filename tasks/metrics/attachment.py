@@ -14,7 +14,7 @@ from tasks.sentence import Arcs, Sentence
 class AttachmentScores(TaskMetric):
     """UAS and LAS over all words, punctuation included, as the CoNLL 2018 scorer counts them.
 
-    `las` compares relations up to the first colon (so does the scorer), `las_subtypes` whole ones.
+    `las` compares relations up to the first colon, as the scorer does; `las_subtypes` compares all of them.
     """
 
     words: Tensor

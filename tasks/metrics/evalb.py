@@ -20,17 +20,17 @@ EQUAL = {"PRT": "ADVP"}
 """Labels that count as another one."""
 
 
-def scored_brackets(spans: Iterable[Span], kept: Sequence[int]) -> Counter[tuple[int, int, str]]:
+def scored_brackets(spans: Iterable[Span], scored_before: Sequence[int]) -> Counter[tuple[int, int, str]]:
     """The brackets that count, with how often: a multiset, since NP over NP over the same words is two.
 
-    `kept` has for each boundary the number of words left of it that are not deleted; constituents without
-    such words do not count.  Labels end before the first '-' or '='.
+    `scored_before` has for each boundary the number of words left of it that are not deleted; constituents
+    without such words do not count.  Labels end before the first '-' or '='.
     """
     brackets: Counter[tuple[int, int, str]] = Counter()
     for start, end, label in spans:
         bare = re.split("[-=]", label, maxsplit=1)[0]
-        if kept[start] < kept[end] and bare not in DELETED:
-            brackets[kept[start], kept[end], EQUAL.get(bare, bare)] += 1
+        if scored_before[start] < scored_before[end] and bare not in DELETED:
+            brackets[scored_before[start], scored_before[end], EQUAL.get(bare, bare)] += 1
     return brackets
 
 
@@ -58,11 +58,12 @@ class BracketScores(TaskMetric):
         for guess, sentence in zip(predicted, gold, strict=True):
             if sentence.tree is None:
                 continue
-            keep = (leaf.label not in DELETED for leaf in sentence.tree.leaves())
-            kept = list(accumulate(keep, initial=0))
-            if kept[-1] == 0:
+            scored = (leaf.label not in DELETED for leaf in sentence.tree.leaves())
+            scored_before = list(accumulate(scored, initial=0))
+            if scored_before[-1] == 0:
                 continue  # EVALB skips sentences of nothing but deleted words
-            ours, theirs = scored_brackets(guess, kept), scored_brackets(constituents(sentence.tree), kept)
+            ours = scored_brackets(guess, scored_before)
+            theirs = scored_brackets(constituents(sentence.tree), scored_before)
             matched += (ours & theirs).total()
             guessed += ours.total()
             true += theirs.total()

@@ -12,7 +12,7 @@ from tasks.sentence import Sentence
 
 
 class TaskMetric(torchmetrics.Metric, ABC):
-    """Counts kept as summed states (so that ranks add up), figures in per cent."""
+    """Counts as summed states (so that ranks add up), figures in per cent."""
 
     full_state_update = False
 

@@ -12,6 +12,7 @@ from mtl.corpora.formats.columns import Block, Row, cell, checked, lines, read_b
 from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.lines import malformed
 from mtl.errors import InputError
+from tasks.catalogue import LAYERS
 from tasks.sentence import Arcs, Sentence
 
 _COMMENT = re.compile("#")
@@ -85,8 +86,9 @@ def to_conllu(sentence: Sentence) -> str:
     """One sentence in CoNLL-U, with the empty line that ends it.
 
     Layers without a column of their own: entities are `NER=B-PER` in MISC, the tree is in the comment
-    `# tree`, frames are in `# frames` as JSON. Blanks and control characters in a column become `_`. Raises
-    `InputError` where entities overlap, which BIO cannot hold.
+    `# tree`, frames are in `# frames` as JSON, a label of the whole sentence in a comment with its layer's
+    name. Blanks and control characters in a column become `_`. Raises `InputError` where entities overlap,
+    which BIO cannot hold.
     """
     words = [cell(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
@@ -99,6 +101,10 @@ def to_conllu(sentence: Sentence) -> str:
             for frame in sentence.frames
         ]
         comments.append(f"# frames = {json.dumps(frames, ensure_ascii=False)}")
+    for layer in LAYERS:
+        label = getattr(sentence, layer)
+        if isinstance(label, str):
+            comments.append(f"# {layer} = {cell(label)}")
     empty = ["_"] * len(words)
     columns = (
         [str(number) for number in range(1, len(words) + 1)],

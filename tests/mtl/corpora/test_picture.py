@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
+import mtl.corpora.formats.conllu
+import mtl.corpora.picture
+from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.picture import picture
 from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
@@ -94,3 +99,12 @@ def test_what_a_terminal_would_obey_is_shown() -> None:
 
 def test_a_slash_in_a_word_is_no_end_of_it() -> None:
     assert picture(Sentence(("1/2", "/"), tags=("CD", "SYM"))) == "1\\/2/CD \\//SYM\n"
+
+
+def test_a_label_of_the_whole_sentence_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As no task of the catalogue has one, the id plays its part."""
+    for module in (mtl.corpora.picture, mtl.corpora.formats.conllu):
+        monkeypatch.setattr(module, "LAYERS", ("tags", "id"))
+    sentence = Sentence(("Go", "!"), id="exclamation")
+    assert picture(sentence) == "Go !\nid: exclamation\n"
+    assert "# id = exclamation" in to_conllu(sentence).splitlines()
