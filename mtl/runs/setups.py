@@ -12,7 +12,6 @@ _VALUES_IN_WORDS = {
     ("gates.scope", "per_task"): "a mask per task",
     ("gates.scope", "shared"): "one mask",
     ("gates.target_open", "None"): "no target",
-    ("balancer", "none"): "no balancer",
 }
 _KEYS_IN_WORDS = {
     "max_epochs": "{} epochs",

@@ -452,8 +452,8 @@ def test_a_history_that_cannot_be_read_is_noted(study):
 
 
 def test_dots_that_would_touch_are_moved_aside_and_no_others():
-    assert _side_by_side([10.0, 50.0, 90.0], 6, 30) == [0, 0, 0]
-    assert _side_by_side([10.0, 12.0, 13.0, 40.0], 6, 30) == [0, 6, -6, 0]
+    assert _side_by_side([10.0, 50.0, 90.0], 6.0, 30.0) == [0, 0, 0]
+    assert _side_by_side([10.0, 12.0, 13.0, 40.0], 6.0, 30.0) == [0, 6, -6, 0]
 
 
 def test_settings_in_words_are_never_the_same():
