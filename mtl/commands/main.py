@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
-from mtl.config.parse import arguments_of, configuration
-from mtl.errors import InputError
+from mtl.commands.arguments import arguments_of
+from mtl.commands.command_table import COMMANDS, Command, load
+from mtl.commands.help import help_of, overview
+from mtl.config.parse import configured
+from mtl.errors import InputError, did_you_mean
 
-COMMANDS = {
-    "data ewt5": ("mtl.commands.data:ewt5", "build EWT in five layers"),
-    "data toy": ("mtl.commands.data:toy", "generate a small corpus with all five layers"),
-    "data convert": ("mtl.commands.data:convert", "write a corpus of any format as JSON lines"),
-    "data select": ("mtl.commands.data:select", "cut sentences out of a corpus by their ids"),
-    "data stats": ("mtl.commands.data:stats", "count sentences, words and annotations"),
-    "train": ("mtl.commands.train:train", "train a model, or go on training"),
-    "evaluate": ("mtl.commands.evaluate:evaluate", "score a trained model"),
-    "figure": ("mtl.commands.figure:figure", "draw a figure from runs given by hand"),
-    "prune": ("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
-    "predict": ("mtl.commands.predict:predict", "annotate text from standard input"),
-    "probe": ("mtl.commands.probe:probe", "measure what each attention head is good at"),
-    "study": ("mtl.commands.study:study", "carry out a grid of runs, their probes and the report"),
-    "sweep": ("mtl.commands.sweep:sweep", "search for good configurations, with W&B or without a server"),
-    "report": ("mtl.commands.report:report", "make one HTML page of a folder of runs"),
-    "demo": ("mtl.commands.demo:demo", "a small study on a generated corpus, from nothing to the report"),
+_FILE_ERRORS = {
+    errno.EACCES: "permission denied: give another place, or change its permissions",
+    errno.EPERM: "not permitted: give another place, or change its permissions",
+    errno.EROFS: "the file system is read-only: give another place",
+    errno.ENOENT: "no such file or folder",
+    errno.EEXIST: "it exists already: give another place",
+    errno.ENOTDIR: "a part of this path is a file, no folder",
+    errno.EISDIR: "it is a folder, no file",
+    errno.ENAMETOOLONG: "the name is too long: give a shorter one",
+    errno.ELOOP: "too many symbolic links, perhaps a circle",
+    errno.EMFILE: "too many open files: raise the limit (ulimit -n), or take fewer --jobs",
+    errno.ENOSPC: "the disk is full: make room and give the same command again",
+    errno.EDQUOT: "the quota is used up: make room and give the same command again",
 }
-"""Every command: the function behind it and what it does."""
-
-CONFIGURED = {"train"}
-"""Commands whose arguments are a configuration file and dotted keys."""
-
-BOTH = {"study", "sweep"}
-"""Commands that have options besides, and take their arguments as they are."""
+"""Errors of the operating system that the user can mend, and how."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,57 +36,88 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     # transformers would look for the hub at every start, and print progress bars for local files.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    command: Command | None = None
     try:
-        command, rest = _command(words)
-        function = _load(COMMANDS[command][0])
-        if command in BOTH:
-            return int(function(rest) or 0)
-        read = configuration if command in CONFIGURED else arguments_of
-        code = function(**read(f"mtl {command}", function, rest))
-        return int(code or 0)
+        name, rest = _command(words)
+        command = COMMANDS[name]
+        group = _help_group(rest)
+        if group is not None:
+            print(help_of(name, group or None))
+            raise SystemExit(0)
+        return _run(f"mtl {name}", command, rest)
     except InputError as error:
-        print(f"mtl: {error}", file=sys.stderr)
-        return 2
+        message, code = str(error), 2
     except KeyboardInterrupt:
-        print("mtl: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+        resumes = command is not None and command.resumes
+        message, code = "interrupted" + ("; the same command resumes it" if resumes else ""), 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _FILE_ERRORS:
             raise
-        where = f" ({error.filename})" if error.filename else ""
-        print(f"mtl: the disk is full{where}: make room and give the same command again", file=sys.stderr)
-        return 2
+        where = f"{error.filename}: " if error.filename else ""
+        message, code = f"{where}{_FILE_ERRORS[error.errno]}", 2
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        message, code = f"out of memory ({_first_line(error)}): lower batch.tokens, or the sizes of layers", 1
+    print(f"mtl: {message}", file=sys.stderr)
+    return code
 
 
-def _load(path: str) -> Callable[..., Any]:
-    module, name = path.split(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function
+def _run(program: str, command: Command, words: Sequence[str]) -> int:
+    function: Callable[..., Any] = load(command.function)
+    if command.takes == "words":
+        return int(function(words) or 0)
+    if command.takes == "signature":
+        return int(function(**arguments_of(program, function, words)) or 0)
+    [kind] = [hint for name, hint in get_type_hints(function).items() if name != "return"]
+    return int(function(configured(program, kind, words)) or 0)
+
+
+def _help_group(words: Sequence[str]) -> str | None:
+    """The group of keys whose help is asked for; empty without a group, `None` where no help is asked for."""
+    for word in words:
+        if word in ("-h", "--help"):
+            return ""
+        if word.startswith("--help="):
+            return word.removeprefix("--help=")
+    return None
 
 
 def _command(words: Sequence[str]) -> tuple[str, list[str]]:
     if not words or words[0] in ("-h", "--help"):
-        print(_overview())
+        print(overview())
+        raise SystemExit(0)
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"mtl {version('mtl')}")
         raise SystemExit(0)
     for length in (2, 1):
         name = " ".join(words[:length])
         if name in COMMANDS and len(words) >= length:
             return name, list(words[length:])
     group = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
-    if (group and len(words) == 1) or (group and words[1] in ("-h", "--help")):
-        print(_overview(group))
-        raise SystemExit(0 if len(words) > 1 else 2)
+    if group and words[1:2] in (["-h"], ["--help"]):
+        print(overview(group))
+        raise SystemExit(0)
+    if group and len(words) == 1:
+        commands = ", ".join(name.partition(" ")[2] for name in group)
+        raise InputError(f"mtl {words[0]} needs one of {commands} after it; see mtl {words[0]} --help")
     given = " ".join(words[:2]) if group else words[0]
-    close = difflib.get_close_matches(given, COMMANDS, n=1, cutoff=0.3)
-    raise InputError(
-        f"no command '{given}'" + (f": did you mean '{close[0]}'?" if close else "; see 'mtl --help'")
+    raise InputError(f"no command '{given}'{did_you_mean(given, COMMANDS, '; see mtl --help')}")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether it says that memory is used up; torch's own class is not imported to find out."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
     )
 
 
-def _overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
-    width = max(map(len, names))
-    lines = [f"  mtl {name:<{width}}  {COMMANDS[name][1]}" for name in names]
-    return "\n".join(["usage: mtl COMMAND [ARGUMENTS]   (mtl COMMAND --help lists them)", "", *lines])
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import polars as pl
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def probe(
@@ -108,6 +110,8 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
 
 def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     """Print the roles that some head has, with the number of heads and the best one."""
+    import polars as pl
+
     from probes.best_heads import per_cent
     from probes.measures.roles import roles
 

@@ -13,7 +13,8 @@ import yaml
 from rich.console import Console
 from rich.live import Live
 
-from mtl.config.parse import joined, split_options
+from mtl.commands.arguments import split_options
+from mtl.config.parse import joined
 from mtl.errors import InputError, plain_name
 from mtl.study.folder import StudyFolder
 from mtl.study.status import overview, states_of, totals
@@ -55,8 +56,6 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.models.inputs import InputCache
     from mtl.study.config import StudyConfig
     from mtl.study.plan import carrying_out, make_plan
-    from mtl.study.report import collect
-    from mtl.study.run_local import run_locally
 
     if options.jobs < 0:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
@@ -67,6 +66,9 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         _print_changes(plan.changes, console)
         console.print(overview(folder, plan.jobs, options.jobs or None))
         return 0
+    from mtl.study.report import collect
+    from mtl.study.run_local import run_locally
+
     with carrying_out(plan) as plan:
         _print_changes(plan.changes, console)
         progress = {job.name: folder.progress(job.name) for job in plan.jobs}

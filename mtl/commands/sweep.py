@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from mtl.config.parse import split_options
+from mtl.commands.arguments import split_options
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,9 +46,6 @@ class Options:
 def sweep(words: Sequence[str]) -> int:
     """Search for good configurations: a sweep file of W&B's, on W&B's server or without one."""
     options, rest = split_options("mtl sweep", Options, words)
-    if {"-h", "--help"} & set(rest):
-        print("SWEEP.yaml comes first; every other --dotted.key=value is for 'mtl train' (see its --help).")
-        raise SystemExit(0)
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -134,6 +131,10 @@ def _dry_run(definition: Sweep, options: Options, console: Console) -> int:
 def _local(definition: Sweep, folder: SweepFolder, options: Options, console: Console) -> int:
     from mtl.config.parse import configuration_from
     from mtl.config.schema import TrainConfig
+    from mtl.sweep.trial_config import base_of, trial_name
+
+    definition.check_local()
+    base = base_of(definition, Options)  # a mistyped key is reported before torch is loaded
     from mtl.corpora.load import corpus_fingerprint
     from mtl.models.inputs import InputCache
     from mtl.runs.code_fingerprint import TRAINING, code_fingerprint
@@ -141,11 +142,8 @@ def _local(definition: Sweep, folder: SweepFolder, options: Options, console: Co
     from mtl.sweep.folder import trials_of
     from mtl.sweep.report import collect
     from mtl.sweep.status import best_of, heads_text, overview, score_text, totals, values_text
-    from mtl.sweep.trial_config import base_of, trial_name
     from mtl.sweep.workers import run_locally
 
-    definition.check_local()
-    base = base_of(definition, Options)
     check_sweep(definition, base, InputCache(keep=True))
     limit = _limit(definition, options.trials)
     config = configuration_from(TrainConfig, base, "base")

@@ -1,285 +1,266 @@
-"""Arguments and configuration files, parsed into typed values with jsonargparse."""
+"""Configuration files and dotted keys, made into typed values by jsonargparse.
+
+jsonargparse judges each value by the type of its key. What is wrong it tells in many lines of its own terms,
+so that its messages are not used: a value that it refuses is described here by its key and type.
+"""
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import re
+import ast
+import json
 from argparse import ArgumentError, ArgumentTypeError
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields, is_dataclass
 from functools import lru_cache
-from inspect import Parameter, signature
-from json import dumps
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from mtl.config.effective import with_older_defaults
-from mtl.config.schema import TrainConfig
-from mtl.config.spelling import as_yaml
-from mtl.errors import InputError
+from mtl.config.effective import plain, with_older_defaults
+from mtl.config.schema import ALIASES, TrainConfig
+from mtl.config.yaml_file import read_mapping, value_of
+from mtl.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
 
-def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a function whose signature is the command line.
+def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
+    """A configuration object from YAML files and dotted keys; later ones win over earlier ones.
 
-    Parameters without a default may be given by place or by name, in the manner of Python; a list takes
-    several words, a boolean option needs no value.
+    The names of the command's other `options` are known, too, when a misspelt key is looked up. With
+    `--print_config` the configuration is printed, and the program ends.
     """
-    parser = _parser(program, function)
-    parser.usage = _usage(program, function)
-    parser.add_function_arguments(function, as_positional=False)
-    return dict(parser.instantiate(_parse(parser, _as_options(function, words))))
-
-
-def _as_options(function: Callable[..., Any], words: Sequence[str]) -> list[str]:
-    """Every argument as `--name=value`."""
-    kinds = {name: kind for name, kind in get_type_hints(function).items() if name != "return"}
-    lists = [name for name, kind in kinds.items() if get_origin(kind) is list]
-    places = _places(function)
-    options: list[str] = []
-    gathered: dict[str, list[str]] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if word in ("-h", "--help"):
-            options.append(word)
-            continue
-        if not word.startswith("--"):
-            free = [name for name in places if name in lists or name not in gathered]
-            if not free:
-                raise InputError(f"'{word}' is one argument too many; usage: {_usage('', function).strip()}")
-            name, value = free[0], word
-        elif "=" in word:
-            name, value = word[2:].split("=", 1)
-        elif kinds.get(word[2:]) is bool and (not rest or rest[0] not in ("true", "false")):
-            name, value = word[2:], "true"
-        elif rest:
-            name, value = word[2:], rest.pop(0)
+    values: dict[str, Any] = {}
+    others = [] if options is None else [option.name for option in fields(options)]
+    printing = False
+    for word in joined(words, switches_of(kind)):
+        if word == "--print_config":
+            printing = True
+        elif not word.startswith("-"):
+            _lay_over(values, read_mapping(Path(word)), kind)
+        elif word.startswith("--config="):
+            _lay_over(values, read_mapping(Path(word.removeprefix("--config="))), kind)
+        elif not word.startswith("--") or "=" not in word:
+            key = word.lstrip("-").partition("=")[0]
+            raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
         else:
-            raise InputError(f"{word} needs a value: {word}=VALUE")
-        if name in lists and value.startswith("["):
-            options.append(f"--{name}={value}")
-        else:
-            gathered.setdefault(name, []).append(value)
-    for name, values in gathered.items():
-        options += (
-            [f"--{name}={dumps(values)}"] if name in lists else [f"--{name}={value}" for value in values]
-        )
-    return options
-
-
-def _places(function: Callable[..., Any]) -> list[str]:
-    """The parameters that may be given by place, in order."""
-    return [
-        name
-        for name, parameter in signature(function).parameters.items()
-        if parameter.default is Parameter.empty and parameter.kind is not Parameter.KEYWORD_ONLY
-    ]
-
-
-def _usage(program: str, function: Callable[..., Any]) -> str:
-    parts = [program, *(name.upper() for name in _places(function))]
-    for name, parameter in signature(function).parameters.items():
-        if name not in _places(function):
-            required = parameter.default is Parameter.empty
-            parts.append(f"--{name}={name.upper()}" if required else f"[--{name}={name.upper()}]")
-    return " ".join(parts)
-
-
-def configuration(program: str, function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """The argument of a function that takes one configuration object, from YAML files and dotted keys."""
-    [(name, kind)] = [item for item in get_type_hints(function).items() if item[0] != "return"]
-    return {name: configured(program, kind, words, function)}
-
-
-def configured(
-    program: str,
-    kind: type[T],
-    words: Sequence[str],
-    function: Callable[..., Any] | None = None,
-    options: type | None = None,
-) -> T:
-    """A configuration object from YAML files and dotted keys.
-
-    `function` says what it is for; the command's `options` are known when a misspelt word is looked up.
-    """
-    parser = _parser(program, function or kind)
-    parser.add_argument("--config", action="config", help="a YAML file; '--config' may be left out")
-    parser.add_class_arguments(kind, None)
-    also = [] if options is None else [each.name for each in fields(options)]
-    parsed = _parse(parser, [_as_option(word) for word in joined(words)], also)
-    return _made(parser, kind, parsed)
-
-
-def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T, list[str]]:
-    """The options of a command, whose fields `kind` lists, and all other words."""
-    hints = get_type_hints(kind)
-    own: list[str] = []
-    others: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name = word[2:].split("=", 1)[0].replace("-", "_") if word.startswith("--") else ""
-        if name not in hints:
-            others.append(word)
-            continue
-        if "=" in word:
-            value = word.split("=", 1)[1]
-        elif hints[name] is bool:
-            value = rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
-        elif rest:
-            value = rest.pop(0)
-        else:
-            raise InputError(f"{word} needs a value: {word}=VALUE")
-        own.append(f"--{name}={value}")
-    parser = _parser(program, kind)
-    parser.add_class_arguments(kind, None)
-    if {"-h", "--help"} & set(others):  # the configuration's own help comes after it
-        parser.print_help()
-        print()
-    return kind(**dict(parser.instantiate(_parse(parser, own)))), others
+            key, text = word[2:].split("=", 1)
+            _put(values, kind, ALIASES.get(key, key), text, others)
+    made = configuration_from(kind, values)
+    if printing:
+        settings = plain(asdict(made))  # type: ignore[call-overload]
+        print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
+        raise SystemExit(0)
+    return made
 
 
 def read_configuration(kind: type[T], path: Path) -> T:
     """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = read_mapping(path)
     return configuration_from(kind, with_older_defaults(values) if kind is TrainConfig else values, str(path))
 
 
-def configuration_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """A configuration object from nested plain values; `where` begins the message if they are wrong."""
-    parser = _parser(where, kind)
-    parser.add_class_arguments(kind, None)
+def configuration_from(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """An object of a dataclass from nested plain values; `where` begins the message if they are wrong."""
     try:
-        parsed = parser.parse_object(dict(values))
-    except (ArgumentError, ArgumentTypeError) as error:
-        raise InputError(f"{where}: {one_line(str(error), known_keys(parser))}") from error
-    return _made(parser, kind, parsed, f"{where}: ")
+        return _built(kind, values, "")
+    except InputError as error:
+        raise InputError(f"{where}: {error}" if where else str(error)) from error
 
 
-def _made(parser: Any, kind: type[T], parsed: Any, where: str = "") -> T:
-    """The configuration object of parsed values; raises `InputError` for what the parser lets pass."""
-    values = parsed.as_dict() if hasattr(parsed, "as_dict") else dict(parsed)
-    values = {key: value for key, value in values.items() if key != "config"}
-    for said in _misfits(kind, values):
-        raise InputError(where + said)
-    made = {key: value for key, value in dict(parser.instantiate(parsed)).items() if key != "config"}
-    return kind(**made)
-
-
-def _misfits(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """What of nested values does not fit: the parser takes `null` for "not given", anywhere."""
-    hints = get_type_hints(kind)
+def _built(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
+    """The object of a dataclass; `prefix` is the dotted key that holds it, with a dot."""
+    hints = hints_of(kind)
+    fields_given: dict[str, Any] = {}
     for name, value in values.items():
+        key = f"{prefix}{name}"
         if name not in hints:
-            continue
-        optional = type(None) in get_args(hints[name])
-        own = [each for each in (get_args(hints[name]) if optional else [hints[name]]) if is_dataclass(each)]
+            known = [f"{prefix}{dotted}" for dotted in known_keys_of(kind)]
+            raise InputError(f"unknown key '{key}'{did_you_mean(key, known, '; see --help')}")
+        hint, optional = without_null(hints[name])
+        item = _item_of(hint)
         if value is None:
             if not optional:
-                yield f"{prefix}{name} cannot be null: give a value, or leave it out"
-        elif own and isinstance(value, Mapping):
-            yield from _misfits(own[0], value, f"{prefix}{name}.")
-        elif own and not is_dataclass(value):
-            yield f"{prefix}{name} holds other keys, and cannot be '{value}'; set {prefix}{name}.KEY"
+                raise InputError(f"{key} cannot be null: give a value, or leave it out")
+            fields_given[name] = None
+        elif is_dataclass(hint):
+            fields_given[name] = _group(hint, value, key)
+        elif is_dataclass(item) and isinstance(value, list | tuple):
+            groups = [_group(item, inner, f"{key}[{number}]") for number, inner in enumerate(value)]
+            fields_given[name] = get_origin(hint)(groups)
+        else:
+            fields_given[name] = _judged(key, hints[name], value)
+    try:
+        return kind(**fields_given)
+    except ValueError as error:  # of a dataclass that checks its own values
+        raise InputError(f"{prefix.rstrip('.')}: {error}" if prefix else str(error)) from error
+
+
+def _group(kind: Any, value: Any, key: str) -> Any:
+    """The object of a dataclass that a key holds."""
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise InputError(f"{key} holds other keys, and cannot be '{value}'; set {key}.KEY")
+    return _built(kind, value, f"{key}.")
+
+
+def _judged(key: str, hint: Any, value: Any) -> Any:
+    """A value as its type has it, which jsonargparse judges; raises `InputError` if it does not fit."""
+    kind, optional = without_null(hint)
+    try:
+        parsed = _parser(hint).parse_object({"value": plain(value)}).value
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise InputError(_wrong(key, hint, value)) from error
+    if parsed is None and not optional:
+        raise InputError(_wrong(key, hint, value))
+    return tuple(parsed) if get_origin(kind) is tuple else parsed
+
+
+@lru_cache(maxsize=256)
+def _parser(hint: Any) -> Any:
+    """A parser of one value. Whole dataclasses are not given to jsonargparse: to find their types, it would
+    execute what their modules import for type checkers alone, torch among them."""
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--value", type=hint | None)  # with None, so that types are checked and not called
+    return parser
+
+
+def _wrong(key: str, kind: Any, value: Any) -> str:
+    """The message on a value that does not fit its key's type."""
+    hint, optional = without_null(kind)
+    shown = str(value) if len(str(value)) <= 60 else f"{str(value)[:60]}…"
+    item, choices = _item_of(hint), choices_of(hint)
+    choose = f": choose from {', '.join(choices)}"
+    if choices and item is None:
+        return f"{key}: unknown '{shown}'{did_you_mean(str(value), choices, choose)}"
+    if item is not None and not isinstance(value, list | tuple):
+        return f"{key}: expected a list, for instance --{key}=[{shown}], not {shown}"
+    if item is not None and choices:
+        odd = next((name for name in value if name not in choices), value)
+        return f"{key}: unknown '{odd}'{did_you_mean(str(odd), choices, choose)}"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text (in quotes)"}
+    expected = f"a list, each {names.get(item, 'as its type says')}" if item else names.get(hint, str(hint))
+    if get_origin(hint) is dict:
+        expected = f"KEY: VALUE pairs, each value {names.get(get_args(hint)[1], 'as its type says')}"
+    return f"{key}: expected {expected}{' or null' if optional else ''}, not {shown!r}"
+
+
+def hints_of(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields."""
+    return _hints(kind)
 
 
 @lru_cache
-def known_keys_of(kind: type) -> tuple[str, ...]:
-    """All dotted keys of a configuration."""
-    parser = _parser("", kind)
-    parser.add_class_arguments(kind, None)
-    return tuple(known_keys(parser))
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def joined(words: Sequence[str]) -> Iterator[str]:
+def without_null(hint: Any) -> tuple[Any, bool]:
+    """A type without `None`, and whether it had it."""
+    if get_origin(hint) in (Union, UnionType):
+        rest = [part for part in get_args(hint) if part is not type(None)]
+        return (rest[0] if len(rest) == 1 else hint), len(rest) < len(get_args(hint))
+    return hint, False
+
+
+def choices_of(hint: Any) -> list[str]:
+    """The values of a `Literal`, also of one in a list; empty for other types."""
+    inner = _item_of(hint) or hint
+    return [str(choice) for choice in get_args(inner)] if get_origin(inner) is Literal else []
+
+
+def _item_of(hint: Any) -> Any:
+    """The type of a list's items; `None` for what is no list."""
+    return get_args(hint)[0] if get_origin(hint) in (tuple, list) else None
+
+
+def known_keys_of(kind: Any) -> tuple[str, ...]:
+    """All dotted keys of a configuration, groups included."""
+    keys = []
+    for name, kind_of_field in hints_of(kind).items():
+        hint, _ = without_null(kind_of_field)
+        keys.append(name)
+        if is_dataclass(hint):
+            keys += [f"{name}.{inner}" for inner in known_keys_of(hint)]
+    return tuple(keys)
+
+
+def switches_of(kind: Any) -> frozenset[str]:
+    """The keys that are true or false, and need no value to be true."""
+    return frozenset(name for name, hint in hints_of(kind).items() if hint is bool)
+
+
+def joined(words: Sequence[str], switches: frozenset[str] = frozenset()) -> Iterator[str]:
     """Every option and its value as one word."""
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        alone = "=" in word or word in ("-h", "--help") or word.startswith("--print_config")
-        if word.startswith("-") and not alone and rest and not rest[0].startswith("--"):
+        alone = "=" in word or word in ("-h", "--help", "--print_config")
+        if word[2:] in switches and word.startswith("--"):
+            value = rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
+            word = f"{word}={value}"
+        elif word.startswith("-") and not alone and rest and not rest[0].startswith("--"):
             word = f"{word}={rest.pop(0)}"
         yield word
 
 
-def _as_option(word: str) -> str:
-    """Spell an argument as the parser wants it: a bare file name, `--from`, a list without brackets."""
-    if not word.startswith("-"):
-        return f"--config={word}"
-    if "=" in word:
-        key, value = word.split("=", 1)
-        word = f"{key}={as_yaml(value)}"
-    if word.startswith("--from="):
-        return word.replace("--from", "--init_from", 1)
-    tasks = re.fullmatch(r"--tasks=([a-z]+(?:,[a-z]+)*)", word)
-    return f"--tasks=[{tasks.group(1)}]" if tasks else word
+def _lay_over(values: dict[str, Any], given: Mapping[str, Any], kind: Any) -> None:
+    """Put a file's values over those that are there; a group of keys keeps those that the file lacks."""
+    for name, value in given.items():
+        hint, _ = without_null(hints_of(kind).get(name))
+        if is_dataclass(hint) and isinstance(value, Mapping) and isinstance(values.get(name), dict):
+            _lay_over(values[name], value, hint)
+        else:
+            values[name] = value
 
 
-def _parser(program: str, function: Callable[..., Any]) -> Any:
-    from jsonargparse import ArgumentParser, set_parsing_settings
-
-    # Tasks have an abstract base, but a slot holds its own task and no other.
-    set_parsing_settings(docstring_parse_attribute_docstrings=True, subclasses_disabled=[is_dataclass])
-    return ArgumentParser(
-        prog=program, description=_first_line(function), exit_on_error=False, allow_abbrev=False
-    )
-
-
-def _parse(parser: Any, words: Sequence[str], also: Sequence[str] = ()) -> Any:
-    try:
-        return parser.parse_args(list(words))
-    except (ArgumentError, ArgumentTypeError) as error:
-        raise InputError(one_line(str(error), [*also, *known_keys(parser)])) from error
-
-
-_UNKNOWN_KEY = (
-    r"[Uu]nrecognized arguments: --([\w.]+)",
-    r"does not accept option '([\w.]+)'",
-    r"[Kk]ey '([\w.]+)' is not expected",
-)
-
-
-def known_keys(parser: Any) -> list[str]:
-    """All dotted keys of a parser."""
-    return [action.dest for action in parser._actions if action.dest not in ("help", "==SUPPRESS==")]
+def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequence[str]) -> None:
+    """Put one key's value, as the command line spells it, over those that are there."""
+    known = known_keys_of(kind)
+    *above, last = dotted.split(".")
+    hint: Any = kind
+    for depth, name in enumerate(dotted.split(".")):
+        hint = hints_of(hint).get(name) if is_dataclass(hint) else None
+        hint, _ = without_null(hint)
+        if get_origin(hint) is dict and depth == len(above) - 1:  # such as balancer.weights.dep
+            hint = get_args(hint)[1]
+            break
+        if hint is None:
+            raise InputError(
+                f"unknown key '{dotted}'{did_you_mean(dotted, [*others, *known], '; see --help')}"
+            )
+    inner = values
+    for name in above:
+        if not isinstance(inner.get(name), dict):
+            inner[name] = {}
+        inner = inner[name]
+    value = spelt(text, hint)
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        _lay_over(inner.setdefault(last, {}), value, hint)
+    else:
+        inner[last] = value
 
 
-def one_line(message: str, keys: Sequence[str]) -> str:
-    """A parser's message in one line, with the nearest key where one was misspelt."""
-    line = re.sub(r"\s+", " ", message).strip()
-    for pattern in _UNKNOWN_KEY:
-        found = re.search(pattern, line)
-        if found:
-            close = difflib.get_close_matches(found.group(1), keys, n=1, cutoff=0.4)
-            nearest = f": did you mean '{close[0]}'?" if close else "; see --help"
-            return f"unknown key '{found.group(1)}'{nearest}"
-    found = re.search(r"class_path '([\w.]+)': Option '([\w.]+)' is not accepted", line)
-    if found:
-        module, name = found.group(1).rsplit(".", 1)
-        own = [each.name for each in fields(getattr(importlib.import_module(module), name))]
-        return one_line(f"Key '{found.group(2)}' is not expected", own)
-    found = re.search(
-        r"[Kk]ey \"([\w.]+)\":.*?Expected a (?:typing\.)?Literal\[(.*?)\]\. Got value: (.*)$", line
-    )
-    if found:
-        key, choices, given = found.group(1), re.findall(r"'([^']*)'", found.group(2)), found.group(3)
-        close = difflib.get_close_matches(given, choices, n=1, cutoff=0.4)
-        nearest = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(choices)}"
-        return f"{key}: unknown '{given}': {nearest}"
-    found = re.search(
-        r"[Kk]ey \"([\w.]+)\":.*?Expected a <class '(?:tuple|list)'>\. Got value: ([^\[].*)$", line
-    )
-    if found:
-        key, given = found.groups()
-        return f"{key}: expected a list, for instance --{key}=[{given}], not {given}"
-    return line if len(line) < 400 else line[:400] + " …"
+def spelt(text: str, hint: Any) -> Any:
+    """A value as the command line spells it: names in a list need no brackets, Python's None is null."""
+    text = as_yaml(text)
+    item = _item_of(hint)
+    if item is not None and not text.startswith("[") and (item is str or get_origin(item) is Literal):
+        return [part.strip() for part in text.split(",")]
+    structured = item is not None or is_dataclass(hint) or get_origin(hint) is dict
+    return value_of(text) if structured else text
 
 
-def _first_line(function: Callable[..., Any]) -> str:
-    return (function.__doc__ or "").strip().split("\n")[0]
+def as_yaml(text: str) -> str:
+    """A value that Python has spelt (`None`, `{'lr': None}`), as W&B's agent does, in YAML's spelling."""
+    if "None" in text:
+        with suppress(ValueError, SyntaxError, TypeError):  # else it is a text with such a word in it
+            return json.dumps(ast.literal_eval(text))
+    return text

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 else:
     TaskName = Literal[TASK_NAMES]
 PruningRegime = Literal["none", "dynamic", "static", "gates_only"]
+ALIASES = {"from": "init_from"}
+"""Keys that the command line knows by another name, which Python keeps for itself."""
 
 
 @dataclass(frozen=True)

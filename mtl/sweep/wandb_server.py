@@ -35,7 +35,8 @@ def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainCon
     mode = "online" if config.wandb.mode == "disabled" else config.wandb.mode
     return dataclasses.replace(
         config,
-        name=f"sweep-{sweep}/{config.run_name()}-{run}",
+        runs=str(Path(config.runs) / f"sweep-{sweep}"),
+        name=f"{config.run_name()}-{run}",
         wandb=dataclasses.replace(config.wandb, mode=mode),
     )
 

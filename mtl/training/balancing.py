@@ -13,15 +13,12 @@ from mtl.config.schema import BalancerConfig
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
+from mtl.training.check import check_balancer
 
 
 def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Balancer:
     """Build the balancer; raises `InputError` where it cannot work with the tasks or the way of batching."""
-    unknown = sorted(set(config.weights) - set(tasks))
-    if unknown:
-        raise InputError(
-            f"balancer.weights names {unknown[0]}, which is not trained: tasks are {', '.join(tasks)}"
-        )
+    check_balancer(config, tuple(tasks), mode)
     number = len(tasks)
     balancers = {
         "uniform": lambda: Uniform(),
@@ -32,15 +29,9 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
         "pcgrad": lambda: PCGrad(),
     }
     try:
-        balancer = balancers[config.name]()
+        return balancers[config.name]()
     except ValueError as error:
         raise InputError(f"balancer {config.name}: {error}") from error
-    if balancer.gradients != "none" and mode == "separate":
-        raise InputError(
-            f"balancer {config.name} compares the tasks' gradients in every step, but batch.mode=separate "
-            "has one task in a step: use batch.mode=aligned, or moving_average or uncertainty"
-        )
-    return balancer
 
 
 def shared_parameters(encoder: Encoder, balancer: Balancer) -> list[nn.Parameter]:

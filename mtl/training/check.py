@@ -1,38 +1,83 @@
-"""What of a run's settings cannot be, told before anything is read."""
+"""Reject inconsistent settings before reading any data."""
 
 from __future__ import annotations
 
-from mtl.config.schema import TrainConfig
-from mtl.errors import InputError
-from mtl.training.balancing import balancer_for
+import dataclasses
+
+from mtl.config.ranges import out_of_range
+from mtl.config.schema import BalancerConfig, TrainConfig
+from mtl.errors import InputError, plain_name
+
+_COMPARING = ("gradnorm", "pcgrad")
+"""Balancers that compare the tasks' gradients in every step."""
 
 
-def check(config: TrainConfig) -> None:
-    """Raise `InputError` for settings that do not go together; neither corpus nor encoder is read for it."""
+def check_settings(config: TrainConfig) -> None:
+    """Raise `InputError` for settings out of range or that do not go together.
+
+    Neither files nor encoder are read for it, and torch is not imported.
+    """
     tasks = tuple(config.chosen())
     if not tasks:
         raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
-    if not 0 <= config.seed < 2**32:
-        raise InputError(f"seed={config.seed}: give a number from 0 to {2**32 - 1}")
-    counts = {
-        "max_epochs": config.max_epochs,
-        "evaluate_every": config.evaluate_every,
-        "optimizer.accumulate": config.optimizer.accumulate,
-        "batch.tokens": config.batch.tokens,
-        "batch.max_words": config.batch.max_words,
-        "batch.sentences": 1 if config.batch.sentences is None else config.batch.sentences,
-    }
-    for key, value in counts.items():
-        if value < 1:
-            raise InputError(f"{key}={value}: give a number from 1 on")
-    balancer_for(config.balancer, tasks, config.batch.mode)
+    if len(set(config.tasks)) < len(config.tasks):
+        raise InputError(f"tasks={','.join(config.tasks)} names a task twice: give each once")
+    if config.name is not None:
+        plain_name(config.name, "name")
+    for fault in out_of_range(dataclasses.asdict(config)):
+        raise InputError(fault)
+    target = config.gates.target_open
+    if target is not None and target > 1 and target != int(target):
+        raise InputError(
+            f"gates.target_open={target}: give a share of the heads, at most 1, or a whole number of heads"
+        )
+    check_balancer(config.balancer, tasks, config.batch.mode)
     if config.pruning in ("static", "gates_only") and config.init_from is None:
         raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
-    every = config.gradient_conflict_every
-    if every < 0:
-        raise InputError(f"gradient_conflict_every={every}: give a number of batches, or 0 for never")
-    if every and (len(tasks) < 2 or config.batch.mode == "separate" or config.gates.scope == "per_task"):
+    one_mask = len(tasks) > 1 and config.batch.mode == "aligned" and config.gates.scope == "shared"
+    if config.gradient_conflict_every and not one_mask:
         raise InputError(
             "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
             "batch.mode=aligned and gates.scope=shared"
         )
+
+
+def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) -> None:
+    """Raise `InputError` for a balancer that cannot work with the tasks or the way of batching."""
+    for task, weight in config.weights.items():
+        if task not in tasks:
+            raise InputError(
+                f"balancer.weights names {task}, which is not trained: tasks are {', '.join(tasks)}"
+            )
+        if weight < 0:
+            raise InputError(f"balancer.weights.{task}={weight}: give a number from 0 on")
+    if config.name in _COMPARING and mode == "separate":
+        raise InputError(
+            f"balancer {config.name} compares the tasks' gradients in every step, but batch.mode=separate "
+            "has one task in a step: use batch.mode=aligned, or moving_average or uncertainty"
+        )
+
+
+def check_target(config: TrainConfig) -> None:
+    """Raise `InputError` for an encoder that does not exist, or has not the heads that are to be kept.
+
+    Reads the encoder's configuration, not its weights. A model that training starts from is looked at when it
+    is loaded.
+    """
+    from transformers import AutoConfig
+
+    from mtl.heads.target import heads_wanted
+    from mtl.models.known_encoders import check_encoder, embedded_minilm
+
+    if config.init_from is not None:
+        return
+    check_encoder(config.encoder.name)
+    target = config.gates.target_open
+    if target is None or config.pruning == "none":
+        return
+    name = config.encoder.name
+    encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
+    try:
+        heads_wanted(target, encoder.num_hidden_layers * encoder.num_attention_heads)
+    except InputError as error:
+        raise InputError(f"gates.target_open={target:g}: {error}") from error

@@ -10,7 +10,7 @@ from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.load import SPLITS, require_layers
 from mtl.models.inputs import InputCache
-from mtl.models.pretrained import check_encoder
+from mtl.models.known_encoders import check_encoder
 
 
 def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache) -> None:

@@ -25,13 +25,14 @@ from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
 from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Example, examples
+from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.runs.run import Run, git_revision, versions
 from mtl.training.balancing import balancer_for
-from mtl.training.check import check
+from mtl.training.check import check_settings, check_target
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
 from mtl.training.evaluation import Evaluation
@@ -70,8 +71,10 @@ def train(
     first = is_first_process()
     console = console or Console(quiet=not first)
     run = Run(Path(config.runs) / config.run_name())
-    check(config)
+    check_settings(config)
     check_processes(config.trainer)
+    device_of(config.trainer.accelerator, "trainer.accelerator")
+    check_target(config)
     keep_large_blocks()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)

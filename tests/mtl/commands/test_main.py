@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from mtl.commands.main import COMMANDS, main
+from mtl.commands.command_table import COMMANDS
+from mtl.commands.main import main
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from tasks.sentence import Sentence, Span
 
@@ -21,12 +24,116 @@ def test_every_command_explains_its_arguments(name, capsys):
     assert f"usage: mtl {name}" in capsys.readouterr().out
 
 
-def test_help_prints_each_fields_docstring(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "--help"])
-    text = capsys.readouterr().out
-    assert "Padded subwords in a batch" in text
+def helped(capsys, *words: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(list(words))
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_shows_the_keys_that_are_set_first_and_where_the_rest_is(capsys):
+    text = helped(capsys, "train", "--help")
+    assert sum(line.startswith("  --") for line in text.splitlines()) == 10
     assert "--gates.target_open" in text
+    assert "--from=" in text
+    assert "--optimizer.warmup" not in text
+    assert len(text.splitlines()) < 45
+    optimizer = helped(capsys, "train", "--help=optimizer")
+    assert "--optimizer.warmup=0.1" in optimizer
+    assert "Share of the updates in which the rates rise linearly." in " ".join(optimizer.split())
+    assert "--gates.penalty" not in optimizer
+    everything = helped(capsys, "train", "--help=all")
+    assert all(
+        f"--{key}" in everything for key in ("batch.tokens", "gates.penalty", "corpus.pos", "dep.arc_dim")
+    )
+    assert "Padded subwords in a batch" in everything
+    assert "(linear, cosine, constant)" in everything
+    assert main(["train", "--help=optimzer"]) == 2
+    assert "did you mean 'optimizer'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_no_noise_of_types(name, capsys):
+    words = [*name.split(), "--help=all" if COMMANDS[name].configuration else "--help"]
+    text = helped(capsys, *words)
+    for noise in ("type:", "Literal", "<class", "Path to a configuration", "CONFIG", "NoneType"):
+        assert noise not in text.replace("[CONFIG.yaml …]", "")
+    described = [line for line in text.splitlines() if line.startswith("  --")]
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert described or name == "predict"
+
+
+def test_every_key_and_option_is_described(capsys):
+    for name, command in COMMANDS.items():
+        keys = {} if command.configuration is None else {"all"}
+        text = helped(capsys, *name.split(), "--help=all" if keys else "--help")
+        lines = text.splitlines()
+        for line, after in zip(lines, [*lines[1:], ""], strict=True):
+            if line.startswith("  --"):
+                assert len(line.split()) > 1 or after.startswith(" " * 10), (name, line)
+
+
+def test_usage_begins_with_what_is_given_by_place(capsys):
+    assert helped(capsys, "study", "--help").startswith("usage: mtl study STUDY.yaml [--KEY=VALUE …]")
+    assert helped(capsys, "figure", "--help").startswith("usage: mtl figure NAME RUNS … --out=OUT [--OPTION")
+    assert "  --dry-run" in helped(capsys, "study", "--help")
+
+
+def test_the_version_is_printed(capsys):
+    assert helped(capsys, "--version") == f"mtl {version('mtl')}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (PermissionError(errno.EACCES, "", "/x"), 2, "mtl: /x: permission denied: give another place"),
+        (OSError(errno.EROFS, "", "/x"), 2, "mtl: /x: the file system is read-only"),
+        (NotADirectoryError(errno.ENOTDIR, "", "/x"), 2, "mtl: /x: a part of this path is a file"),
+        (OSError(errno.ENAMETOOLONG, "", "/x"), 2, "mtl: /x: the name is too long"),
+        (IsADirectoryError(errno.EISDIR, "", "/x"), 2, "mtl: /x: it is a folder"),
+        (OSError(errno.ENOSPC, "", "/x"), 2, "mtl: /x: the disk is full"),
+        (MemoryError(), 1, "mtl: out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes\nat x"), 1,
+         "mtl: out of memory ([enforce fail]"),
+        (KeyboardInterrupt(), 130, "mtl: interrupted\n"),
+    ],
+)  # fmt: skip
+def test_errors_that_the_user_can_mend_are_one_line(error, code, message, monkeypatch, capsys):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("mtl.corpora.stats.corpus_stats", fail)
+    assert main(["data", "stats", "x"]) == code
+    errors = capsys.readouterr().err
+    assert errors.startswith(message)
+    assert errors.count("\n") == 1
+
+
+def test_other_errors_keep_their_traceback(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("mtl.corpora.stats.corpus_stats", fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        main(["data", "stats", "x"])
+
+
+@pytest.mark.parametrize(("name", "resumes"), [("train", True), ("study", True), ("evaluate", False)])
+def test_an_interrupted_command_says_whether_it_can_be_resumed(name, resumes, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mtl.commands.main._run", interrupt)
+    assert main([name, "x"]) == 130
+    assert ("resumes" in capsys.readouterr().err) == resumes
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["data", "toy", f"--out={tmp_path / 'file' / 'x'}", "--train=1", "--dev=1", "--test=1"]) == 2
+    errors = capsys.readouterr().err
+    assert str(tmp_path / "file") in errors
+    assert errors.count("\n") == 1
 
 
 def test_the_whole_configuration_can_be_printed(capsys):

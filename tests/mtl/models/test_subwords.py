@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from mtl.errors import InputError
-from mtl.models.pretrained import embedded_minilm
+from mtl.models.known_encoders import embedded_minilm
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from tests.mtl import tiny
 

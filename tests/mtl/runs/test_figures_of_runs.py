@@ -13,8 +13,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from mtl.commands.arguments import arguments_of
 from mtl.commands.figure import figure
-from mtl.config.parse import arguments_of
 from mtl.errors import InputError
 from mtl.heads.gate_table import gate_table
 from probes import heads_table

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import polars as pl
 import pytest
 
+from mtl.commands.arguments import arguments_of
 from mtl.commands.report import report
-from mtl.config.parse import arguments_of
 from mtl.errors import InputError
 from mtl.runs.gather import gather
 from mtl.runs.setups import in_words, setups_of

@@ -14,7 +14,7 @@ from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerC
 from mtl.errors import InputError
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
-from mtl.training.check import check
+from mtl.training.check import check_settings
 from tasks.dep import Dep
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
@@ -112,7 +112,7 @@ def test_settings_hold_in_the_runs_that_they_concern():
     }
     assert {name.split("-")[0] for name, each in runs.items() if each.dep.arc_dim == 7} == {"dep", "all"}
     for config in runs.values():
-        check(config)
+        check_settings(config)
 
 
 def test_a_blocks_settings_hold_for_its_runs_alone():

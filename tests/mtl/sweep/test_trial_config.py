@@ -81,7 +81,7 @@ def test_figures_of_runs_are_known():
         (parameters(optimizer=[{"encodr_lr": 1}]), "did you mean 'optimizer.encoder_lr'?"),
         (parameters(gates__penalty=[0.1, "much"]), "gates.penalty=much"),
         (parameters(balancer__name=["pcgard"]), "did you mean 'pcgrad'?"),
-        (parameters(corpus__pos__train=["x"]), "unknown key 'corpus.pos.train'"),
+        (parameters(corpus__pos__train=["x"]), "corpus.pos.train cannot be set, since corpus.pos is None"),
         (parameters(name=["a"]), "is set by the sweep itself"),
         (parameters(wandb__mode=["online"]), "is set by the sweep itself"),
         ({"method": "random", "parameters": {"max_epochs": {"min": 1.0, "max": 9.5}}}, "max_epochs=1.0"),

@@ -11,9 +11,8 @@ import pytest
 import wandb
 
 from mtl.commands.main import main
-from mtl.config.parse import configured
+from mtl.config.parse import as_yaml, configured
 from mtl.config.schema import TrainConfig, WandbConfig
-from mtl.config.spelling import as_yaml
 from mtl.sweep.wandb_server import under_agent
 
 SWEEP = """
@@ -154,7 +153,8 @@ def test_spelling(text, spelt):
 def test_runs_under_an_agent_have_folders_of_their_own_and_are_logged():
     environment = {"WANDB_SWEEP_ID": "abc", "WANDB_RUN_ID": "r1"}
     config = under_agent(TrainConfig(), environment)
-    assert (config.name, config.wandb.mode) == ("sweep-abc/joint-seed1-r1", "online")
+    assert (config.runs, config.name) == ("runs/sweep-abc", "joint-seed1-r1")
+    assert config.wandb.mode == "online"
     offline = under_agent(TrainConfig(wandb=WandbConfig(mode="offline")), environment)
     assert offline.wandb.mode == "offline"
     assert under_agent(TrainConfig(), {}) == TrainConfig()

@@ -1,0 +1,92 @@
+"""Every command: the function behind it, how it takes its arguments, and what its help shows first."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row of the table. `MODULE:NAME` is imported when the command is called, or its help is asked for."""
+
+    function: str
+    summary: str
+    takes: Literal["signature", "configuration", "words"] = "signature"
+    """Arguments of the function's signature; one object made of files and dotted keys; or the words as they
+    are, which the function takes apart."""
+    configuration: str | None = None
+    """The dataclass of the files and dotted keys, if there are any."""
+    options: str | None = None
+    """The dataclass of the options that are no dotted keys, if there are any."""
+    file: str = ""
+    """What comes first on the command line, if the signature does not say it."""
+    first: tuple[str, ...] = ()
+    """The keys that people set first: of a configuration, the only ones that `--help` shows."""
+    resumes: bool = False
+    """Whether the same command resumes what was interrupted."""
+
+
+def load(path: str) -> Any:
+    """What `MODULE:NAME` names."""
+    module, name = path.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+COMMANDS = {
+    "data ewt5": Command("mtl.commands.data:ewt5", "build EWT in five layers"),
+    "data toy": Command("mtl.commands.data:toy", "generate a small corpus with all five layers"),
+    "data convert": Command("mtl.commands.data:convert", "write a corpus of any format as JSON lines"),
+    "data select": Command("mtl.commands.data:select", "cut sentences out of a corpus by their ids"),
+    "data stats": Command("mtl.commands.data:stats", "count sentences, words and annotations"),
+    "train": Command(
+        "mtl.commands.train:train",
+        "train a model, or resume training",
+        takes="configuration",
+        configuration="mtl.config.schema:TrainConfig",
+        file="[CONFIG.yaml …]",
+        first=(
+            "tasks", "corpus.path", "encoder.name", "name", "seed", "max_epochs", "pruning",
+            "gates.target_open", "init_from", "overwrite",
+        ),
+        resumes=True,
+    ),
+    "evaluate": Command("mtl.commands.evaluate:evaluate", "score a trained model"),
+    "figure": Command("mtl.commands.figure:figure", "draw a figure from runs given by hand"),
+    "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
+    "predict": Command("mtl.commands.predict:predict", "annotate text from standard input"),
+    "probe": Command("mtl.commands.probe:probe", "measure what each attention head is good at"),
+    "study": Command(
+        "mtl.commands.study:study",
+        "carry out a grid of runs, their probes and the report",
+        takes="words",
+        configuration="mtl.study.config:StudyConfig",
+        options="mtl.commands.study:Options",
+        file="STUDY.yaml",
+        first=(
+            "jobs", "status", "dry_run", "keep_code", "engine", "name", "seeds", "train.corpus.path",
+            "train.encoder.name", "train.max_epochs",
+        ),
+        resumes=True,
+    ),
+    "sweep": Command(
+        "mtl.commands.sweep:sweep",
+        "search for good configurations, with W&B or without a server",
+        takes="words",
+        configuration="mtl.config.schema:TrainConfig",
+        options="mtl.commands.sweep:Options",
+        file="SWEEP.yaml",
+        first=(
+            "local", "jobs", "trials", "status", "dry_run", "join", "wandb", "name", "sweeps", "corpus.path",
+        ),
+        resumes=True,
+    ),
+    "report": Command("mtl.commands.report:report", "make one HTML page of a folder of runs"),
+    "demo": Command(
+        "mtl.commands.demo:demo",
+        "a small study on a generated corpus, from nothing to the report",
+        resumes=True,
+    ),
+}  # fmt: skip
+"""Every command by its name."""

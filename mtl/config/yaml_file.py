@@ -1,0 +1,122 @@
+"""Read a YAML file; refuse what YAML accepts silently, and what would never end.
+
+YAML takes the last of two equal keys, and an alias may repeat what it names: ten lines of aliases to aliases
+stand for 10^9 values. Both are looked for among the parser's events, before any value is made.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtl.errors import InputError
+
+DEEPEST = 50
+"""Mappings and lists inside each other, at most."""
+LARGEST = 100_000
+"""Values in a file, at most, with every alias counted as what it repeats."""
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; raises `InputError` with file and line for anything else."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give a YAML file")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        check_text(text)
+        values = yaml.load(text, _Loader)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        fault = "is empty" if values is None else "holds no keys"
+        raise InputError(f"{path} {fault}: write a line KEY: VALUE for every setting")
+    return values
+
+
+def value_of(text: str) -> Any:
+    """The value that a piece of YAML stands for; the text itself if it is no YAML."""
+    try:
+        check_text(text)
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError):
+        return text
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's plain values, with numbers such as 1e-3 (YAML 1.2), and without dates."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    start: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float"))]
+    for start, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
+               r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"),
+    list("-+0123456789."),
+)  # fmt: skip
+
+
+@dataclass
+class _Open:
+    """A mapping or list whose end has not come yet."""
+
+    is_mapping: bool
+    anchor: str | None
+    size: int = 1
+    keys: set[str] = field(default_factory=set)
+    at_key: bool = True
+
+
+def check_text(text: str) -> None:
+    """Raise `InputError`, with the line, for a key given twice, deep nesting, and a large expansion."""
+    stack: list[_Open] = [_Open(False, None)]
+    sizes: dict[str, int] = {}
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = f"line {event.start_mark.line + 1 if event.start_mark else '?'}"
+        if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            stack.append(_Open(isinstance(event, yaml.MappingStartEvent), event.anchor))
+            if len(stack) > DEEPEST + 1:
+                raise InputError(f"{line}: more than {DEEPEST} mappings and lists inside each other")
+            continue
+        if isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            ended = stack.pop()
+            size, anchor = ended.size, ended.anchor
+        elif isinstance(event, yaml.ScalarEvent):
+            size, anchor = 1, event.anchor
+            _note_key(stack[-1], event.value, line)
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise InputError(f"{line}: *{event.anchor} names nothing above it, or holds itself")
+            size, anchor = sizes[event.anchor], None
+        else:
+            continue
+        inner = stack[-1]
+        inner.size += size
+        inner.at_key = not inner.at_key
+        if anchor is not None:
+            sizes[anchor] = size
+        if inner.size > LARGEST:
+            raise InputError(f"{line}: with its aliases, the file has more than {LARGEST:,} values")
+
+
+def _note_key(inner: _Open, key: str, line: str) -> None:
+    if not (inner.is_mapping and inner.at_key):
+        return
+    if key in inner.keys:
+        raise InputError(f"{line}: the key {key} is given twice, of which only the last would count")
+    inner.keys.add(key)

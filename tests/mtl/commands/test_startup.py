@@ -1,0 +1,86 @@
+"""Help, mistyped keys and dry runs answer at once: nothing heavy is imported for them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtl.commands.command_table import COMMANDS
+
+HEAVY = ("torch", "transformers", "torchmetrics", "pytorch_lightning", "numba", "polars", "matplotlib")
+PROGRAM = f"""
+import sys
+from mtl.commands.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as stopped:
+    code = stopped.code
+print("loaded:", *(name for name in {HEAVY} if name in sys.modules), file=sys.stderr)
+sys.exit(code)
+"""
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*words: str, code: int = 0) -> tuple[str, float]:
+    """Which heavy packages a command loads, and the seconds of processor time it takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=environment,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == code, done.stdout + done.stderr
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return done.stderr.splitlines()[-1].removeprefix("loaded:").strip(), seconds
+
+
+def test_a_study_is_planned_without_anything_heavy(toy):
+    words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
+    assert run(*words)[0] == ""
+
+
+def test_mistyped_keys_and_printed_configurations_load_nothing_heavy():
+    assert run("train", "configs/dep.yaml", "--sede=1", code=2)[0] == ""
+    assert run("study", "configs/study/demo.yaml", "--seeed=1", code=2)[0] == ""
+    assert run("train", "configs/dep.yaml", "--print_config")[0] == ""
+
+
+def test_a_sweep_is_planned_without_torch():
+    assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--dry-run")[0] == ""
+    assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--trails=1", code=2)[0] == ""
+
+
+def test_help_loads_nothing_heavy():
+    script = PROGRAM.replace("code = main(sys.argv[1:])", "code = [helped(name) for name in COMMANDS] and 0")
+    script = f"""
+from mtl.commands.command_table import COMMANDS
+from mtl.commands.help import help_of
+def helped(name):
+    print(help_of(name))
+{script}"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_takes_at_most_two_seconds_of_processor_time(name):
+    assert run(*name.split(), "--help")[1] < 2
+
+
+@pytest.mark.slow
+def test_mistyped_keys_and_dry_runs_take_at_most_two_seconds_of_processor_time(toy):
+    assert run("train", "configs/dep.yaml", "--sede=1", code=2)[1] < 2
+    assert run("study", "configs/study/demo.yaml", "--seeed=1", code=2)[1] < 2
+    words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
+    assert run(*words)[1] < 2
+    assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--dry-run")[1] < 2

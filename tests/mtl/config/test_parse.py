@@ -1,0 +1,91 @@
+"""Files and dotted keys become typed values; what does not fit is described by its key and type."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.config.parse import configuration_from, configured, known_keys_of
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
+from mtl.study.config import StudyConfig
+
+
+def train(*words: str) -> TrainConfig:
+    return configured("mtl train", TrainConfig, words)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("--max_epochs=abc", "max_epochs: expected a whole number, not 'abc'"),
+        ("--seed=1.5", "seed: expected a whole number, not '1.5'"),
+        ("--gates.target_open=x", "gates.target_open: expected a number or null, not 'x'"),
+        ("--gates.target_open=nan", "gates.target_open"),
+        ("--overwrite=maybe", "overwrite: expected true or false, not 'maybe'"),
+        ("--pruning=dynmic", "pruning: unknown 'dynmic': did you mean 'dynamic'?"),
+        ("--pruning=zzz", "pruning: unknown 'zzz': choose from none, dynamic, static, gates_only"),
+        ("--tasks=pos,dpe", "tasks: unknown 'dpe': did you mean 'dep'?"),
+        ("--encoder=x", "encoder holds other keys, and cannot be 'x'; set encoder.KEY"),
+        ("--encodr.name=x", "unknown key 'encodr.name': did you mean 'encoder.name'?"),
+        ("--balancer.weights=3", "balancer.weights: expected KEY: VALUE pairs, each value a number, not '3'"),
+        ("--balancer.weights.dep=x", "balancer.weights: expected KEY: VALUE pairs"),
+        ("--corpus.pos.trian=x", "unknown key 'corpus.pos.trian': did you mean 'corpus.pos.train'?"),
+        ("--ner.threshold=2", "threshold 2.0 is not a probability"),
+        ("--seed", "write --seed=VALUE"),
+        ("-seed=1", "write --seed=VALUE"),
+    ],
+)
+def test_a_bad_argument_is_described_by_key_and_type(word, message):
+    with pytest.raises(InputError) as error:
+        train(word)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "class" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("--seeds=1", "seeds: expected a list, for instance --seeds=[1], not 1"),
+        ("--seeds=[a]", "seeds: expected a list, each a whole number"),
+        ("--grid=[{setps: [a]}]", "unknown key 'grid[0].setps': did you mean 'grid[0].setups'?"),
+        ("--grid=[{masks: [dynmic]}]", "grid[0].masks: unknown 'dynmic': did you mean 'dynamic'?"),
+        ("--grid=[3]", "grid[0] holds other keys, and cannot be '3'"),
+        ("--train.gates.lr=x", "train.gates.lr: expected a number or null, not 'x'"),
+    ],
+)
+def test_a_bad_study_is_described_alike(word, message):
+    with pytest.raises(InputError) as error:
+        configured("mtl study", StudyConfig, [word])
+    assert message in str(error.value)
+
+
+def test_later_files_and_keys_win_and_groups_are_merged(tmp_path):
+    (tmp_path / "a.yaml").write_text("max_epochs: 3\noptimizer: {clip: 2, warmup: 1e-1}\n")
+    (tmp_path / "b.yaml").write_text("optimizer: {clip: 4}\nbalancer: {name: fixed, weights: {dep: 2}}\n")
+    config = train(
+        str(tmp_path / "a.yaml"), "--optimizer.encoder_lr=1e-4", "--config", str(tmp_path / "b.yaml"),
+        "--balancer.weights.pos", "3", "--corpus.pos.train=x", "--overwrite", "--tasks", "pos,dep",
+        "--wandb.tags=[a, b]", "--from=runs/y", "--gates.lr=null", "--name=7",
+    )  # fmt: skip
+    assert (config.max_epochs, config.optimizer.clip, config.optimizer.warmup) == (3, 4.0, 0.1)
+    assert (config.optimizer.encoder_lr, config.balancer.weights) == (1e-4, {"dep": 2.0, "pos": 3.0})
+    assert (config.corpus.pos.train, config.corpus.path) == ("x", "data/ewt5")
+    assert (config.overwrite, config.tasks, config.wandb.tags) == (True, ("pos", "dep"), ("a", "b"))
+    assert (config.init_from, config.gates.lr, config.name) == ("runs/y", None, "7")
+
+
+def test_values_as_pythons_own_spelling_are_read():
+    assert train("--gates.lr=None").gates.lr is None
+    assert train("--balancer.weights={'pos': 2, 'dep': 1.5}").balancer.weights == {"pos": 2.0, "dep": 1.5}
+    assert train("--name=Nonesuch").name == "Nonesuch"
+
+
+def test_known_keys_are_groups_and_leaves():
+    keys = known_keys_of(TrainConfig)
+    assert {"encoder", "encoder.name", "corpus.pos", "corpus.pos.train", "balancer.weights"} <= set(keys)
+
+
+def test_where_begins_the_message():
+    with pytest.raises(InputError, match=r"^file\.yaml: seed cannot be null"):
+        configuration_from(TrainConfig, {"seed": None}, "file.yaml")

@@ -1,0 +1,65 @@
+"""What YAML accepts silently, and what would never end, is refused with file and line."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mtl.config.yaml_file import DEEPEST, read_mapping
+from mtl.errors import InputError
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty: write a line KEY: VALUE"),
+        (b"# nothing\n", "is empty"),
+        (b"- a\n- b\n", "holds no keys"),
+        (b"just words\n", "holds no keys"),
+        ("name: Käse\n".encode("latin-1"), "is no UTF-8 text (byte 7)"),
+        (bytes(range(256)), "is no UTF-8 text"),
+        (b"a\x00b: 1\n", "is no YAML"),
+        (b"a: [1\n", "is no YAML"),
+        (b"a: !!python/object/apply:os.system [ls]\n", "is no YAML"),
+        (b"seed: 1\ntasks: [pos]\nseed: 2\n", "line 3: the key seed is given twice"),
+        (b"gates:\n  lr: 1\n  lr: 2\n", "line 3: the key lr is given twice"),
+        (b"a: &a [*a]\n", "line 1: *a names nothing above it, or holds itself"),
+        (b"a: " + b"[" * 5000 + b"]" * 5000 + b"\n", f"more than {DEEPEST} mappings and lists"),
+        ("".join(f"{' ' * n}a:\n" for n in range(5000)).encode(), f"more than {DEEPEST} mappings"),
+        (BOMB.encode(), "line 5: with its aliases, the file has more than 100,000 values"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(content, message, tmp_path):
+    path = tmp_path / "file.yaml"
+    path.write_bytes(content)
+    started = time.process_time()
+    with pytest.raises(InputError) as error:
+        read_mapping(path)
+    assert message in str(error.value)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+    assert time.process_time() - started < 5
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.yaml: no such file"):
+        read_mapping(tmp_path / "nowhere.yaml")
+    with pytest.raises(InputError, match="is a folder"):
+        read_mapping(tmp_path)
+
+
+def test_values_are_those_of_yaml_but_for_dates_and_with_plain_exponents(tmp_path):
+    path = tmp_path / "file.yaml"
+    path.write_bytes(
+        b"\xef\xbb\xbfa: 1e-3\r\nb: -.5\nc: 1_000\nd: 2020-01-01\ne: [yes, null]\nf: .inf\ng: &x {h: 1}\n"
+        b"i: *x\nj: 1.5e+3\nk: 1.2.3\nl: e5\nm: 12e03\nn: -x\n"
+    )
+    assert read_mapping(path) == {
+        "a": 1e-3, "b": -0.5, "c": 1000, "d": "2020-01-01", "e": [True, None], "f": float("inf"),
+        "g": {"h": 1}, "i": {"h": 1}, "j": 1500.0, "k": "1.2.3", "l": "e5", "m": 12000.0, "n": "-x",
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""Settings that cannot be are refused in one line before anything is read."""
+
+from __future__ import annotations
+
+import dataclasses
+from fnmatch import fnmatchcase
+
+import pytest
+
+from mtl.commands.main import main
+from mtl.config.ranges import RANGES, Range, out_of_range
+from mtl.config.schema import BalancerConfig, BatchConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.training import balancers
+from mtl.training.check import _COMPARING, check_settings, check_target
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--optimizer.encoder_lr=-1", "--optimizer.encoder_lr=1e6", "--optimizer.clip=-1",
+        "--optimizer.weight_decay=-1", "--optimizer.warmup=2", "--optimizer.warmup=nan", "--dep.arc_dim=0",
+        "--dep.arc_dim=100000000", "--dep.dropout=1.0", "--dep.dropout=1.5", "--dep.dropout=-0.1",
+        "--encoder.word_dropout=1", "--patience=0", "--trainer.checkpoint_minutes=-1", "--trainer.threads=0",
+        "--max_epochs=100000000000000000000000", "--max_epochs=0", "--gates.lr=0", "--batch.temperature=0",
+        "--gates.target_open=0", "--gates.target_open=3.5", "--gates.penalty=inf", "--seed=-1",
+        "--batch.sentences=0", "--balancer.weights.dep=-1", "--gradient_conflict_every=-1",
+        "--optimizer.accumulate=0", "--srl.dim=0", "--gates.temperature=0", "--trainer.devices=0",
+    ],
+)  # fmt: skip
+def test_a_number_out_of_range_is_refused_by_its_key_before_anything_is_read(word, capsys, tmp_path):
+    words = ["train", "--corpus.path=nowhere", "--encoder.name=nowhere", f"--runs={tmp_path}", "--tasks=dep"]
+    assert main([*words, word]) == 2
+    errors = capsys.readouterr().err
+    key = word[2:].partition("=")[0]
+    assert errors.startswith((f"mtl: {key}=", f"mtl: {key}: "))
+    assert errors.count("\n") == 1
+    assert len(errors) < 150
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/abs/path", "", "a\nb", "x" * 300, "lr/2"])
+def test_a_runs_name_stays_in_its_folder(name, capsys, tmp_path):
+    assert main(["train", f"--name={name}", f"--runs={tmp_path / 'runs'}", "--corpus.path=nowhere"]) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("mtl: name=")
+    assert errors.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_values_are_reported_before_the_run_that_is_there(capsys, tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "config.yaml").write_text("seed: 5\n")
+    words = ["train", "--name=x", f"--runs={tmp_path}", "--tasks=dep", "--dep.dropout=1.5"]
+    assert main([*words, "--overwrite"]) == 2
+    assert "dep.dropout=1.5" in capsys.readouterr().err
+    assert (tmp_path / "x" / "config.yaml").exists()
+
+
+def test_tasks_are_given_once():
+    with pytest.raises(InputError, match="dep,dep names a task twice"):
+        check_settings(TrainConfig(tasks=("dep", "dep")))
+
+
+def test_a_gpu_that_is_not_there_and_heads_that_are_not_there_are_told_before_the_corpus_is_read(
+    tiny_encoder, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    words = ["train", "--corpus.path=nowhere", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}"]
+    assert main([*words, "--trainer.accelerator=gpu"]) == 2
+    assert "sees no GPU" in capsys.readouterr().err
+    assert main([*words, "--pruning=dynamic", "--gates.target_open=1000", "--trainer.accelerator=cpu"]) == 2
+    assert "gates.target_open=1000: " in capsys.readouterr().err
+    assert main([*words, "--encoder.name=minilm-l7", "--trainer.accelerator=cpu"]) == 2
+    assert "no encoder 'minilm-l7'" in capsys.readouterr().err
+
+
+def test_a_target_is_looked_at_only_where_masks_are_learned(tiny_encoder):
+    config = TrainConfig()
+    encoder = dataclasses.replace(config.encoder, name=str(tiny_encoder))
+    gates = dataclasses.replace(config.gates, target_open=1000.0)
+    check_target(dataclasses.replace(config, encoder=encoder, gates=gates))
+    with pytest.raises(InputError, match=r"gates\.target_open=1000: "):
+        check_target(dataclasses.replace(config, encoder=encoder, gates=gates, pruning="dynamic"))
+
+
+def test_the_defaults_are_in_range_and_every_row_is_of_a_key():
+    config = dataclasses.asdict(TrainConfig())
+    assert list(out_of_range(config)) == []
+    # A row that matched no key would be a misspelt one.
+    numbers = {**config, "patience": 0, "batch": {**config["batch"], "sentences": 0}}
+    numbers["gates"] = {**config["gates"], "lr": -1.0, "target_open": -1.0}
+    numbers["trainer"] = {**config["trainer"], "threads": 0}
+    keys = [key for key, _ in _numbers(numbers)]
+    assert all(any(fnmatchcase(key, pattern) for key in keys) for pattern in RANGES)
+    # Every number of a run has a row.
+    assert [key for key in keys if not any(fnmatchcase(key, pattern) for pattern in RANGES)] == []
+
+
+def _numbers(config, prefix=""):
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{name}", value
+
+
+def test_ends_of_a_range_belong_to_it_unless_open():
+    assert 0 in Range(0, 1)
+    assert 0 not in Range(0, 1, open_low=True)
+    assert 1 not in Range(0, 1, open_high=True)
+    assert str(Range(0, 1, open_high=True)) == "from 0 to below 1"
+
+
+def test_balancers_that_compare_gradients_are_known_as_such():
+    kinds = (balancers.GradNorm, balancers.PCGrad, balancers.Uncertainty, balancers.MovingAverage)
+    comparing = {kind.__name__.lower() for kind in kinds if kind.gradients != "none"}
+    assert comparing == set(_COMPARING)
+    config = TrainConfig(balancer=BalancerConfig(name="gradnorm"), batch=BatchConfig(mode="separate"))
+    with pytest.raises(InputError, match="gradnorm compares the tasks' gradients"):
+        check_settings(config)
