@@ -192,7 +192,7 @@ class TrainConfig:
     runs: str = "runs"
     """Folder that holds the runs."""
     overwrite: bool = False
-    """Start anew where the folder holds a run with another configuration."""
+    """Replace a run with another configuration or on a changed corpus; the same run is resumed."""
     seed: int = 1
     """Of initialisation, batches and dropout."""
     tasks: tuple[TaskName, ...] = TASK_NAMES

@@ -12,6 +12,8 @@ from pathlib import Path
 ROOTS = ("mtl", "tasks", "probes")
 TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
 """The modules from which everything is imported that training or probing runs."""
+NO_EFFECT = ("mtl.workers",)
+"""Rooms that are imported, too, and cannot change a result: they keep processes out of each other's way."""
 
 
 @lru_cache
@@ -36,7 +38,7 @@ def _imported(entry: str) -> dict[str, ast.Module]:
     while waiting:
         name = waiting.pop()
         path = _source(name)
-        if name in trees or path is None:
+        if name in trees or path is None or name.startswith(NO_EFFECT):
             continue
         trees[name] = ast.parse(path.read_bytes())
         waiting += _imports(trees[name])

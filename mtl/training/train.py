@@ -132,7 +132,7 @@ def _train(
         for observer in observers:
             observer.on_run_start(config, run)
         if training is not None:
-            _fit(training, run, console)
+            _fit(training, run, console, resumes)
         if is_first_process():
             _score(run, tasks, splits, device, observers)
 
@@ -201,9 +201,11 @@ def _prepare(
     return _Training(trainer, module, TrainingData(corpora["train"], model, plan, trainer), evaluation)
 
 
-def _fit(training: _Training, run: Run, console: Console) -> None:
-    """Train to the end, from the run's checkpoint if it has one."""
-    trainer, module, resumes = training.trainer, training.module, run.resume_checkpoint.exists()
+def _fit(training: _Training, run: Run, console: Console, resumes: bool) -> None:
+    """Train to the end; with `resumes` from the run's checkpoint, if it has one."""
+    trainer, module = training.trainer, training.module
+    # Not the checkpoint of a run that another process is about to replace.
+    resumes = resumes and run.resume_checkpoint.exists()
     console.print(
         f"{run.folder}: {'resuming' if resumes else 'training'} {', '.join(module.names)} on "
         f"{len(training.data.corpus)} sentences, {trainer.max_epochs} epochs, {module.updates} updates, "

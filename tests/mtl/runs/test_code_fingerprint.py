@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from mtl.runs.code_fingerprint import PROBING, ROOTS, TRAINING, _meaning, code_fingerprint, modules_of
+from mtl.runs.code_fingerprint import (
+    NO_EFFECT,
+    PROBING,
+    ROOTS,
+    TRAINING,
+    _meaning,
+    code_fingerprint,
+    modules_of,
+)
 
 
 def meaning(text: str) -> str:
@@ -114,15 +122,43 @@ def test_every_module_that_is_loaded_is_in_the_fingerprint(entry):
     code = f"import sys, {entry}; print(*[name for name in sys.modules if name.split('.')[0] in {ROOTS}])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     empty = {name for name in loaded.split() if meaning(source(name)) == meaning("")}
+    excepted = {name for name in loaded.split() if name.startswith(NO_EFFECT)}
     # What `mtl` itself exports is imported when it is used.
-    assert set(loaded.split()) - empty - {"mtl"} <= set(modules_of(entry))
+    assert set(loaded.split()) - empty - excepted - {"mtl"} <= set(modules_of(entry))
 
 
-def test_drawing_and_reporting_are_no_part_of_training():
-    assert not {
-        "mtl.runs.gather",
-        "mtl.runs.figures",
-        "probes.statistics.competition",
-        "mtl.study.plan",
-    } & set(modules_of(TRAINING))
+def test_drawing_reporting_and_watching_are_no_part_of_training():
+    """A new colour, a line of the progress bar or of W&B repeats no training."""
+    modules = set(modules_of(TRAINING))
+    assert {"mtl.training.step", "mtl.training.evaluation", "mtl.heads.gates", "tasks.dep"} <= modules
+    watching = {
+        "mtl.training.mask_pictures", "mtl.training.observers", "mtl.training.progress",
+        "mtl.training.wandb_logger", "mtl.runs.wandb_view", "mtl.runs.gather", "mtl.runs.figures",
+    }  # fmt: skip
+    assert not watching & modules
+    assert "mtl.workers.lease" not in modules
+    outside = ("probes.figures", "probes.report", "probes.statistics", "probes.measures", "mtl.study",
+               "mtl.sweep", "mtl.commands", "mtl.analysis")  # fmt: skip
+    assert not [name for name in modules if name.startswith(outside)]
     assert code_fingerprint(TRAINING) != code_fingerprint(PROBING)
+
+
+def test_a_change_of_a_figure_leaves_the_training_fingerprint_alone(monkeypatch):
+    """The files of figures and observers as if each had another line; then one of the encoder's."""
+    read = Path.read_bytes
+    changed: list[Path] = []
+
+    def read_changed(self: Path) -> bytes:
+        return read(self) + (b"\nCHANGED = 1\n" if self in changed else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", read_changed)
+    before = code_fingerprint.__wrapped__(TRAINING)
+    root = Path(__file__).parents[3]
+    changed += sorted((root / "probes" / "figures").glob("*.py"))
+    changed += [
+        root / "mtl" / "training" / f"{name}.py" for name in ("progress", "mask_pictures", "wandb_logger")
+    ]
+    assert all(path.is_file() for path in changed)
+    assert code_fingerprint.__wrapped__(TRAINING) == before
+    changed.append(root / "mtl" / "models" / "encoder.py")
+    assert code_fingerprint.__wrapped__(TRAINING) != before

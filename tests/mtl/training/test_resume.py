@@ -1,0 +1,180 @@
+"""Runs that were stopped, that others work on, and that are to be replaced: what happens to their folders."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from mtl.config.schema import (
+    BatchConfig,
+    CorpusConfig,
+    EncoderConfig,
+    OptimizerConfig,
+    TrainConfig,
+    TrainerConfig,
+)
+from mtl.errors import InputError
+from mtl.models.joint import JointModel
+from mtl.runs.run import Run
+from mtl.training import train as module
+from mtl.training.checkpoint import generators, restore_generators
+from mtl.training.observer import Observer
+from mtl.training.train import Interrupted, train
+from mtl.workers.lease import lease
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def config(toy, tiny_encoder, tmp_path) -> TrainConfig:
+    """A short run of one task."""
+    return TrainConfig(
+        name="run", runs=str(tmp_path / "runs"), corpus=CorpusConfig(str(toy)), tasks=("pos",), max_epochs=1,
+        encoder=EncoderConfig(str(tiny_encoder)), batch=BatchConfig(sentences=24),
+        trainer=TrainerConfig(accelerator="cpu"),
+    )  # fmt: skip
+
+
+class StopAt(Observer):
+    """Fails during an update, after the checkpoint of the update before."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def on_train_batch_end(self, trainer, *_) -> None:
+        if trainer.global_step == self.update:
+            raise RuntimeError("the power is gone")
+
+
+def epochs(run: Run) -> list[str]:
+    return [row["epoch"] for row in csv.DictReader((run.folder / "history.csv").read_text().splitlines())]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_scored(config, monkeypatch):
+    still = OptimizerConfig(encoder_lr=0.0, decoder_lr=0.0, weight_decay=0.0)
+    config = dataclasses.replace(config, max_epochs=5, patience=1, optimizer=still)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = Run(Path(config.runs) / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "evaluate", interrupt)
+        with pytest.raises(Interrupted):
+            train(config, console=QUIET)
+    assert (run.status()["state"], run.status()["trained"], epochs(run)) == ("interrupted", True, ["1", "2"])
+    before = run.status()["training_seconds"]
+    # As if it had been killed just before that was noted.
+    status = run.status()
+    del status["trained"], status["training_seconds"]
+    (run.folder / "status.json").write_text(json.dumps(status))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "evaluate", interrupt)
+        with pytest.raises(Interrupted):
+            train(config, console=QUIET)
+    assert (run.status()["trained"], epochs(run)) == (True, ["1", "2"])
+    assert run.status()["training_seconds"] > 0.5 * before
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_fit", interrupt)
+        train(config, console=QUIET)
+    assert run.status()["state"] == "finished"
+    assert set(run.metrics()) == {"dev", "test"}
+    assert epochs(run) == ["1", "2"]
+
+
+def test_the_final_scores_are_computed_on_the_device_that_was_trained_on(config, monkeypatch):
+    """At the end of training Lightning moves the model to `cpu`; here the trainer's device is `cpu:0`."""
+    real, moved = module.trainer_for, []
+
+    def on_first_cpu(*words):
+        trainer = real(*words)
+        trainer.strategy._root_device = torch.device("cpu", 0)
+        return trainer
+
+    class Recorded(JointModel):
+        def to(self, device):
+            moved.append(device)
+            return super().to(device)
+
+    monkeypatch.setattr(module, "trainer_for", on_first_cpu)
+    monkeypatch.setattr(module, "JointModel", Recorded)
+    train(config, console=QUIET)
+    assert moved == [torch.device("cpu", 0)]
+
+
+def test_only_another_run_is_overwritten_and_only_when_all_is_read(config, tiny_encoder):
+    run = train(config, console=QUIET)
+    before = content(run.folder)
+    overwriting = dataclasses.replace(config, overwrite=True)
+    wrong = dataclasses.replace(overwriting, encoder=EncoderConfig("nowhere/to/be/found"))
+    with pytest.raises(InputError, match="nowhere"):
+        train(wrong, console=QUIET)
+    with pytest.raises(InputError, match="no such folder"):
+        train(dataclasses.replace(overwriting, corpus=CorpusConfig("nowhere")), console=QUIET)
+    # The same configuration is no other run: a job that is requeued finds its work done.
+    train(overwriting, console=QUIET)
+    assert content(run.folder) == before
+    other = dataclasses.replace(config, seed=2)
+    with pytest.raises(InputError, match=r"another configuration \(seed\): give another --name, or --overwr"):
+        train(other, console=QUIET)
+    assert content(run.folder) == before
+    with lease(run.lease) as mine:
+        assert mine
+        with pytest.raises(InputError, match=r"process \d+ on .* trains in it; wait for its end"):
+            train(dataclasses.replace(other, overwrite=True), console=QUIET)
+    assert content(run.folder) == before
+    train(dataclasses.replace(other, overwrite=True), console=QUIET)
+    assert (run.status()["state"], run.status()["seed"], len(run.status()["starts"])) == ("finished", 2, 1)
+    assert [path.name for path in run.folder.parent.iterdir()] == ["run"]
+
+
+def test_a_folder_that_is_no_run_is_not_overwritten(config):
+    folder = Path(config.runs) / "run"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(
+        InputError, match=r"is not a run folder \(no config.yaml\): overwrite=true deletes runs"
+    ):
+        train(dataclasses.replace(config, overwrite=True), console=QUIET)
+    assert content(folder) == {"thesis.tex": b"years of work"}
+
+
+def test_a_corpus_that_changed_under_a_run_is_refused(config, toy, tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for file in toy.glob("*.jsonl"):
+        (corpus / file.name).write_bytes(file.read_bytes())
+    config = dataclasses.replace(config, corpus=CorpusConfig(str(corpus)))
+    with pytest.raises(RuntimeError, match="power"):
+        train(config, console=QUIET, observers=[StopAt(2)])
+    run = Run(Path(config.runs) / "run")
+    old = run.status()["corpus_fingerprint"]
+    lines = (corpus / "train.jsonl").read_text().splitlines(keepends=True)
+    (corpus / "train.jsonl").write_text("".join(lines[1:]))
+    with pytest.raises(InputError, match=r"the corpus was changed since it started: give another --name"):
+        train(config, console=QUIET)
+    assert run.status()["corpus_fingerprint"] == old
+    train(dataclasses.replace(config, overwrite=True), console=QUIET)
+    assert run.status()["corpus_fingerprint"] != old
+    assert len(run.status()["starts"]) == 1
+
+
+def test_generators_of_a_machine_with_more_gpus_are_restored(monkeypatch):
+    state = generators()
+    restored: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.append(device))
+    first = torch.rand(3)
+    restore_generators({**state, "cuda": [torch.zeros(1), torch.zeros(1)]})
+    assert torch.equal(torch.rand(3), first)
+    assert restored == [0]
