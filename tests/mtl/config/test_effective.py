@@ -127,10 +127,10 @@ def test_an_older_file_without_a_key_is_read_with_the_default_of_its_time(change
 def test_a_run_folder_of_before_a_key_can_be_resumed(tmp_path, changed):
     new = values(TrainConfig(name="x"))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(without(new, "optimizer.schedule")))
-    assert Run(tmp_path).start(new) is False
+    assert Run(tmp_path).holds(new, "corpus")
     changed("optimizer.schedule", "constant")
     with pytest.raises(InputError, match=r"another configuration \(optimizer.schedule\)"):
-        Run(tmp_path).start(new)
+        Run(tmp_path).holds(new, "corpus")
 
 
 def test_volatile_keys_make_no_difference():
