@@ -56,6 +56,8 @@ def quiet_lightning() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
             warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
+            # `TrainingData` skips the batches that were done, which Lightning does not look for there.
+            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
             yield
     finally:
         logger.setLevel(level)
