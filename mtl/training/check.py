@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from mtl.config.ranges import out_of_range
-from mtl.config.schema import BalancerConfig, TrainConfig
+from mtl.config.schema import TASK_NAMES, BalancerConfig, TrainConfig
 from mtl.errors import InputError, plain_name
 
 _COMPARING = ("gradnorm", "pcgrad")
@@ -19,7 +19,7 @@ def check_settings(config: TrainConfig) -> None:
     """
     tasks = tuple(config.chosen())
     if not tasks:
-        raise InputError("tasks is empty: choose at least one of pos, ner, dep, con, srl")
+        raise InputError(f"tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
     if len(set(config.tasks)) < len(config.tasks):
         raise InputError(f"tasks={','.join(config.tasks)} names a task twice: give each once")
     if config.name is not None:

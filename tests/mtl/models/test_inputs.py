@@ -11,6 +11,7 @@ import torch
 from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.readers import read
 from mtl.models import inputs as module
+from mtl.models import pretrained
 from mtl.models.inputs import InputCache
 
 
@@ -18,7 +19,7 @@ from mtl.models.inputs import InputCache
 def counted(monkeypatch):
     """What was read and loaded, in order."""
     calls = []
-    load = module.pretrained.load
+    load = pretrained.load
 
     def counting_read(path, format):
         calls.append(path.name)
@@ -29,7 +30,7 @@ def counted(monkeypatch):
         return load(name, *arguments)
 
     monkeypatch.setattr(module, "read", counting_read)
-    monkeypatch.setattr(module.pretrained, "load", counting_load)
+    monkeypatch.setattr(pretrained, "load", counting_load)
     return calls
 
 

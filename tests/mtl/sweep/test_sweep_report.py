@@ -47,16 +47,18 @@ def test_best_trial_and_picture_stand_in_the_report(bench):
     performed(sweep)
     report(sweep.folder.path, split="dev")
     page = (sweep.folder.path / "report.html").read_text()
-    said = " ".join(re.sub(r"<[^>]*>", " ", page.split('id="sweep"')[1].split("</section>")[0]).split())
+    section = page.split('id="sweep"')[1].split("</section>")[0]
+    said = " ".join(re.sub(r"<[^>]*>", " ", section).split())
     # The largest penalty with the second seed: 80 + 5 + 2.
     assert "6 trials by grid, to maximize dev/mean . Best: trial-0005 , 87.00" in said
     assert "87.00, gates.penalty 1, seed 2, open heads 7." in said
     assert page.count('href="#sweep"') == 1
-    [packed] = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
+    [packed] = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", section)
     drawn = ElementTree.fromstring(base64.b64decode(packed))
     assert drawn.tag.endswith("svg")
     # Seeds are means in the scores, settings are rows.
-    assert page.count("gates.penalty=") >= 3
+    rows = page.split('id="scores"')[1].split("</section>")[0]
+    assert [value for value in ("0.01", "0.1", "1.0") if f"penalty {value}" in rows] == ["0.01", "0.1", "1.0"]
 
 
 def test_trials_are_sorted_by_score_and_stopped_ones_left_out_of_the_rest(bench):

@@ -17,6 +17,7 @@ from mtl.corpora.readers import read
 from mtl.corpora.scorer_files import export
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
+from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 
 CORPUS = toy_corpus(6, seed=3)
@@ -65,7 +66,6 @@ NAMES = {
     "conll2005": "a.props",
     "conll2012": "a.gold_skel",
 }
-LAYERS = {"pos": "tags", "ner": "entities", "dep": "arcs", "con": "tree", "srl": "frames"}
 
 
 def columns(sentence: Sentence) -> str:
@@ -145,7 +145,7 @@ def test_a_mutated_line_is_read_or_named(name: str, tmp_path: Path) -> None:
         write_jsonl(tmp_path / "again.json", sentences)
         again = read_jsonl(tmp_path / "again.json")
         assert again == sentences, trial
-        for task, layer in LAYERS.items():
-            annotated = [sentence for sentence in sentences if getattr(sentence, layer) is not None]
+        for task in (task_type() for task_type in TASKS.values()):
+            annotated = [sentence for sentence in sentences if task.annotated(sentence)]
             export(annotated, annotated, tmp_path / "export", [task])
     assert refused > 30
