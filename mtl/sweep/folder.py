@@ -133,7 +133,9 @@ class SweepFolder:
     def check_same(self, sweep: Sweep, base: Mapping[str, Any], corpus: str | None = None) -> None:
         """Raise `InputError` if the folder holds another sweep, or one over another corpus."""
         old, old_base, old_made_of = self.kept()
-        changed = [key for key in _COMPARED if old.given.get(key) != sweep.given.get(key)]
+        changed = [
+            key for part in _COMPARED for key in _changed(part, old.given.get(part), sweep.given.get(part))
+        ]
         changed += different_keys(old_base, base)
         if corpus not in (None, old_made_of["corpus"]):
             changed.append("the corpus")
@@ -173,6 +175,13 @@ class SweepFolder:
                 return "failed"
             return "interrupted" if holder_of(self.lease_file(trial.number)) is None else "running"
         return _ENDED[trial.state]
+
+
+def _changed(key: str, old: Any, new: Any) -> list[str]:
+    """The key if its values differ; of mappings the keys in them that do."""
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return [key] if old != new else []
+    return [f"{key}.{name}" for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
 
 
 @contextmanager

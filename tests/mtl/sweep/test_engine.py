@@ -181,8 +181,8 @@ def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
     assert start(run_cap=3, description="more", project="p") == ""
     for changes, said in (
         ({"method": "random", "run_cap": 9}, "other method"),
-        ({"parameters": {"seed": {"values": [1, 2, 3]}}}, "other parameters"),
-        ({"metric": {"name": "dev/mean", "goal": "minimize"}}, "other metric"),
+        ({"parameters": {"seed": {"values": [1, 2, 3]}}}, "other parameters.gates, parameters.seed"),
+        ({"metric": {"name": "dev/mean", "goal": "minimize"}}, "metric.goal"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 1}}, "early_terminate"),
         ({"base": {"max_epochs": 3}}, "max_epochs"),
         ({"made_of": {**MADE_OF, "corpus": "other"}}, "the corpus"),

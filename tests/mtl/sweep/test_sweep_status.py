@@ -110,7 +110,7 @@ def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
     code, lines, errors = shown(words.replace("[1, 2]", "[1, 2, 3]"))
     assert code == 2
     assert len([line for line in lines if "trial-0" in line]) == 9
-    assert "other parameters:" in errors
+    assert "other parameters.seed" in errors
 
 
 def test_bad_files_are_said_by_a_dry_run_too(shown):
