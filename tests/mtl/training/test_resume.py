@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 from mtl.config.schema import (
     BatchConfig,
     CorpusConfig,
     EncoderConfig,
+    GatesConfig,
     OptimizerConfig,
     TrainConfig,
     TrainerConfig,
@@ -52,12 +54,43 @@ class StopAt(Observer):
             raise RuntimeError("the power is gone")
 
 
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return {
+        f"{path.name}/{key}": value
+        for path in run.model.glob("*.safetensors")
+        for key, value in load_file(path).items()
+    }
+
+
 def epochs(run: Run) -> list[str]:
     return [row["epoch"] for row in csv.DictReader((run.folder / "history.csv").read_text().splitlines())]
 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_with_a_target_is_resumed_exactly_after_its_heads_were_chosen(config):
+    config = dataclasses.replace(
+        config, max_epochs=3, pruning="dynamic", gates=GatesConfig(target_open=0.5),
+        trainer=TrainerConfig(accelerator="cpu", checkpoint_minutes=0.0),
+    )  # fmt: skip
+    unbroken = train(dataclasses.replace(config, name="unbroken"), console=QUIET)
+    # 15 updates, of which the last fifth holds the choice: the checkpoint is of the 13th.
+    with pytest.raises(RuntimeError, match="power"):
+        train(config, console=QUIET, observers=[StopAt(14)])
+    broken = Run(unbroken.folder.with_name("run"))
+    assert broken.status()["state"] == "failed"
+    assert "power" in broken.status()["error"]
+    (broken.resume_checkpoint.parent / ".last.ckpt.1234").write_text("left by a killed process")
+    assert train(config, console=QUIET) == broken
+    first, second = weights(unbroken), weights(broken)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    status = broken.status()
+    assert (status["state"], len(status["starts"])) == ("finished", 2)
+    assert "error" not in status
+    assert not broken.resume_checkpoint.parent.exists()
 
 
 def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_scored(config, monkeypatch):
@@ -167,6 +200,41 @@ def test_a_corpus_that_changed_under_a_run_is_refused(config, toy, tmp_path):
     train(dataclasses.replace(config, overwrite=True), console=QUIET)
     assert run.status()["corpus_fingerprint"] != old
     assert len(run.status()["starts"]) == 1
+
+
+def test_settings_that_come_with_another_run_are_recorded_or_refused(config):
+    own = dataclasses.replace(config.encoder, pooling="first", word_dropout=0.1)
+    source = train(dataclasses.replace(config, name="source", encoder=own), console=QUIET)
+    further = dataclasses.replace(config, encoder=EncoderConfig(), init_from=str(source.folder))
+    for given, message in (
+        (EncoderConfig(pooling="last"), "encoder.pooling=last, but .* was trained with first"),
+        (EncoderConfig(word_dropout=0.3), "encoder.word_dropout=0.3, but .* was trained with 0.1"),
+        (EncoderConfig(name="somewhere/else"), "encoder.name=somewhere/else, but .* was trained with"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train(dataclasses.replace(further, encoder=given), console=QUIET)
+    dropout = dataclasses.replace(config.pos, dropout=0.77)
+    with pytest.raises(InputError, match=r"pos.dropout=0.77, but .*: leave pos.dropout out"):
+        train(dataclasses.replace(further, pos=dropout), console=QUIET)
+    assert not (Path(config.runs) / "run").exists()
+    run = train(further, console=QUIET)
+    assert run.config()["encoder"] == source.config()["encoder"]
+    assert train(further, console=QUIET).status()["state"] == "finished"
+
+
+def test_a_checkpoint_from_elsewhere_runs_no_code(config, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "owned",)
+
+    with pytest.raises(RuntimeError, match="power"):
+        train(config, console=QUIET, observers=[StopAt(2)])
+    run = Run(Path(config.runs) / "run")
+    run.resume_checkpoint.parent.mkdir(exist_ok=True)
+    torch.save({"state_dict": Evil()}, run.resume_checkpoint)
+    with pytest.raises(Exception, match=r"[Ww]eights"):
+        train(config, console=QUIET)
+    assert not (tmp_path / "owned").exists()
 
 
 def test_generators_of_a_machine_with_more_gpus_are_restored(monkeypatch):
