@@ -15,6 +15,8 @@ _CLOSED = -20.0
 """Log alpha of a head closed for good: sampled gates are 0, too (all but 5 in 10^9)."""
 _KEPT = 0.0
 """Least log alpha of a head kept for good: one that was closed starts again from a gate of 0.5."""
+_LAG = 10.0
+"""How many updates Adam's mean of gradients reaches back, 1 / (1 - 0.9)."""
 _NARROW = 0.5
 """Lead in log alpha that is small: at the default rate, a twentieth of the run's updates can make it up."""
 _LOSS_MEMORY = 0.05
@@ -43,10 +45,12 @@ class HeadTarget(nn.Module):
        integral of `rate` e over progress. t falls linearly from 1 to the target while progress goes from 0
        to `warmup`; s is the expected share while t falls, and then the share of heads that are open in
        evaluation, which is what the target is about (undecided heads count half in the one and wholly in
-       the other). This is the augmented Lagrangian of Wang, Wohlwend & Lei (2020), changed in three ways
-       that leave little to the final choice: that second s; the integral is set to 0 when the error changes
-       sign, so that it cannot wind up (the dual restarts of Gallego-Posada et al. 2022); and the price is in
-       units of the mask's running mean loss, so that it need not grow through orders of magnitude first.
+       the other). Adam answers a change of the price some ten updates late; therefore s is looked at that
+       far ahead, at the speed at which the expected share moves. This is the augmented Lagrangian of Wang,
+       Wohlwend & Lei (2020), changed in four ways that leave little to the final choice: that second s; the
+       look ahead; the integral is set to 0 when the error changes sign, so that it cannot wind up (the dual
+       restarts of Gallego-Posada et al. 2022); and the price is in units of the mask's running mean loss, so
+       that it need not grow through orders of magnitude first.
     2. At progress 1 - `final`, the `wanted` heads of largest log alpha are kept, the others closed for good,
        and the rest of the run trains the encoder for that choice. `log_alpha_at_choice` is the ranking it
        was made by and `choices` says how many heads it opened or closed: the fewer, the more the mask was
@@ -78,6 +82,8 @@ class HeadTarget(nn.Module):
 
     integral: Tensor
     mean_loss: Tensor
+    expected: Tensor
+    slope: Tensor
     progress: Tensor
     chosen: Tensor
     kept: Tensor
@@ -103,6 +109,8 @@ class HeadTarget(nn.Module):
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
         self.register_buffer("integral", torch.zeros(masks))
         self.register_buffer("mean_loss", torch.zeros(masks))
+        self.register_buffer("expected", torch.zeros(masks))
+        self.register_buffer("slope", torch.zeros(masks))
         self.register_buffer("progress", torch.full((), -1.0))
         self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
         self.register_buffer("kept", torch.ones(masks, layers, heads, dtype=torch.bool))
@@ -118,12 +126,23 @@ class HeadTarget(nn.Module):
         annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
         with torch.no_grad():
             # Gates need much of the warm-up to reach the closing point: until then none would be counted.
-            heads = gates.open().sum((1, 2)) if annealed == 1 else gates.expected_l0()
-            error = heads / total - (1 + (self.wanted / total - 1) * annealed)
+            expected = gates.expected_l0()
+            if self.training:
+                self._follow(expected, progress)
+            heads = gates.open().sum((1, 2)) if annealed == 1 else expected
+            ahead = heads + _LAG * self.slope
+            error = ahead / total - (1 + (self.wanted / total - 1) * annealed)
             if self.training:
                 self._move(error, progress, loss.detach())
             price = (self.gain * error + self.integral) * self.mean_loss
         return price * gates.expected_l0() / total
+
+    def _follow(self, expected: Float[Tensor, " mask"], progress: float) -> None:
+        # Accumulated batches of one update are one step. Nothing here waits for the device.
+        first, new = self.progress < 0, self.progress < progress
+        slope = torch.where(new, expected - self.expected, self.slope)
+        self.slope.copy_(torch.where(first, 0.0, slope))
+        self.expected.copy_(torch.where(new, expected, self.expected))
 
     def _move(self, error: Float[Tensor, " mask"], progress: float, loss: Float[Tensor, " mask"]) -> None:
         # Before the first update there is no mean; accumulated batches of one update are one step.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -80,13 +81,13 @@ FORCED = 0.2
 """How many heads the final choice may move, in shares of the wanted: stated before the scheme was tuned."""
 
 
-@pytest.mark.parametrize("wanted", [14, 29])
+@pytest.mark.parametrize(("updates", "wanted"), [(625, 14), (625, 22), (625, 29), (150, 24)])
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0])
-def test_little_is_forced_whatever_the_scale_of_the_loss(scale: float, wanted: int) -> None:
+def test_little_is_forced_whatever_the_scale_of_the_loss(scale: float, updates: int, wanted: int) -> None:
     """The loss with every head closed goes from 0.05 to 5,000 nats."""
-    for seed in range(2):
-        planted = Planted(seed, wanted, updates=625, scale=scale, size=(6, 12))
-        planted.train(499)
+    for seed in range(3):
+        planted = Planted(seed, wanted, updates=updates, scale=scale, size=(6, 12))
+        planted.train(updates * 4 // 5 - 1)
         assert planted.target.choices(planted.gates) == {}
         before = planted.gates.open().sum().item()
         planted.train(1)
@@ -116,13 +117,15 @@ def test_price_by_hand() -> None:
     # A tenth of the memory later the mean has moved by a tenth.
     target(gates, 0.255, torch.tensor([2.0]))
     assert target.mean_loss.item() == pytest.approx(1.1)
-    # Too few open: the integral starts again from 0 and falls by 10 * 0.495 * 0.25. What counts now is how
-    # many are open: one, though 2.1 are expected.
+    # Too few open: the integral starts again from 0. What counts now is how many are open: one, though 1.5
+    # are expected, and that four were expected one update ago: in ten updates 25 less will be.
     with torch.no_grad():
         gates.log_alpha.copy_(torch.tensor([30.0, -2.4, -2.4, -2.4]))
     assert gates.expected_l0().item() > 1.4
     target(gates, 0.75, loss)
-    assert target.integral.item() == pytest.approx(-10 * 0.495 * 0.25)
+    expected = 1 + 3 / (1 + math.exp(2.4 - 0.33 * math.log(11)))
+    ahead = 1 + 10 * (expected - 4)
+    assert target.integral.item() == pytest.approx(10 * 0.495 * (ahead / 4 - 0.5))
 
 
 def test_evaluation_leaves_the_price_alone() -> None:
