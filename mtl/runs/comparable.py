@@ -49,7 +49,8 @@ def of_one_encoder(
 
 def masks_of(found: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
     """The last step of all masks."""
-    parts = []
+    parts: list[pl.DataFrame] = []
+    forced: list[tuple[Run, int, int]] = []
     for each in found:
         if each.config.get("pruning", "none") == "none" and not (each.run.folder / "gates.parquet").is_file():
             continue  # trained without gates: has no masks, and should not
@@ -76,25 +77,37 @@ def masks_of(found: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | 
             )
             continue
         notes += said
-        notes += _forced(each.run)
+        forced += _forced(each.run)
         parts.append(gates.with_columns(setup=pl.lit(each.setup.name)))
+    notes += _all_forced(forced)
     if found and not parts:
         notes.append("no run has masks: train with --pruning=dynamic to see them")
     return pl.concat(parts) if parts else None
 
 
-def _forced(run: Run) -> list[str]:
-    """Notes on masks of which a target's final choice moved more than a tenth of the heads wanted."""
-    notes = []
-    for mask, choice in run.status().get("choices", {}).items():
-        before, opened, closed = (choice[key] for key in ("open_at_choice", "forced_open", "forced_closed"))
-        wanted = before + opened - closed
-        if opened + closed > 0.1 * wanted:
-            notes.append(
-                f"{run.folder}: training had {before} heads of the {mask} mask open, and gates.target_open "
-                f"opened {opened} and closed {closed} by force: not all of its claims were learned"
-            )
-    return notes
+def _forced(run: Run) -> list[tuple[Run, int, int]]:
+    """Masks of which a target's final choice moved more than a tenth of the heads wanted: moved, wanted."""
+    masks = []
+    for choice in run.status().get("choices", {}).values():
+        moved = choice["forced_open"] + choice["forced_closed"]
+        wanted = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
+        if moved > 0.1 * wanted:
+            masks.append((run, moved, wanted))
+    return masks
+
+
+def _all_forced(masks: Sequence[tuple[Run, int, int]]) -> list[str]:
+    """One note on all such masks."""
+    if not masks:
+        return []
+    runs = list(dict.fromkeys(run.folder.name for run, _, _ in masks))
+    shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
+    shares = [moved / wanted for _, moved, wanted in masks]
+    return [
+        f"in {len(masks)} masks ({shown}) gates.target_open opened or closed {100 * min(shares):.0f} to "
+        f"{100 * max(shares):.0f} % of the heads wanted by force: not all of these claims were learned; "
+        "longer runs tell heads apart"
+    ]
 
 
 def _settings(folder: Path) -> dict[str, str]:

@@ -8,8 +8,6 @@ import importlib
 import pytest
 import torch
 
-import mtl.heads
-
 
 @pytest.mark.parametrize("module", ["gates", "prune", "target"])
 def test_examples_in_docstrings(module: str) -> None:
@@ -19,10 +17,3 @@ def test_examples_in_docstrings(module: str) -> None:
     )
     assert tried
     assert not failed
-
-
-def test_public_names_are_there() -> None:
-    for name in mtl.heads.__all__:
-        assert getattr(mtl.heads, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'prune_layers'"):
-        mtl.heads.prune_layers  # noqa: B018

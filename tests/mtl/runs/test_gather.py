@@ -295,8 +295,8 @@ def test_masks_that_a_target_forced_are_noted(study):
         known = json.loads(status.read_text()) if status.exists() else {}
         status.write_text(json.dumps(known | {"choices": {"pos": choice}}))
     page = page_of(study.root)
-    assert page.says("training had 8 heads of the pos mask open, and gates.target_open opened 7 and closed 0")
-    assert not page.says("training had 14 heads")
+    # 7 of 15 wanted; the other run's 1 of 15 is less than a tenth.
+    assert page.says(f"in 1 masks ({forced.name}) gates.target_open opened or closed 47 to 47 % of the heads")
 
 
 def test_a_mask_that_lacks_heads_is_left_out(study):
