@@ -1,4 +1,4 @@
-"""A W&B run that shows what stands in a folder, and cannot break what it shows."""
+"""A W&B run that shows the files of a folder, and cannot break what it shows."""
 
 from __future__ import annotations
 

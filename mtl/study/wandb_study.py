@@ -44,7 +44,7 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
 def log_study(folder: Path, config: StudyConfig, tables: Mapping[str, pl.DataFrame], page: Path) -> None:
     """Show the report and its tables in a W&B run of the study's own, the same one each time.
 
-    `tables` are by name; what stands of them in the folder's `tables/` becomes an artifact with the page.
+    `tables` are by name; their files in the folder's `tables/` become an artifact with the page.
     """
     if config.train.wandb.mode == "disabled":
         return

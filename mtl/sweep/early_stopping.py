@@ -22,10 +22,10 @@ class Stopping:
     first: int
     eta: int
     last: int | None = None
-    """No comparison comes after so many evaluations; `None`: as long as trials last."""
+    """The number of evaluations after which no comparison comes; `None`: as long as trials last."""
 
     def compares_after(self, evaluation: int) -> bool:
-        """Whether so many evaluations may be followed by a comparison."""
+        """Whether a comparison may come after this number of evaluations."""
         return self.last is None or evaluation <= self.last
 
     def __str__(self) -> str:

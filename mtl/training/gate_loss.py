@@ -100,7 +100,7 @@ def new_gates(config: GatesConfig, layers: int, heads: int, tasks: Sequence[str]
 
 
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
-    """What the configuration makes the gates cost over a run of so many updates."""
+    """What the configuration makes the gates cost over a run of `updates` updates."""
     wanted = config.target_open
     if wanted is None and config.penalty is None:
         wanted = DEFAULT_TARGET

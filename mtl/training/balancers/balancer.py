@@ -15,7 +15,7 @@ class Balancer(nn.Module, ABC):
 
     Tasks that had nothing to learn in a step are not `present`: whatever stands in their places of `losses`
     and `gram` (NaN too) is ignored, their weight is 0 and what is remembered of them stays. To add up, put 0
-    in the place of their losses first (0 x NaN is NaN). On several ranks all must hand in the same losses,
+    instead of their losses first (0 x NaN is NaN). On several ranks all must hand in the same losses,
     Gram matrix and `present`, averaged over ranks, or the weights drift apart.
     """
 
