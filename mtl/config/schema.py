@@ -212,7 +212,7 @@ class TrainConfig:
     init_from: str | None = None
     """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
     gradient_conflict_every: int = 0
-    """Measure the cosine between the tasks' gradients per head at intervals of this many batches; 0: never."""
+    """Measure the cosine between the tasks' gradients per head once per this many batches; 0: never."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
