@@ -117,7 +117,7 @@ def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(toy, tiny_en
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on" in errors
+    assert "the same command resumes it" in errors
     assert small.progress(file)["pos-seed1"]["state"] == "interrupted"
     assert (small.folder(file) / "runs" / "pos-seed1" / "checkpoints" / "last.ckpt").exists()
 
