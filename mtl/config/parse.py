@@ -15,7 +15,7 @@ from dataclasses import asdict, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -51,7 +51,7 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
             _put(values, kind, ALIASES.get(key, key), text, others)
     made = configuration_from(kind, values)
     if printing:
-        settings = plain(asdict(made))  # type: ignore[call-overload]
+        settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
         print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
         raise SystemExit(0)
     return made

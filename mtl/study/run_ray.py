@@ -249,8 +249,8 @@ def _marker_file(study: StudyFolder) -> Iterator[Path]:
             left.unlink(missing_ok=True)
     marker = study.path / f"{MARKER}{uuid.uuid4().hex}"
     account = {name: os.environ[name] for name in ACCOUNT if name in os.environ}
-    with open(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
-        json.dump(account, file)
+    marker.touch(mode=0o600, exist_ok=False)
+    marker.write_text(json.dumps(account), encoding="utf-8")
     try:
         yield marker
     finally:
