@@ -84,7 +84,11 @@ FORCED = 0.2
 @pytest.mark.parametrize(("updates", "wanted"), [(625, 14), (625, 22), (625, 29), (150, 24)])
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0])
 def test_little_is_forced_whatever_the_scale_of_the_loss(scale: float, updates: int, wanted: int) -> None:
-    """The loss with every head closed goes from 0.05 to 5,000 nats."""
+    """The loss with every head closed goes from 0.05 to 5,000 nats.
+
+    A target of 9 of 72 is left out because it does not keep the bound: it forces 0, 1 and 4 heads
+    (docs/masks.md).
+    """
     for seed in range(3):
         planted = Planted(seed, wanted, updates=updates, scale=scale, size=(6, 12))
         planted.train(updates * 4 // 5 - 1)
