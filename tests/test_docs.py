@@ -22,7 +22,8 @@ import yaml
 
 import tasks.metrics
 from mtl.config.parse import configuration_from
-from mtl.corpora.readers import FORMATS, read
+from mtl.corpora.formats.table import FORMATS
+from mtl.corpora.readers import read
 from mtl.heads.families import FAMILIES
 from mtl.study.config import MASKS, Block, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder

@@ -61,7 +61,8 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     config = configured("mtl study", StudyConfig, words, options=Options)
     folder = StudyFolder(_place(config.studies, config.name, words))
-    plan = make_plan(config, folder, InputCache(keep=True), options.keep_code)
+    inputs = None if options.dry_run else InputCache(keep=True)
+    plan = make_plan(config, folder, inputs, options.keep_code)
     if options.dry_run:
         _print_changes(plan.changes, console)
         console.print(overview(folder, plan.jobs, options.jobs or None))

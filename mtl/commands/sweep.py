@@ -136,6 +136,7 @@ def _local(definition: Sweep, folder: SweepFolder, options: Options, console: Co
     definition.check_local()
     base = base_of(definition, Options)  # a mistyped key is reported before torch is loaded
     from mtl.corpora.load import corpus_fingerprint
+    from mtl.corpora.readers import reader_modules
     from mtl.models.inputs import InputCache
     from mtl.runs.code_fingerprint import TRAINING, code_fingerprint
     from mtl.sweep.check import check_sweep
@@ -149,7 +150,7 @@ def _local(definition: Sweep, folder: SweepFolder, options: Options, console: Co
     config = configuration_from(TrainConfig, base, "base")
     made_of = {
         "corpus": corpus_fingerprint(config.corpus, tuple(config.chosen())),
-        "code": code_fingerprint(TRAINING),
+        "code": code_fingerprint(TRAINING, *reader_modules(base["corpus"])),
     }
     notes = [folder.start(definition, base, made_of)]
     if definition.only_on_the_server():

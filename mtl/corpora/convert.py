@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.load import merge
-from mtl.corpora.readers import FORMATS, files, format_of, read
+from mtl.corpora.readers import files, read
 from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
 from mtl.errors import InputError
 

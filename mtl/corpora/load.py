@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.readers import files, format_of, read
+from mtl.corpora.formats.table import format_of
+from mtl.corpora.readers import files, iterate, no_sentence, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from tasks.catalogue import LAYERS, TASKS
@@ -69,13 +70,18 @@ def load_split(
 
     `reader` takes a path and a format and gives the sentences.
     """
-    parts = []
-    for source in sources(config, tasks):
-        path = getattr(source.files, split)
-        if path is None:
-            raise InputError(f"no {split} file for {', '.join(source.tasks)}: set {source.key}.{split}")
-        parts.append([only(sentence, source.tasks) for sentence in reader(Path(path), source.files.format)])
+    parts = [
+        [only(sentence, source.tasks) for sentence in reader(_path_of(source, split), source.files.format)]
+        for source in sources(config, tasks)
+    ]
     return parts[0] if len(parts) == 1 else merge(parts)
+
+
+def _path_of(source: Source, split: str) -> Path:
+    path = getattr(source.files, split)
+    if path is None:
+        raise InputError(f"no {split} file for {', '.join(source.tasks)}: set {source.key}.{split}")
+    return Path(path)
 
 
 def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str], splits: Sequence[str] = SPLITS) -> str:
@@ -130,7 +136,27 @@ def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], spl
     """Raise `InputError` if a task has nothing to learn from or to be scored on."""
     for name, task in tasks.items():
         if not any(task.annotated(sentence) for sentence in sentences):
-            raise InputError(
-                f"no {split} sentence of {len(sentences)} is annotated for {name}: "
-                f"leave {name} out of tasks, or give it files of its own (corpus.{name})"
-            )
+            raise _not_annotated(name, split, len(sentences))
+
+
+def require_first_sentence(
+    config: CorpusConfig, name: str, task: Task, split: str, annotated: bool = True
+) -> None:
+    """Raise `InputError` if a split has no sentence for a task; with `annotated`, no annotated one.
+
+    Reads as far as that sentence only (in JSONL), so that a fault behind it is not found.
+    """
+    [source] = sources(config, (name,))
+    path, count = _path_of(source, split), 0
+    for sentence in iterate(path, source.files.format):
+        if not annotated or task.annotated(only(sentence, (name,))):
+            return
+        count += 1
+    raise _not_annotated(name, split, count) if count else no_sentence(path, source.files.format)
+
+
+def _not_annotated(name: str, split: str, sentences: int) -> InputError:
+    return InputError(
+        f"no {split} sentence of {sentences} is annotated for {name}: "
+        f"leave {name} out of tasks, or give it files of its own (corpus.{name})"
+    )

@@ -1,61 +1,37 @@
-"""The formats that corpora come in, by name."""
+"""The sentences of files, folders and globs, read by the format that they are in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from mtl.corpora.formats.brackets import read_brackets
-from mtl.corpora.formats.conll2003 import read_conll2003
-from mtl.corpora.formats.conll2005 import read_conll2005
-from mtl.corpora.formats.conll2012 import read_conll2012
-from mtl.corpora.formats.conllu import read_conllu
-from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.errors import InputError, did_you_mean
+from mtl.corpora.formats.lines import without_collector
+from mtl.corpora.formats.table import format_of
+from mtl.errors import InputError
 from tasks.sentence import Sentence
-
-
-class Format(NamedTuple):
-    """A reader, the names of the files that it takes from a folder, and the layers that it can give."""
-
-    read: Callable[[Path], list[Sentence]]
-    patterns: tuple[str, ...]
-    layers: tuple[str, ...]
-
-
-_COLUMNS = ("*.conll", "*.txt", "*.iob", "*.iob2", "*.bio")
-_ONTONOTES = ("tags", "tree", "entities", "frames")
-_UNIVERSAL = ("tags", "upos", "arcs")
-_BRACKETS = ("*.mrg", "*.ptb", "*.brackets")
-
-FORMATS = {
-    "jsonl": Format(read_jsonl, ("*.jsonl",), ("tags", "upos", "entities", "arcs", "tree", "frames")),
-    "conllu": Format(read_conllu, ("*.conllu",), _UNIVERSAL),
-    "conllu-upos": Format(partial(read_conllu, column="upos"), ("*.conllu",), _UNIVERSAL),
-    "conll2012": Format(
-        read_conll2012, ("*gold_conll", "*gold_skel"), ("tags", "tree", "entities", "frames")
-    ),
-    "conll2003": Format(read_conll2003, _COLUMNS, ("entities",)),
-    "conll2003-iob1": Format(partial(read_conll2003, scheme="IOB1"), _COLUMNS, ("entities",)),
-    "conll2003-iob2": Format(partial(read_conll2003, scheme="IOB2"), _COLUMNS, ("entities",)),
-    "conll2003-iobes": Format(partial(read_conll2003, scheme="IOBES"), _COLUMNS, ("entities",)),
-    "brackets": Format(read_brackets, _BRACKETS, ("tags", "tree")),
-    "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS, ("tags", "tree")),
-    "conll2005": Format(read_conll2005, ("*.props",), ("frames",)),
-}
-"""`-upos`: universal tags as tags; `-iob1` and its like: the scheme declared, not detected; `-verbatim`: with
-traces and function tags."""
 
 
 def read(path: str | Path, format: str) -> list[Sentence]:
     """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob."""
-    reader = format_of(format).read
-    sentences = [sentence for file in files(path, format) for sentence in reader(file)]
+    with without_collector():
+        sentences = list(iterate(path, format))
     if not sentences:
-        raise InputError(f"{path}: no sentence in it; give files with {format} sentences")
+        raise no_sentence(path, format)
     return sentences
+
+
+def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
+    """The sentences that `read` gives, one by one; of JSONL no more lines are parsed than are asked for."""
+    reader = format_of(format).read
+    for file in files(path, format):
+        yield from reader(file)
+
+
+def no_sentence(path: str | Path, format: str) -> InputError:
+    """The error for files without a sentence."""
+    return InputError(f"{path}: no sentence in it; give files with {format} sentences")
 
 
 def files(path: str | Path, format: str) -> list[Path]:
@@ -75,8 +51,16 @@ def files(path: str | Path, format: str) -> list[Path]:
     return matching
 
 
-def format_of(name: str) -> Format:
-    """The format of a name; raises `InputError` naming the nearest one."""
-    if name not in FORMATS:
-        raise InputError(f"unknown format '{name}'{did_you_mean(name, FORMATS, '')} ({', '.join(FORMATS)})")
-    return FORMATS[name]
+def reader_modules(corpus: Mapping[str, Any]) -> tuple[str, ...]:
+    """The modules that read the files of a corpus, which is given as a run's configuration has it.
+
+    They belong to the code that a run is made of; the readers of other formats do not.
+    """
+    formats = {files["format"] for files in corpus.values() if isinstance(files, Mapping)}
+    if corpus.get("path") is not None:
+        formats.add("jsonl")
+    return tuple(sorted({_function(format_of(name).read).__module__ for name in formats}))
+
+
+def _function(reader: Callable[..., Any]) -> Callable[..., Any]:
+    return reader.func if isinstance(reader, partial) else reader

@@ -5,44 +5,71 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOTS = ("mtl", "tasks", "probes")
 TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
 """The modules from which everything is imported that training or probing runs."""
 NO_EFFECT = ("mtl.workers",)
 """Rooms that are imported, too, and cannot change a result: they keep processes out of each other's way."""
+BY_NAME = "mtl.corpora.formats"
+"""A room whose modules count only where they are entries, or are imported by one of the same room.
+
+The table of formats imports all readers, but a run's result follows from the readers of its own corpus alone:
+a new format repeats no training, a mended reader those on corpora of its format. The table itself does not
+count: a format's name is part of the configuration, and its files count by their content.
+"""
 
 
 @lru_cache
-def code_fingerprint(entry: str) -> str:
-    """One sha256 over the entry module and everything of this project that it imports.
+def code_fingerprint(*entries: str) -> str:
+    """One sha256 over the entry modules and everything of this project that they import.
 
     Comments, docstrings and layout do not count, so that only a change of what runs makes a difference;
     neither does the version of Python.
     """
-    meanings = [f"{name}\n{_meaning(tree)}" for name, tree in sorted(_imported(entry).items())]
+    meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries).items())]
     return hashlib.sha256("\n".join(meanings).encode()).hexdigest()
 
 
-def modules_of(entry: str) -> list[str]:
+def modules_of(*entries: str) -> list[str]:
     """The names of the modules that the fingerprint is made of."""
-    return sorted(_imported(entry))
+    return sorted(_imported(entries))
 
 
-def _imported(entry: str) -> dict[str, ast.Module]:
-    trees: dict[str, ast.Module] = {}
-    waiting = [entry]
+class _Module(NamedTuple):
+    """What a module does, as text, and the names in its imports that may be modules of this project."""
+
+    meaning: str
+    imports: tuple[str, ...]
+
+
+def _imported(entries: Sequence[str]) -> dict[str, _Module]:
+    modules: dict[str, _Module] = {}
+    waiting = list(entries)
     while waiting:
         name = waiting.pop()
         path = _source(name)
-        if name in trees or path is None or name.startswith(NO_EFFECT):
+        if name in modules or path is None or name.startswith(NO_EFFECT):
             continue
-        trees[name] = ast.parse(path.read_bytes())
-        waiting += _imports(trees[name])
-    return trees
+        modules[name] = _module(path.read_bytes())
+        waiting += [
+            imported
+            for imported in modules[name].imports
+            if name.startswith(BY_NAME) or not imported.startswith(BY_NAME)
+        ]
+    return modules
+
+
+@cache
+def _module(source: bytes) -> _Module:
+    """A module by its text, since several entries import the same ones."""
+    tree = ast.parse(source)
+    imports = tuple(dict.fromkeys(_imports(tree)))  # before `_meaning`, which changes the tree
+    return _Module(_meaning(tree), imports)
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:

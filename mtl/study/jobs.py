@@ -12,7 +12,7 @@ from typing import Any
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig
 from mtl.corpora.load import SPLITS, sources
-from mtl.corpora.readers import files
+from mtl.corpora.readers import files, reader_modules
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
@@ -26,8 +26,11 @@ from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
 
-def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache) -> tuple[Job, ...]:
-    """A job for every run, each after the one that it needs; raises `InputError` for what cannot be run."""
+def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache | None) -> tuple[Job, ...]:
+    """A job for every run, each after the one that it needs; raises `InputError` for what cannot be run.
+
+    Without `inputs` corpora are looked at only, not read; see `check_inputs`.
+    """
     runs = planned(study, folder.path)
     if not runs and not probes_the_encoder(study):
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
@@ -35,7 +38,7 @@ def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache) -> 
     return tuple(_jobs(study, runs, folder))
 
 
-def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache) -> None:
+def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | None) -> None:
     """Whether all settings, encoders and corpora can be used, before the first run."""
     check_encoder(study.train.encoder.name)
     for run in runs:
@@ -60,7 +63,7 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
         made_of = {
             "configuration": digest(settings_of(job)),
             "corpus": contents.corpus(study.train.corpus, tasks),
-            "code": code_fingerprint(PROBING),
+            "code": code_of(PROBING, source),
             **contents.encoder(study.train.encoder.name),
         }
         jobs.append(dataclasses.replace(job, made_of=made_of))
@@ -71,13 +74,21 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
         made_of = {
             "configuration": digest(settings_of(job)),
             "corpus": contents.corpus(run.config.corpus, run.config.tasks),
-            "code": code_fingerprint(TRAINING),
+            "code": code_of(TRAINING, settings["corpus"]),
             **contents.encoder(run.config.encoder.name),
         }
         if probe is not None:
-            made_of |= {"probes": digest(probe_settings(probes)), "probing": code_fingerprint(PROBING)}
+            made_of |= {
+                "probes": digest(probe_settings(probes)),
+                "probing": code_of(PROBING, settings["corpus"]),
+            }
         jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs
+
+
+def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
+    """The fingerprint of an entry's code with the readers of one corpus, given as its settings."""
+    return code_fingerprint(entry, *reader_modules(corpus))
 
 
 def settings_of(job: Job) -> dict[str, Any]:

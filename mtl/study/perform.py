@@ -17,10 +17,11 @@ from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
+from mtl.runs.code_fingerprint import PROBING, TRAINING
 from mtl.runs.run import Run
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, done, given_up, ready, trained_alike
+from mtl.study.jobs import code_of
 from mtl.study.wandb_study import log_probes
 from mtl.workers.lease import Holder, lease, now
 from mtl.workers.worker import TRIES, FullDisk, disk_is_full, redirect_output
@@ -94,10 +95,9 @@ def _check_code(job: Job, before: Progress) -> None:
         parts = {"probing": PROBING}
     else:
         parts = {"code": TRAINING, "probing": PROBING}
-    if any(
-        code_fingerprint(entry) != job.made_of.get(part, code_fingerprint(entry))
-        for part, entry in parts.items()
-    ):
+    corpus = job.config.get("corpus", {}) if job.config else (job.probe or {}).get("source", {})
+    now_of = {part: code_of(entry, corpus) for part, entry in parts.items()}
+    if any(code != job.made_of.get(part, code) for part, code in now_of.items()):
         raise InputError("the code was changed after the study was planned: give the same command again")
 
 

@@ -54,10 +54,13 @@ class Plan:
     """The whole study file."""
 
 
-def make_plan(study: StudyConfig, folder: StudyFolder, inputs: InputCache, keep_code: bool = False) -> Plan:
+def make_plan(
+    study: StudyConfig, folder: StudyFolder, inputs: InputCache | None, keep_code: bool = False
+) -> Plan:
     """The study's jobs beside what the folder holds; raises `InputError` for what cannot be run.
 
-    With `keep_code`, runs that other code has made are kept.
+    Without `inputs`, as for a dry run, corpora are looked at only, not read. With `keep_code`, runs that
+    other code has made are kept.
     """
     wanted = wanted_jobs(study, folder, inputs)
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)

@@ -8,13 +8,17 @@ from collections.abc import Iterable
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
-from mtl.corpora.load import SPLITS, require_layers
+from mtl.corpora.load import SPLITS, require_first_sentence, require_layers
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
 
 
-def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache) -> None:
-    """Raise `InputError` for the first encoder or corpus that cannot be used; each is looked at once."""
+def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache | None) -> None:
+    """Raise `InputError` for the first encoder or corpus that cannot be used; each is looked at once.
+
+    With `inputs` every sentence is read, into that cache. Without it, as for a dry run, a corpus is read up
+    to the first sentence that is annotated for the task: that takes no time, and finds no fault behind it.
+    """
     seen: set[str] = set()
     for config in configs:
         if config.encoder.name not in seen:
@@ -27,6 +31,10 @@ def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache) -> None:
                 continue
             seen.add(key)
             for split in SPLITS:
+                annotated = split != "test"  # which may be blind
+                if inputs is None:
+                    require_first_sentence(config.corpus, name, task, split, annotated)
+                    continue
                 sentences = inputs.split(config.corpus, (name,), split)
-                if split != "test":  # which may be blind
+                if annotated:
                     require_layers(sentences, {name: task}, split)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
-from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.lines import malformed, read_lines, without_collector
 from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import IN_BRACKETS, parse_tree, with_words
 from mtl.files import write_text
@@ -29,28 +28,25 @@ def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
 
 def read_jsonl(path: Path) -> list[Sentence]:
     """Read sentences; raises `InputError` with the line and what is wrong. A missing layer is `null`."""
-    collecting = gc.isenabled()
-    gc.disable()  # millions of small objects and no cycles: the collector would double the time
-    try:
-        sentences = []
-        for number, line in enumerate(read_lines(path), start=1):
-            if line and not line.isspace():
-                try:
-                    sentences.append(
-                        from_json(json.loads(line, object_pairs_hook=_object), f"{path}:{number}")
-                    )
-                except json.JSONDecodeError as error:
-                    raise malformed(path, number, f"not JSON ({error}); write one object a line") from error
-                except RecursionError as error:
-                    raise malformed(
-                        path, number, "brackets nested too deeply; write one object a line"
-                    ) from error
-                except (ValueError, TypeError, KeyError) as error:
-                    raise malformed(path, number, str(error)) from error
-        return sentences
-    finally:
-        if collecting:
-            gc.enable()
+    with without_collector():
+        return list(iterate_jsonl(path))
+
+
+def iterate_jsonl(path: Path) -> Iterator[Sentence]:
+    """The sentences of `read_jsonl`, each parsed when it is asked for."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if line and not line.isspace():
+            try:
+                sentence = from_json(json.loads(line, object_pairs_hook=_object), f"{path}:{number}")
+            except json.JSONDecodeError as error:
+                raise malformed(path, number, f"not JSON ({error}); write one object a line") from error
+            except RecursionError as error:
+                raise malformed(
+                    path, number, "brackets nested too deeply; write one object a line"
+                ) from error
+            except (ValueError, TypeError, KeyError) as error:
+                raise malformed(path, number, str(error)) from error
+            yield sentence
 
 
 def to_line(sentence: Sentence) -> str:

@@ -4,7 +4,8 @@ import pytest
 
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.formats.lines import read_lines
-from mtl.corpora.readers import FORMATS, files, read
+from mtl.corpora.formats.table import FORMATS
+from mtl.corpora.readers import files, read
 from mtl.errors import InputError
 from tasks.sentence import Sentence
 

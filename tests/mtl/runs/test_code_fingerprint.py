@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mtl.corpora.readers import reader_modules
 from mtl.runs.code_fingerprint import (
+    BY_NAME,
     NO_EFFECT,
     PROBING,
     ROOTS,
@@ -125,7 +127,8 @@ def test_every_module_that_is_loaded_is_in_the_fingerprint(entry):
     excepted = {name for name in loaded.split() if name.startswith(NO_EFFECT)}
     # What these export is imported when it is used.
     lazy = {"mtl", "mtl.heads"}
-    assert set(loaded.split()) - empty - excepted - lazy <= set(modules_of(entry))
+    readers = [name for name in loaded.split() if name.startswith(BY_NAME)]
+    assert set(loaded.split()) - empty - excepted - lazy <= set(modules_of(entry, *readers))
 
 
 def test_drawing_reporting_and_watching_are_no_part_of_training():
@@ -142,6 +145,26 @@ def test_drawing_reporting_and_watching_are_no_part_of_training():
                "mtl.sweep", "mtl.commands", "mtl.analysis")  # fmt: skip
     assert not [name for name in modules if name.startswith(outside)]
     assert code_fingerprint(TRAINING) != code_fingerprint(PROBING)
+
+
+def test_only_the_readers_of_a_corpus_are_part_of_what_a_run_is_made_of(monkeypatch):
+    """A mended reader repeats the runs on corpora of its format; a new format repeats none."""
+    root = Path(__file__).parents[3] / "mtl" / "corpora" / "formats"
+    corpora = {
+        "jsonl": {"path": "data/ewt5", "files": None, "pos": None},
+        "conllu": {"path": None, "files": {"train": "a.conllu", "format": "conllu-upos"}, "pos": None},
+    }
+    readers = {name: reader_modules(corpus) for name, corpus in corpora.items()}
+    assert readers == {name: (f"mtl.corpora.formats.{name}",) for name in corpora}
+    before = {name: code_fingerprint.__wrapped__(TRAINING, *modules) for name, modules in readers.items()}
+    assert before["jsonl"] != before["conllu"]
+    read = Path.read_bytes
+    changed = [root / "conllu.py", root / "table.py", root / "conll2005.py"]
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda self: read(self) + (b"\nCHANGED = 1\n" if self in changed else b"")
+    )
+    assert code_fingerprint.__wrapped__(TRAINING, *readers["jsonl"]) == before["jsonl"]
+    assert code_fingerprint.__wrapped__(TRAINING, *readers["conllu"]) != before["conllu"]
 
 
 def test_a_change_of_a_figure_leaves_the_training_fingerprint_alone(monkeypatch):

@@ -146,7 +146,7 @@ def test_a_changed_corpus_is_said(world):
 
 def test_changed_code_is_said_and_may_be_accepted(world, monkeypatch):
     world.finish(world.plan())
-    monkeypatch.setattr(module, "code_fingerprint", lambda entry: f"other {entry}")
+    monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers: f"other {entry}")
     assert said(world.plan()) == [f"{task}-seed1: the code changed; made again" for task in ("pos", "ner")]
     assert said(world.plan(keep_code=True)) == []
     assert len(said(world.plan("--train.max_epochs=2", keep_code=True))) == 2
@@ -284,7 +284,9 @@ def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
     grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
     world.finish(world.plan(grid=grid))
     real = module.code_fingerprint
-    monkeypatch.setattr(module, "code_fingerprint", lambda entry: "new" if "prob" in entry else real(entry))
+    monkeypatch.setattr(
+        module, "code_fingerprint", lambda *entries: "new" if "prob" in entries[0] else real(*entries)
+    )
     assert said(world.plan(grid=grid)) == ["pos-seed1: the code of the probes changed; probed again"]
     assert said(world.plan(grid=grid, keep_code=True)) == []
 
@@ -292,7 +294,7 @@ def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
 def test_code_is_kept_for_runs_that_start_from_others_too(world, monkeypatch):
     grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
     world.finish(world.plan(grid=grid))
-    monkeypatch.setattr(module, "code_fingerprint", lambda entry: f"other {entry}")
+    monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers: f"other {entry}")
     assert len(said(world.plan(grid=grid))) == 2
     plan = world.plan(grid=grid, keep_code=True)
     assert said(plan) == []
