@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, Command, load
 from mtl.commands.help import help_of, overview
-from mtl.config.parse import configured
+from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, did_you_mean
 
 _FILE_ERRORS = {
@@ -72,8 +72,8 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
         return int(function(words) or 0)
     if command.takes == "signature":
         return int(function(**arguments_of(program, function, words)) or 0)
-    [kind] = [hint for name, hint in get_type_hints(function).items() if name != "return"]
-    return int(function(configured(program, kind, words)) or 0)
+    kind = get_type_hints(function)["config"]
+    return int(function(configured(program, kind, words), given_values(program, kind, words)) or 0)
 
 
 def _help_group(words: Sequence[str]) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from mtl.commands.score_table import print_scores
 from mtl.config.schema import TrainConfig
@@ -10,14 +12,16 @@ from mtl.runs.run import Run
 from mtl.sweep.wandb_server import under_agent
 
 
-def train(config: TrainConfig) -> int:
+def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
     """Train the chosen tasks on a shared encoder, or resume where the run stopped."""
     from rich.console import Console
 
+    from mtl.training.initial_model import refuse_given
     from mtl.training.observers import default_observers
     from mtl.training.ranks import is_first_process
     from mtl.training.train import Interrupted, train
 
+    refuse_given(config, given)
     config = under_agent(config, os.environ)
     console = Console(quiet=not is_first_process())
     try:

@@ -26,6 +26,8 @@ from mtl.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
+_PRINT = "--print_config"
+
 
 def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
     """A configuration object from YAML files and dotted keys; later ones win over earlier ones.
@@ -33,13 +35,24 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
     The names of the command's other `options` are known, too, when a misspelt key is looked up. With
     `--print_config` the configuration is printed, and the program ends.
     """
+    made = configuration_from(kind, given_values(program, kind, words, options))
+    if _PRINT in words:
+        settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
+        print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
+        raise SystemExit(0)
+    return made
+
+
+def given_values(
+    program: str, kind: type[T], words: Sequence[str], options: type | None = None
+) -> dict[str, Any]:
+    """The values that YAML files and dotted keys give, nested and unchecked; defaults are not among them."""
     values: dict[str, Any] = {}
     others = [] if options is None else [option.name for option in fields(options)]
-    printing = False
     for word in joined(words, switches_of(kind)):
-        if word == "--print_config":
-            printing = True
-        elif not word.startswith("-"):
+        if word == _PRINT:
+            continue
+        if not word.startswith("-"):
             _lay_over(values, read_mapping(Path(word)), kind)
         elif word.startswith("--config="):
             _lay_over(values, read_mapping(Path(word.removeprefix("--config="))), kind)
@@ -49,12 +62,7 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
         else:
             key, text = word[2:].split("=", 1)
             _put(values, kind, ALIASES.get(key, key), text, others)
-    made = configuration_from(kind, values)
-    if printing:
-        settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
-        print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
-        raise SystemExit(0)
-    return made
+    return values
 
 
 def read_configuration(kind: type[T], path: Path) -> T:
@@ -202,7 +210,7 @@ def joined(words: Sequence[str], switches: frozenset[str] = frozenset()) -> Iter
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        alone = "=" in word or word in ("-h", "--help", "--print_config")
+        alone = "=" in word or word in ("-h", "--help", _PRINT)
         if word[2:] in switches and word.startswith("--"):
             value = rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
             word = f"{word}={value}"

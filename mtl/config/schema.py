@@ -192,7 +192,8 @@ class TrainConfig:
     runs: str = "runs"
     """Folder that holds the runs."""
     overwrite: bool = False
-    """Replace a run with another configuration or on a changed corpus; the same run is resumed."""
+    """Replace a run with another configuration or on a changed corpus; the same run is resumed. The old
+    run is moved to `.replaced/` beside it and deleted when the new one has finished."""
     seed: int = 1
     """Of initialisation, batches and dropout."""
     tasks: tuple[TaskName, ...] = TASK_NAMES

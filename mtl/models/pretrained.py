@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ from transformers import (
 from transformers.utils import logging
 
 from mtl.errors import InputError
-from mtl.heads.families import Family
+from mtl.heads.families import Family, family_of
 from mtl.heads.prune import rebuild
 from mtl.models.known_encoders import embedded_minilm
 
@@ -49,18 +49,40 @@ def load(
             tokenizer = AutoTokenizer.from_pretrained(where)
             kind = implementation(attention)
             if getattr(config, "pruned_heads", None):
-                model = rebuild(config, Path(where), kind, dtype)
+                model, misfits = rebuild(config, Path(where), kind, dtype), []
             else:
-                model = AutoModel.from_pretrained(
-                    where, config=config, dtype=dtype, attn_implementation=kind, **without_pooler(config)
-                )
+                model, report = AutoModel.from_pretrained(
+                    where, config=config, dtype=dtype, attn_implementation=kind,
+                    output_loading_info=True, **without_pooler(config),
+                )  # fmt: skip
+                misfits = _misfits(model, Path(where), report["missing_keys"], report["unexpected_keys"])
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"cannot load the encoder {name!r} ({reason}); give 'minilm', a folder with config.json, "
                 "model.safetensors and tokenizer files, or a name on the hub"
             ) from error
+    if misfits:
+        raise InputError(
+            f"the weights of the encoder {name!r} do not fit its config.json (first at {misfits[0]}): "
+            "was it changed?"
+        )
     return model, tokenizer
+
+
+def _misfits(
+    model: PreTrainedModel, folder: Path, missing: Iterable[str], unexpected: Iterable[str]
+) -> list[str]:
+    """Weights that a checkpoint lacks or has too many for its config.json; transformers only notes them.
+
+    What `Encoder.save` wrote has exactly the model's weights. Checkpoints from elsewhere may have further
+    ones, of a pooler or of the head that they were pretrained with, but none of layers that the model lacks.
+    """
+    if (folder / "encoder.json").is_file():
+        return sorted({*missing, *unexpected})
+    layers = tuple(stack.attention.partition("{}")[0] for stack in family_of(model).stacks)
+    prefix = f"{model.base_model_prefix}."
+    return sorted(key for key in unexpected if key.removeprefix(prefix).startswith(layers))
 
 
 def implementation(attention: AttentionKind) -> str | None:

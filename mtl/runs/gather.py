@@ -87,9 +87,11 @@ def gather(
 
 
 def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
-    """The learning curves of all runs."""
+    """The learning curves of all runs that were trained; a run that was cut out of another has none."""
     parts = [pl.DataFrame(schema=HISTORY)]
     for run in runs:
+        if "cut_from" in run.run.status():
+            continue
         try:
             history = history_of(run.run, score)
         except InputError as error:

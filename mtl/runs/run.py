@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.metadata
 import io
+import itertools
 import json
 import platform
+import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +21,7 @@ import yaml
 
 from mtl.config.effective import different_keys
 from mtl.errors import InputError
-from mtl.files import recover_folder, remove_temporary_files, whole_folder, write_json, write_text
+from mtl.files import recover_folder, remove_temporary_files, write_json, write_text
 
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl")
 
@@ -73,7 +77,6 @@ class Run:
 
     def recover(self) -> None:
         """Clean up after a process that was killed here; only for the holder of the lease."""
-        recover_folder(self.folder)
         recover_folder(self.model)
         remove_temporary_files(self.folder)
         for leftover in self.resume_checkpoint.parent.glob(f".{self.resume_checkpoint.name}.*"):
@@ -106,13 +109,34 @@ class Run:
         return False
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Make the folder with the configuration; one that is there is replaced, whole or not at all."""
+        """Make the folder with the configuration; no run may be there (see `put_aside`)."""
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        if (self.folder / "config.yaml").exists():
-            with whole_folder(self.folder) as folder:
-                write_text(folder / "config.yaml", text)
-        else:
-            write_text(self.folder / "config.yaml", text)
+        write_text(self.folder / "config.yaml", text)
+
+    @property
+    def replaced(self) -> Path:
+        """Runs that were in the folder before, until the one that replaces them has finished."""
+        return self.folder.parent / ".replaced" / self.folder.name
+
+    def put_aside(self) -> Path | None:
+        """Move the run that is in the folder out of the way; returns where to, `None` if there is none.
+
+        It is not deleted before the new run has finished, which may run out of memory in its first step.
+        """
+        if not (self.folder / "config.yaml").exists():
+            return None
+        stem = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        paths = (self.replaced / f"{stem}-{number}" for number in itertools.count(1))
+        aside = next(path for path in paths if not path.exists())
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.rename(aside)
+        return aside
+
+    def remove_replaced(self) -> None:
+        """Delete the runs that were put aside for this one."""
+        shutil.rmtree(self.replaced, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other runs have theirs there
+            self.replaced.parent.rmdir()
 
     def update_status(self, values: Mapping[str, Any]) -> None:
         """Change some entries of the status."""

@@ -24,16 +24,19 @@ def with_settings_of_source(config: TrainConfig) -> TrainConfig:
     """The configuration with the settings that come with the run that training starts from.
 
     These are the encoder's, but for its attention implementation, and those of the tasks that the run was
-    trained on. Raises `InputError` where other values than those and than the defaults are given.
+    trained on. Raises `InputError` where other values than those and than the defaults are given; for other
+    values that are the defaults see `refuse_given`.
     """
     if config.init_from is None:
         return config
-    encoder, tasks = _settings_of(Path(config.init_from))
     default = TrainConfig()
-    sections = {"encoder": encoder} | {name: tasks[name] for name in tasks if name in config.tasks}
     inherited: dict[str, Any] = {}
-    for name, settings in sections.items():
-        _refuse_others(config, name, getattr(default, name), settings)
+    for name, settings in _inherited_sections(config).items():
+        section = plain(dataclasses.asdict(getattr(config, name)))
+        defaults = plain(dataclasses.asdict(getattr(default, name)))
+        _refuse_others(
+            config, name, {key: section[key] for key in settings if section[key] != defaults[key]}, settings
+        )
         values = dict(settings)
         if name == "encoder" and _same_encoder(config.encoder.name, values.get("name")):
             values["name"] = config.encoder.name
@@ -41,6 +44,26 @@ def with_settings_of_source(config: TrainConfig) -> TrainConfig:
             dataclasses.replace(config.encoder, **values) if name == "encoder" else TASKS[name](**values)
         )
     return dataclasses.replace(config, **inherited)
+
+
+def refuse_given(config: TrainConfig, given: Mapping[str, Any]) -> None:
+    """Raise `InputError` if settings that come with the run to start from are given with other values.
+
+    `given` holds what files and flags give, nested: a configuration does not tell a value that was given from
+    a default. Without this check `--from=RUN --encoder.pooling=mean` would silently keep another pooling.
+    """
+    if config.init_from is None:
+        return
+    for name, settings in _inherited_sections(config).items():
+        section, keys = plain(dataclasses.asdict(getattr(config, name))), given.get(name) or {}
+        _refuse_others(config, name, {key: section[key] for key in settings if key in keys}, settings)
+
+
+def _inherited_sections(config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """The settings that come with the run to start from, per section of the configuration."""
+    assert config.init_from is not None
+    encoder, tasks = _settings_of(Path(config.init_from))
+    return {"encoder": encoder} | {name: tasks[name] for name in tasks if name in config.tasks}
 
 
 def _settings_of(source: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -61,18 +84,18 @@ def _settings_of(source: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]
     return encoder, tasks
 
 
-def _refuse_others(config: TrainConfig, section: str, default: Any, source: Mapping[str, Any]) -> None:
-    """Raise `InputError` if a section has values that are neither the defaults nor the source's."""
-    given = getattr(config, section)
-    for key, value in source.items():
-        wanted = plain(getattr(given, key))
-        if wanted in (plain(getattr(default, key)), value):
+def _refuse_others(
+    config: TrainConfig, section: str, wanted: Mapping[str, Any], source: Mapping[str, Any]
+) -> None:
+    """Raise `InputError` if a wanted value of a section is not the source's."""
+    for key, value in wanted.items():
+        if value == source[key]:
             continue
-        if section == "encoder" and key == "name" and _same_encoder(wanted, value):
+        if section == "encoder" and key == "name" and _same_encoder(value, source[key]):
             continue
         raise InputError(
-            f"{section}.{key}={wanted}, but {config.init_from} was trained with {value}, and its encoder and "
-            f"decoders are taken over: leave {section}.{key} out"
+            f"{section}.{key}={value}, but {config.init_from} was trained with {source[key]}, and its "
+            f"encoder and decoders are taken over: leave {section}.{key} out"
         )
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import shutil
 import socket
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
@@ -24,29 +20,22 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
 from mtl.models.allocator import keep_large_blocks
-from mtl.models.batches import Example, examples
+from mtl.models.batches import examples
 from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.runs.run import Run, git_revision, versions
-from mtl.training.balancing import balancer_for
+from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings, check_target
-from mtl.training.checkpoint import Resumption
-from mtl.training.data_module import TrainingData
-from mtl.training.evaluation import Evaluation
-from mtl.training.gate_loss import GateLoss, freeze_for, gate_loss, gate_rate, new_gates, reach_warning
-from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
-from mtl.training.initial_model import build_model, with_settings_of_source
+from mtl.training.initial_model import with_settings_of_source
 from mtl.training.observer import Observer
-from mtl.training.plans import planner
-from mtl.training.ranks import check_processes, distributed, is_first_process, rank_and_ranks
-from mtl.training.step import JointTraining
+from mtl.training.ranks import check_processes, is_first_process
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
 from mtl.workers.lease import holder_of, lease
 from tasks.sentence import Sentence
-from tasks.task import Labels, Task
+from tasks.task import Task
 
 
 class Interrupted(Exception):
@@ -106,7 +95,7 @@ def _train(
     resumes = run.holds(settings, corpus, config.overwrite)
     if resumes and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; give another --name to train again", soft_wrap=True)
-        _remove_checkpoints(run)
+        _remove_leftovers(run)
         return
     trained = resumes and run.status().get("trained", False)
     if trained and not is_first_process():
@@ -121,10 +110,17 @@ def _train(
     splits["train"] = within_limit(splits["train"], longest)
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
-    training = None if trained else _prepare(config, run, splits, console, inputs, observers)
+    training = None if trained else assemble(config, run, splits, console, inputs, observers)
     trainer = trainer_for(config, []) if training is None else training.trainer
     device = trainer.strategy.root_device  # now: at the end Lightning moves the model to the CPU
     if is_first_process() and not resumes:
+        aside = run.put_aside()
+        if aside is not None:
+            console.print(
+                f"{run.folder}: the run that was there is in {aside} until this one has finished",
+                highlight=False,
+                soft_wrap=True,
+            )
         run.create(settings)
     with _outcome_noted(run, observers):
         if is_first_process():
@@ -137,71 +133,7 @@ def _train(
             _score(run, tasks, splits, device, observers)
 
 
-@dataclass(frozen=True)
-class _Training:
-    """All that training needs, in memory."""
-
-    trainer: pl.Trainer
-    module: JointTraining
-    data: TrainingData
-    evaluation: Evaluation
-
-
-def _prepare(
-    config: TrainConfig,
-    run: Run,
-    splits: Mapping[str, Sequence[Sentence]],
-    console: Console,
-    inputs: InputCache,
-    observers: Sequence[Observer],
-) -> _Training:
-    """Build model, batches and trainer; raises `InputError` before anything is written."""
-    tasks = config.chosen()
-    pl.seed_everything(config.seed, verbose=False)
-    model = build_model(config, tasks, splits["train"], inputs)
-    tokenizer = model.encoder.tokenizer
-    corpora = {
-        split: examples(sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences))
-        for split, sentences in splits.items()
-    }
-    _report(console, corpora, model.tasks, model.labels)
-    plan = planner(config.batch, config.seed, corpora["train"], tuple(tasks))
-    updates = sum(
-        math.ceil(len(plan(epoch)) / config.optimizer.accumulate) for epoch in range(config.max_epochs)
-    )
-    conflict = _gradient_conflict(config, model)
-    module = JointTraining(
-        model,
-        balancer_for(config.balancer, tuple(tasks), config.batch.mode),
-        updates=updates,
-        encoder_lr=config.optimizer.encoder_lr,
-        decoder_lr=config.optimizer.decoder_lr,
-        weight_decay=config.optimizer.weight_decay,
-        warmup=config.optimizer.warmup,
-        schedule=config.optimizer.schedule,
-        clip=config.optimizer.clip,
-        gate_loss=_gate_loss(config, model, updates, console),
-        gate_lr=gate_rate(config.gates, updates),
-        balancer_lr=config.balancer.lr,
-        conflict=conflict,
-    )
-    evaluation = Evaluation(
-        run=run,
-        batches=lambda: batches(corpora["dev"], model, *rank_and_ranks()),
-        every=config.evaluate_every,
-        patience=config.patience,
-        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
-        console=console,
-        observers=observers,
-    )
-    callbacks: list[pl.Callback] = [] if conflict is None else [ConflictRecord(run, conflict)]
-    resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
-    with distributed(config.trainer):
-        trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
-    return _Training(trainer, module, TrainingData(corpora["train"], model, plan, trainer), evaluation)
-
-
-def _fit(training: _Training, run: Run, console: Console, resumes: bool) -> None:
+def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
     """Train to the end; with `resumes` from the run's checkpoint, if it has one."""
     trainer, module = training.trainer, training.module
     # Not the checkpoint of a run that another process is about to replace.
@@ -245,15 +177,19 @@ def _score(
                 metrics[split] = evaluate(model, batches(corpus, model))
         run.write_metrics(metrics)
     run.update_status({"state": "finished", "finished": _now()})
-    _remove_checkpoints(run)
+    _remove_leftovers(run)
     for observer in observers:
         observer.on_final_scores(run.metrics())
 
 
-def _remove_checkpoints(run: Run) -> None:
-    """Remove what a finished run does not need: a checkpoint is three times as large as the model."""
+def _remove_leftovers(run: Run) -> None:
+    """Remove what a finished run does not need: its checkpoint and the runs that it replaces.
+
+    A checkpoint is three times as large as the model.
+    """
     if is_first_process():
         shutil.rmtree(run.resume_checkpoint.parent, ignore_errors=True)
+        run.remove_replaced()
 
 
 @contextmanager
@@ -286,48 +222,6 @@ def _provenance(config: TrainConfig, corpus: str) -> dict[str, Any]:
         "git": git_revision(),
         "corpus_fingerprint": corpus,
     }
-
-
-def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
-    """What compares the tasks' gradients on heads, if the configuration asks for it."""
-    every = config.gradient_conflict_every
-    return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
-
-
-def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
-    """Give the model fresh gates, and freeze what the regime does not train; returns what the gates cost.
-
-    `None` without masks: then the model stays as it is.
-    """
-    if config.pruning == "none":
-        return None
-    gates = new_gates(config.gates, model.encoder.layers, model.encoder.heads, tuple(model.tasks))
-    model.gates = gates
-    freeze_for(config.pruning, model)
-    warning = reach_warning(gates, gate_rate(config.gates, updates), updates)
-    if warning:
-        console.print(warning, highlight=False)
-    return gate_loss(gates, config.gates, updates)
-
-
-def _report(
-    console: Console,
-    corpora: Mapping[str, Sequence[Example]],
-    tasks: Mapping[str, Task],
-    labels: Mapping[str, Labels],
-) -> None:
-    """Print how much each task has to learn from, and how much of it cannot be learned."""
-    for split, corpus in corpora.items():
-        annotated = Counter(name for example in corpus for name in example.targets)
-        counts = "  ".join(f"{name} {annotated[name]}" for name in tasks)
-        console.print(f"{split}: {len(corpus)} sentences, annotated: {counts}", highlight=False)
-    train = [example.sentence for example in corpora["train"]]
-    for name, task in tasks.items():
-        dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)
-        if dropped:
-            console.print(
-                f"{name}: {dropped} items in train cannot be represented and are left out of the loss"
-            )
 
 
 def _now() -> str:

@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import BertForMaskedLM
 
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
+from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from tasks.dep import Dep
 from tasks.pos import Pos
@@ -78,6 +80,8 @@ def test_every_file_cut_emptied_or_replaced(saved: Path, tmp_path: Path) -> None
         ("labels.json", '"pos"', '"poss"'),
         ("encoder.json", '"pooling": "mean"', '"pooling": "median"'),
         ("config.json", '"hidden_size": 32', '"hidden_size": 64'),
+        ("config.json", f'"num_hidden_layers": {tiny.LAYERS}', f'"num_hidden_layers": {tiny.LAYERS - 1}'),
+        ("config.json", f'"num_hidden_layers": {tiny.LAYERS}', f'"num_hidden_layers": {tiny.LAYERS + 1}'),
         ("config.json", '"model_type": "bert"', '"model_type": "unheard-of"'),
     ],
 )
@@ -92,3 +96,21 @@ def test_changed_settings(saved: Path, tmp_path: Path, file: str, old: str, new:
     assert message is not None
     assert str(folder) in message
     assert "\n" not in message
+
+
+def test_an_encoder_from_elsewhere_may_have_a_head_but_no_further_layers(tmp_path: Path) -> None:
+    encoder = tiny.encoder("bert")
+    pretrained = BertForMaskedLM(encoder.transformer.config)
+    pretrained.save_pretrained(tmp_path)
+    encoder.tokenizer.tokenizer.save_pretrained(tmp_path)
+    Encoder.from_pretrained(str(tmp_path))
+    path = tmp_path / "config.json"
+    path.write_text(
+        path.read_text().replace(
+            f'"num_hidden_layers": {tiny.LAYERS}', f'"num_hidden_layers": {tiny.LAYERS - 1}'
+        )
+    )
+    with pytest.raises(
+        InputError, match=rf"do not fit its config\.json \(first at .*layer\.{tiny.LAYERS - 1}"
+    ):
+        Encoder.from_pretrained(str(tmp_path))

@@ -14,6 +14,7 @@ from mtl.commands.arguments import arguments_of
 from mtl.commands.report import report
 from mtl.errors import InputError
 from mtl.runs.gather import gather
+from mtl.runs.run import Run
 from mtl.runs.setups import in_words, setups_of
 from probes import heads_table
 from probes.report.claims import claim_sets
@@ -449,6 +450,14 @@ def test_a_history_that_cannot_be_read_is_noted(study):
     assert page_of(study.root).says(
         "runs/dep-dynamic-shared-seed1/history.csv cannot be read: no learning curve of this run"
     )
+
+
+def test_a_run_that_was_cut_has_no_history_and_no_note_about_it(study):
+    study.small()
+    run = Run(study.root / "runs/dep-dynamic-shared-seed1")
+    (run.folder / "history.csv").unlink()
+    run.update_status({"cut_from": "runs/dep-dynamic-shared-seed2"})
+    assert not page_of(study.root).says("history.csv")
 
 
 def test_dots_that_would_touch_are_moved_aside_and_no_others():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from mtl.commands.main import main
 from mtl.config.schema import (
     BatchConfig,
     CorpusConfig,
@@ -24,6 +26,7 @@ from mtl.config.schema import (
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run
+from mtl.training import assembly
 from mtl.training import train as module
 from mtl.training.checkpoint import generators, restore_generators
 from mtl.training.observer import Observer
@@ -127,7 +130,7 @@ def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_score
 
 def test_the_final_scores_are_computed_on_the_device_that_was_trained_on(config, monkeypatch):
     """At the end of training Lightning moves the model to `cpu`; here the trainer's device is `cpu:0`."""
-    real, moved = module.trainer_for, []
+    real, moved = assembly.trainer_for, []
 
     def on_first_cpu(*words):
         trainer = real(*words)
@@ -139,7 +142,7 @@ def test_the_final_scores_are_computed_on_the_device_that_was_trained_on(config,
             moved.append(device)
             return super().to(device)
 
-    monkeypatch.setattr(module, "trainer_for", on_first_cpu)
+    monkeypatch.setattr(assembly, "trainer_for", on_first_cpu)
     monkeypatch.setattr(module, "JointModel", Recorded)
     train(config, console=QUIET)
     assert moved == [torch.device("cpu", 0)]
@@ -168,6 +171,23 @@ def test_only_another_run_is_overwritten_and_only_when_all_is_read(config, tiny_
     assert content(run.folder) == before
     train(dataclasses.replace(other, overwrite=True), console=QUIET)
     assert (run.status()["state"], run.status()["seed"], len(run.status()["starts"])) == ("finished", 2, 1)
+    assert [path.name for path in run.folder.parent.iterdir()] == ["run"]
+
+
+def test_an_overwritten_run_is_kept_until_the_new_one_has_finished(config):
+    """A run may fail in its first step, for instance for want of memory."""
+    run = train(config, console=QUIET)
+    before = content(run.folder)
+    other = dataclasses.replace(config, seed=2, overwrite=True)
+    told = Console(record=True, file=io.StringIO(), width=300)
+    with pytest.raises(RuntimeError, match="power"):
+        train(other, console=told, observers=[StopAt(1)])
+    [aside] = run.replaced.iterdir()
+    assert content(aside) == before
+    assert f"the run that was there is in {aside} until this one has finished" in told.export_text()
+    assert run.status()["state"] == "failed"
+    train(other, console=QUIET)
+    assert (run.status()["state"], run.status()["seed"]) == ("finished", 2)
     assert [path.name for path in run.folder.parent.iterdir()] == ["run"]
 
 
@@ -202,7 +222,7 @@ def test_a_corpus_that_changed_under_a_run_is_refused(config, toy, tmp_path):
     assert len(run.status()["starts"]) == 1
 
 
-def test_settings_that_come_with_another_run_are_recorded_or_refused(config):
+def test_settings_that_come_with_another_run_are_recorded_or_refused(config, capsys):
     own = dataclasses.replace(config.encoder, pooling="first", word_dropout=0.1)
     source = train(dataclasses.replace(config, name="source", encoder=own), console=QUIET)
     further = dataclasses.replace(config, encoder=EncoderConfig(), init_from=str(source.folder))
@@ -216,6 +236,11 @@ def test_settings_that_come_with_another_run_are_recorded_or_refused(config):
     dropout = dataclasses.replace(config.pos, dropout=0.77)
     with pytest.raises(InputError, match=r"pos.dropout=0.77, but .*: leave pos.dropout out"):
         train(dataclasses.replace(further, pos=dropout), console=QUIET)
+    assert not (Path(config.runs) / "run").exists()
+    words = [f"--from={source.folder}", "--tasks=pos", f"--runs={config.runs}", "--name=run"]
+    assert main(["train", *words, "--encoder.pooling=mean"]) == 2  # the default, but given
+    message = f"encoder.pooling=mean, but {source.folder} was trained with first"
+    assert message in " ".join(capsys.readouterr().err.split())
     assert not (Path(config.runs) / "run").exists()
     run = train(further, console=QUIET)
     assert run.config()["encoder"] == source.config()["encoder"]

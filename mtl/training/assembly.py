@@ -1,0 +1,138 @@
+"""All that a run trains with, built in memory: model, batches, balancer, gates, evaluation and trainer."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pytorch_lightning as pl
+from rich.console import Console
+
+from mtl.config.schema import TrainConfig
+from mtl.models.batches import Example, examples
+from mtl.models.evaluate import batches
+from mtl.models.inputs import InputCache
+from mtl.models.joint import JointModel
+from mtl.runs.run import Run
+from mtl.training.balancing import balancer_for
+from mtl.training.checkpoint import Resumption
+from mtl.training.data_module import TrainingData
+from mtl.training.evaluation import Evaluation
+from mtl.training.gate_loss import GateLoss, freeze_for, gate_loss, gate_rate, new_gates, reach_warning
+from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
+from mtl.training.initial_model import build_model
+from mtl.training.observer import Observer
+from mtl.training.plans import planner
+from mtl.training.ranks import distributed, rank_and_ranks
+from mtl.training.step import JointTraining
+from mtl.training.trainer import trainer_for
+from tasks.sentence import Sentence
+from tasks.task import Labels, Task
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """All that training needs, in memory."""
+
+    trainer: pl.Trainer
+    module: JointTraining
+    data: TrainingData
+    evaluation: Evaluation
+
+
+def assemble(
+    config: TrainConfig,
+    run: Run,
+    splits: Mapping[str, Sequence[Sentence]],
+    console: Console,
+    inputs: InputCache,
+    observers: Sequence[Observer],
+) -> TrainingParts:
+    """Build model, batches and trainer; raises `InputError` before anything is written."""
+    tasks = config.chosen()
+    pl.seed_everything(config.seed, verbose=False)
+    model = build_model(config, tasks, splits["train"], inputs)
+    tokenizer = model.encoder.tokenizer
+    corpora = {
+        split: examples(sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences))
+        for split, sentences in splits.items()
+    }
+    _report(console, corpora, model.tasks, model.labels)
+    plan = planner(config.batch, config.seed, corpora["train"], tuple(tasks))
+    updates = sum(
+        math.ceil(len(plan(epoch)) / config.optimizer.accumulate) for epoch in range(config.max_epochs)
+    )
+    conflict = _gradient_conflict(config, model)
+    module = JointTraining(
+        model,
+        balancer_for(config.balancer, tuple(tasks), config.batch.mode),
+        updates=updates,
+        encoder_lr=config.optimizer.encoder_lr,
+        decoder_lr=config.optimizer.decoder_lr,
+        weight_decay=config.optimizer.weight_decay,
+        warmup=config.optimizer.warmup,
+        schedule=config.optimizer.schedule,
+        clip=config.optimizer.clip,
+        gate_loss=_gate_loss(config, model, updates, console),
+        gate_lr=gate_rate(config.gates, updates),
+        balancer_lr=config.balancer.lr,
+        conflict=conflict,
+    )
+    evaluation = Evaluation(
+        run=run,
+        batches=lambda: batches(corpora["dev"], model, *rank_and_ranks()),
+        every=config.evaluate_every,
+        patience=config.patience,
+        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
+        console=console,
+        observers=observers,
+    )
+    callbacks: list[pl.Callback] = [] if conflict is None else [ConflictRecord(run, conflict)]
+    resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
+    with distributed(config.trainer):
+        trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
+    return TrainingParts(trainer, module, TrainingData(corpora["train"], model, plan, trainer), evaluation)
+
+
+def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
+    """What compares the tasks' gradients on heads, if the configuration asks for it."""
+    every = config.gradient_conflict_every
+    return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
+
+
+def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
+    """Give the model fresh gates, and freeze what the regime does not train; returns what the gates cost.
+
+    `None` without masks: then the model stays as it is.
+    """
+    if config.pruning == "none":
+        return None
+    gates = new_gates(config.gates, model.encoder.layers, model.encoder.heads, tuple(model.tasks))
+    model.gates = gates
+    freeze_for(config.pruning, model)
+    warning = reach_warning(gates, gate_rate(config.gates, updates), updates)
+    if warning:
+        console.print(warning, highlight=False)
+    return gate_loss(gates, config.gates, updates)
+
+
+def _report(
+    console: Console,
+    corpora: Mapping[str, Sequence[Example]],
+    tasks: Mapping[str, Task],
+    labels: Mapping[str, Labels],
+) -> None:
+    """Print how much each task has to learn from, and how much of it cannot be learned."""
+    for split, corpus in corpora.items():
+        annotated = Counter(name for example in corpus for name in example.targets)
+        counts = "  ".join(f"{name} {annotated[name]}" for name in tasks)
+        console.print(f"{split}: {len(corpus)} sentences, annotated: {counts}", highlight=False)
+    train = [example.sentence for example in corpora["train"]]
+    for name, task in tasks.items():
+        dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)
+        if dropped:
+            console.print(
+                f"{name}: {dropped} items in train cannot be represented and are left out of the loss"
+            )
