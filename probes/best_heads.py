@@ -5,18 +5,19 @@ from __future__ import annotations
 import polars as pl
 
 from probes.measures.table import BY_NAME, MEASURES, SKILLS
+from probes.sites import in_order, several_kinds, sites_of
 
 
 def best_heads(table: pl.DataFrame) -> pl.DataFrame:
     """Per task and label the best head of the task's probe (the first one on ties) beside its chance level.
 
     `chance` is the best fixed offset for attention, and for clustering the best head under shuffled labels:
-    the best of as many heads, like the value that it stands beside.
+    the best of as many heads as the value beside it.
     """
     of = ["task", "label"]
     probes = table.filter(pl.col("measure").is_in(list(SKILLS)))
     best = (
-        probes.sort("value", "layer", "head", descending=[True, False, False])
+        probes.sort(-pl.col("value"), in_order(sites_of(probes)), "layer", "head")
         .group_by(of, maintain_order=True)
         .first()
     )
@@ -30,7 +31,9 @@ def best_heads(table: pl.DataFrame) -> pl.DataFrame:
     return (
         best.join(chance, on=of, how="left")
         .join(majority, on=of, how="left")
-        .select("measure", *of, "count", "value", "layer", "head", "chance", "majority", "choice")
+        .select(
+            "measure", *of, "count", "value", "attention", "layer", "head", "chance", "majority", "choice"
+        )
         .sort("task", "count", "label", descending=[False, True, False])
     )
 
@@ -56,7 +59,7 @@ def weighted_means(best: pl.DataFrame) -> pl.DataFrame:
 
 def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
     """Both summaries as Markdown tables, one per task, figures in per cent."""
-    parts = []
+    parts, layers = [], layer_texts(best)
     for mean in means.iter_rows(named=True):
         measure = BY_NAME[mean["measure"]]
         titles = ["label", "count", "best head", "layer", "head", measure.chance_title]
@@ -69,7 +72,7 @@ def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
         of_task = best.filter((pl.col("task") == mean["task"]) & (pl.col("measure") == mean["measure"]))
         lines += [
             f"| {row['label'].replace('|', chr(92) + '|')} | {row['count']:,} | {per_cent(row['value'])} | "
-            f"{row['layer']} | {row['head']} | {per_cent(row['chance'])} |"
+            f"{layers[row['attention'], row['layer']]} | {row['head']} | {per_cent(row['chance'])} |"
             for row in of_task.iter_rows(named=True)
         ]
         most = ""
@@ -83,6 +86,13 @@ def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
         ]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def layer_texts(table: pl.DataFrame) -> dict[tuple[str, int], str]:
+    """How each layer of a table is printed: its number from 0, with its kind where there are several."""
+    sites = sites_of(table)
+    several = several_kinds(sites)
+    return {site: f"{site.layer} ({site.attention})" if several else str(site.layer) for site in sites}
 
 
 def per_cent(share: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -22,13 +23,22 @@ SCHEMA = pl.Schema(
         "choice": pl.String,
     }
 )
-"""One row per measure, task, label and head; layers and heads from 0, null where a figure is of no head.
+"""One row per measure, task, label and head; layers and heads from 0, null where a figure belongs to no head.
 
-`attention` is the kind of attention, which matters in models with several; `self` in encoders.
+`attention` is the kind of attention, `self` in encoders; it names a head together with `layer` and `head`.
 
-`choice` says what was chosen where the definition leaves a choice: the columns that compete for the most
-attended word, or where centroids come from.
+`choice` names the alternative that was taken where the definition leaves one: the columns that compete for
+the most attended word, or where centroids come from.
 """
+
+
+class Site(NamedTuple):
+    """One layer of one kind of attention: a place with a row of heads."""
+
+    attention: str
+    """The kind of attention; `self` in encoders."""
+    layer: int
+    """The layer, from 0 within its kind."""
 
 
 def rows(
@@ -66,16 +76,20 @@ def headless_rows(
     count: Int[np.ndarray, " label"],
     choice: str = "",
 ) -> pl.DataFrame:
-    """Rows of a figure that no head has part in."""
-    nobody = pl.lit(None, dtype=pl.Int32)
-    whole = rows(measure, task, labels, value[:, None, None], count, choice)
-    return whole.with_columns(layer=nobody, head=nobody)
+    """Rows of a figure that belongs to no head, such as a chance level."""
+    no_head = pl.lit(None, dtype=pl.Int32)
+    table = rows(measure, task, labels, value[:, None, None], count, choice)
+    return table.with_columns(layer=no_head, head=no_head)
 
 
-def at_sites(table: pl.DataFrame, sites: Sequence[tuple[str, int]]) -> pl.DataFrame:
+def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
     """Rows whose `layer` counts sites, with the kind of attention and the layer of each site instead."""
     names = pl.DataFrame(
-        {"layer": range(len(sites)), "kind": [kind for kind, _ in sites], "of_kind": [n for _, n in sites]},
+        {
+            "layer": range(len(sites)),
+            "kind": [site.attention for site in sites],
+            "of_kind": [site.layer for site in sites],
+        },
         schema={"layer": pl.Int32, "kind": pl.String, "of_kind": pl.Int32},
     )
     joined = table.join(names, on="layer", how="left", maintain_order="left")

@@ -82,9 +82,10 @@ def probe(
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
     """Print the best head of every label beside chance, in per cent; layers and heads from 0."""
-    from probes.best_heads import per_cent
+    from probes.best_heads import layer_texts, per_cent
     from probes.measures.table import BY_NAME
 
+    layers = layer_texts(best)
     for mean in means.iter_rows(named=True):
         measure = BY_NAME[mean["measure"]]
         shown = Table(title=f"{mean['task']}: {mean['measure']} ({mean['choice']})")
@@ -95,7 +96,7 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
             if row["task"] == mean["task"]:
                 figures = (
                     per_cent(row["value"]),
-                    str(row["layer"]),
+                    layers[row["attention"], row["layer"]],
                     str(row["head"]),
                     per_cent(row["chance"]),
                 )
@@ -112,9 +113,10 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     """Print the roles that some head has, with the number of heads and the best one."""
     import polars as pl
 
-    from probes.best_heads import per_cent
+    from probes.best_heads import layer_texts, per_cent
     from probes.measures.roles import roles
 
+    layers = layer_texts(heads)
     shown = Table(title="roles (Voita et al. 2019)")
     for title in ("role", "task", "label"):
         shown.add_column(title)
@@ -123,6 +125,7 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     of = ["measure", "task", "label"]
     best = roles(heads).group_by(of, maintain_order=True).agg(pl.len(), pl.exclude(of).first())
     for row in best.iter_rows(named=True):
-        figures = (per_cent(row["value"]), str(row["layer"]), str(row["head"]), per_cent(row["chance"]))
+        layer = layers[row["attention"], row["layer"]]
+        figures = (per_cent(row["value"]), layer, str(row["head"]), per_cent(row["chance"]))
         shown.add_row(*(row[each] for each in of), str(row["len"]), *figures)
     console.print(shown if best.height else "no head has a positional or syntactic role")

@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
+from probes.heads_table import Site
 
 
 class Stack(NamedTuple):
@@ -22,15 +23,6 @@ class Stack(NamedTuple):
     output: str
     """The output projection, whose input is the heads side by side, below the attention module; `^` is that
     module's parent."""
-
-
-class Site(NamedTuple):
-    """One layer of one kind of attention: a place with a row of heads."""
-
-    attention: str
-    """The kind of attention."""
-    layer: int
-    """The layer, from 0 within its kind."""
 
 
 @dataclass(frozen=True, slots=True)

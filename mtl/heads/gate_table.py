@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.heads.families import Site
 from mtl.heads.gate_file import SCHEMA
 from mtl.heads.gates import HeadGates
+from probes.heads_table import Site
 
 
 def gate_rows(

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtl.heads.families import Family, Site, attentions, family_of, head_dim
+from mtl.heads.families import Family, attentions, family_of, head_dim
+from probes.heads_table import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
 """Given a site's index and its heads' outputs side by side, what to replace them by (`None`: nothing)."""

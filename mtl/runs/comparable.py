@@ -16,8 +16,10 @@ from mtl.errors import InputError
 from mtl.runs.run import Run
 from mtl.runs.tables import SAME, encoder_of, gates_of, heads_of
 from probes import heads_table
+from probes.heads_table import Site
 from probes.measures.table import SKILLS
 from probes.report.data import Setup
+from probes.sites import shape_text, sites_of
 
 T = TypeVar("T")
 
@@ -205,33 +207,37 @@ def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) 
 def of_one_shape(
     gates: pl.DataFrame | None, heads: pl.DataFrame | None, notes: list[str]
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """Masks and probes of the most frequent number of layers and heads."""
-    shapes: dict[tuple[str, str], tuple[int, ...]] = {}
-    # Rows of figures that are of no head (chance levels) have no layer.
-    layers_of = pl.struct("attention", "layer").filter(pl.col("layer").is_not_null()).n_unique()
-    size = layers_of, pl.col("head").max() + 1
-    for kind, table in (("masks", gates), ("probes", heads)):
-        if table is not None:
-            for run, layers, count in table.group_by("run", maintain_order=True).agg(*size).iter_rows():
-                shapes[kind, run] = (layers, count)
-    if gates is not None:
-        cells = gates.group_by("run", "task").len()
-        for run, task, count in cells.iter_rows():
-            layers, per_layer = shapes["masks", run][:2]
-            if count != layers * per_layer:
-                shapes["masks", run] = (layers, per_layer, -1)
-                notes.append(f"{run}: the mask of {task} has {count} heads, not {layers} x {per_layer}")
-    kept = _most(shapes, lambda each: shapes[each])
-    for each in shapes:
-        if each not in kept:
-            ours, theirs = (" x ".join(map(str, shapes[one][:2])) for one in (kept[0], each))
-            notes.append(f"{each[1]}: {each[0]} of {theirs} heads, most are of {ours}: left out")
-    chosen = [
-        None if table is None else table.filter(pl.col("run").is_in([run for k, run in kept if k == kind]))
-        for kind, table in (("masks", gates), ("probes", heads))
+    """Masks and probes of the most frequent shape: kinds of attention, their layers, heads per layer."""
+    tables = {"masks": gates, "probes": heads}
+    shapes: dict[tuple[str, str], tuple[frozenset[Site], int, bool]] = {}
+    names: dict[tuple[str, str], str] = {}
+    for name, table in tables.items():
+        for (run,), rows in () if table is None else table.group_by("run", maintain_order=True):
+            sites, per_site = sites_of(rows), int(rows["head"].fill_null(-1).to_numpy().max()) + 1
+            complete = True
+            for (task,), mask in () if name == "probes" else rows.group_by("task", maintain_order=True):
+                if mask.height != len(sites) * per_site:
+                    complete = False
+                    notes.append(
+                        f"{run}: the mask of {task} has {mask.height} heads, "
+                        f"not {shape_text(sites, per_site)}: left out"
+                    )
+            shapes[name, str(run)] = frozenset(sites), per_site, complete
+            names[name, str(run)] = shape_text(sites, per_site)
+    usual = _most(shapes, lambda key: shapes[key])
+    notes += [
+        f"{key[1]}: {key[0]} of {names[key]}, most are of {names[usual[0]]}: left out"
+        for key in shapes
+        if key not in usual and shapes[key][2]
     ]
-    some = [None if table is None or table.is_empty() else table for table in chosen]
-    return some[0], some[1]
+    chosen = [
+        None
+        if table is None
+        else table.filter(pl.col("run").is_in([run for kind, run in usual if kind == name]))
+        for name, table in tables.items()
+    ]
+    gates, heads = (None if table is None or table.is_empty() else table for table in chosen)
+    return gates, heads
 
 
 def _most(items: Mapping[T, Any] | Sequence[T], key: Callable[[T], Hashable]) -> list[T]:

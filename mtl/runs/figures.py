@@ -53,7 +53,7 @@ def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWit
     found = list(gates["task"].unique(maintain_order=True))
     if len(found) == 3:
         masks, left_out = final_masks(gates)
-        return FigureWithTables(rgb_overlap(masks.mean(), masks.tasks), (*notes, *left_out))
+        return FigureWithTables(rgb_overlap(masks.mean(), masks.sites, masks.tasks), (*notes, *left_out))
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != 3 or runs["run"].n_unique() != 3:
         raise InputError(
@@ -72,14 +72,14 @@ def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWit
     ]
     if len(set(names)) < 3:
         names = [Path(run).name for run in runs["run"]]
-    return FigureWithTables(rgb_overlap(masks.gate[0], names), notes)
+    return FigureWithTables(rgb_overlap(masks.gate[0], masks.sites, names), notes)
 
 
 def _grey(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = gates_of(_opened(folders), tasks)
     every = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(every)
-    return FigureWithTables(grey_overlap(masks.gate[:, 0]), notes)
+    return FigureWithTables(grey_overlap(masks.gate[:, 0], masks.sites), notes)
 
 
 def _correlation(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:

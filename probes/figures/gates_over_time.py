@@ -6,18 +6,22 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, FAINT, by_kind, grid_size, new_figure, styled
+from probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site_ticks, styled
+from probes.sites import in_order, kind_starts
 
 
 @styled
 def gates_over_time(gates: pl.DataFrame) -> Figure:
     """Every head a row, every evaluation a column that ends at its update; a panel for each task.
 
-    `gates` is a run's gates.parquet. Layers are parted by lines and numbered from 1.
+    `gates` is a run's gates.parquet. Layers are parted by lines and numbered from 1,
+    kinds of attention parted by thicker lines and named at their first layer.
     """
-    gates = by_kind(gates)
     tasks = list(gates["task"].unique(maintain_order=True))
-    layers, heads = grid_size(gates)
+    sites, heads = grid_size(gates)
+    layers = len(sites)
+    places, texts = site_ticks(sites)
+    starts = kind_starts(sites)
     columns = min(len(tasks), 3)
     rows = -(-len(tasks) // columns)
     figure = new_figure(rows * (0.35 + 0.028 * min(max(layers * heads, 50), 100)) + 0.6, COLUMN)
@@ -26,9 +30,9 @@ def gates_over_time(gates: pl.DataFrame) -> Figure:
     for panel in panels.flat[len(tasks) :]:
         panel.axis("off")
     for task, axes in zip(tasks, panels.flat, strict=False):
-        own = gates.filter(pl.col("task") == task).sort("step", "layer", "head")
-        steps = own["step"].unique().sort().to_numpy()
-        values = own["gate"].to_numpy().reshape(len(steps), layers * heads).T
+        of_task = gates.filter(pl.col("task") == task).sort("step", in_order(sites), "layer", "head")
+        steps = of_task["step"].unique().sort().to_numpy()
+        values = of_task["gate"].to_numpy().reshape(len(steps), layers * heads).T
         image = axes.pcolormesh(
             _edges(steps),
             np.arange(layers * heads + 1),
@@ -39,8 +43,11 @@ def gates_over_time(gates: pl.DataFrame) -> Figure:
             rasterized=True,
         )
         for layer in range(1, layers):
-            axes.axhline(layer * heads, color=FAINT, linewidth=0.5)
-        axes.set_yticks((np.arange(layers) + 0.5) * heads, [str(layer + 1) for layer in range(layers)])
+            starts_kind = layer in starts
+            axes.axhline(
+                layer * heads, color=INK if starts_kind else FAINT, linewidth=0.9 if starts_kind else 0.5
+            )
+        axes.set_yticks((np.array(places) + 0.5) * heads, texts)
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(layers * heads, 0)
         axes.set_title(task)

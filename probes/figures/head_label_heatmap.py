@@ -6,26 +6,24 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, INK, grid_size, new_figure, styled
+from probes.figures.style import COLUMN, INK, grid_size, new_figure, site_ticks, styled
+from probes.sites import grid, kind_starts
 
 
 @styled
 def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
     """All heads across, the `top` most frequent labels downwards, the best head of a label marked.
 
-    `values`: label, layer, head, value (0 to 1), count, one row for each label and head of one task. The
-    axis says how many labels were left out.
+    `values`: label, attention, layer, head, value (0 to 1), count, one row for each label and head of one
+    task. The axis names the number of labels that were left out.
     """
     counts = (
         values.group_by("label").agg(pl.col("count").max()).sort("count", "label", descending=[True, False])
     )
     shown = list(counts["label"][:top])
-    layers, heads = grid_size(values)
-    matrix = np.full((len(shown), layers * heads), np.nan)
-    place = {label: row for row, label in enumerate(shown)}
-    for label, layer, head, value in values.select("label", "layer", "head", "value").iter_rows():
-        if label in place:
-            matrix[place[label], layer * heads + head] = 100 * value
+    sites, heads = grid_size(values)
+    by_label = dict(values.group_by("label"))
+    matrix = np.stack([100 * grid(by_label[label,], "value", sites, heads).ravel() for label in shown])
     height = 0.11 * len(shown)
     figure = new_figure(height + 0.85, COLUMN)
     axes, below = figure.subplots(2, 1, height_ratios=[height, 0.06])
@@ -41,9 +39,11 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
                 markeredgecolor="#D55E00",
                 markeredgewidth=0.8,
             )
-    for layer in range(1, layers):
-        axes.axvline(layer * heads - 0.5, color="white", linewidth=0.6)
-    axes.set_xticks((np.arange(layers) + 0.5) * heads - 0.5, [str(layer + 1) for layer in range(layers)])
+    starts = kind_starts(sites)
+    for layer in range(1, len(sites)):
+        axes.axvline(layer * heads - 0.5, color="white", linewidth=2 if layer in starts else 0.6)
+    places, texts = site_ticks(sites, between="\n")
+    axes.set_xticks((np.array(places) + 0.5) * heads - 0.5, texts)
     axes.set_yticks(range(len(shown)), shown)
     axes.tick_params(
         top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1.5, labelcolor=INK

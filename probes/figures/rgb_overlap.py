@@ -12,15 +12,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from probes.figures.style import COLUMN, INK, cell_inches, head_axes, new_figure, styled
+from probes.heads_table import Site
 
 
-def rgb_image(gates: Float[np.ndarray, "3 layer head"]) -> UInt8[np.ndarray, "layer head 3"]:
+def rgb_image(gates: Float[np.ndarray, "3 site head"]) -> UInt8[np.ndarray, "site head 3"]:
     """Colours of heads, channel c 255 (1 - gate of mask c): black is used by all three, white by none."""
     return np.moveaxis(np.rint(255 * (1 - np.clip(gates, 0, 1))), 0, -1).astype(np.uint8)
 
 
 @styled
-def rgb_overlap(gates: Float[np.ndarray, "3 layer head"], names: Sequence[str]) -> Figure:
+def rgb_overlap(
+    gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], names: Sequence[str]
+) -> Figure:
     """The masks of three runs or of three tasks, and which of them each pure colour stands for."""
     _, layers, heads = gates.shape
     height = cell_inches(layers, heads, COLUMN - 0.35)
@@ -29,7 +32,7 @@ def rgb_overlap(gates: Float[np.ndarray, "3 layer head"], names: Sequence[str]) 
     figure = new_figure(height + 0.35 + below)
     picture, legend = figure.subplots(2, 1, height_ratios=[height + 0.3, below])
     picture.imshow(rgb_image(gates), aspect="auto", interpolation="nearest")
-    head_axes(picture, layers, heads)
+    head_axes(picture, sites, heads)
     _explain(legend, names, short)
     return figure
 

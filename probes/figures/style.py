@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
+
+from probes.heads_table import Site
+from probes.sites import kind_starts, sites_of
 
 COLUMN = 3.3
 """Width of a paper's column in inches."""
@@ -113,13 +118,21 @@ def pixels(figure: Figure, dpi: int = 100) -> UInt8[np.ndarray, "height width 4"
     return np.asarray(canvas.buffer_rgba()).copy()
 
 
-def head_axes(axes: Axes, layers: int, heads: int, width: float = COLUMN, named: bool = True) -> None:
-    """Axes of a picture of masks: layers downwards, heads across, numbered from 1, heads' axis on top."""
+def head_axes(
+    axes: Axes, sites: Sequence[Site], heads: int, width: float = COLUMN, named: bool = True
+) -> None:
+    """Axes of a picture of masks: layers downwards, heads across, numbered from 1, heads' axis on top.
+
+    With several kinds of attention a line parts them, and each kind's first layer has its name.
+    """
+    layers = len(sites)
     axes.set_xticks(*_numbers(heads, width))
-    axes.set_yticks(*_numbers(layers, cell_inches(layers, heads, width)))
+    axes.set_yticks(*site_ticks(sites, cell_inches(layers, heads, width)))
     axes.set_xticks(np.arange(-0.5, heads), minor=True)
     axes.set_yticks(np.arange(-0.5, layers), minor=True)
     axes.grid(which="minor", color=FAINT, linewidth=0.4)
+    for start in kind_starts(sites)[1:]:
+        axes.axhline(start - 0.5, color=INK, linewidth=0.9)
     axes.tick_params(which="minor", length=0)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1.5)
     axes.xaxis.set_label_position("top")
@@ -129,19 +142,28 @@ def head_axes(axes: Axes, layers: int, heads: int, width: float = COLUMN, named:
         axes.set_ylabel("layer")
 
 
-def grid_size(table: pl.DataFrame) -> tuple[int, int]:
-    """Layers and heads of a table with columns of these names, from 0; raises `ValueError` if empty."""
+def grid_size(table: pl.DataFrame) -> tuple[tuple[Site, ...], int]:
+    """Sites and heads per site of a table of heads; raises `ValueError` if it is empty."""
     if table.is_empty():
         raise ValueError("the table to be drawn is empty")
-    layers, heads = (int(table[column].to_numpy().max()) + 1 for column in ("layer", "head"))
-    return layers, heads
+    return sites_of(table), int(table["head"].to_numpy().max()) + 1
 
 
-def by_kind(gates: pl.DataFrame) -> pl.DataFrame:
-    """With several kinds of attention, each kind's part of a mask under a name (`task`) of its own."""
-    if gates["attention"].n_unique() == 1:
-        return gates
-    return gates.with_columns(task=pl.format("{}, {} attention", "task", "attention"))
+def site_ticks(
+    sites: Sequence[Site], inches: float = math.inf, between: str = " "
+) -> tuple[list[int], list[str]]:
+    """Places of sites and their layers' numbers from 1, fewer where they would touch on so many inches.
+
+    With several kinds of attention the first layer of each is `cross 1`, with `between` in the middle.
+    """
+    places, texts = [], []
+    starts = [*kind_starts(sites), len(sites)]
+    for start, end in itertools.pairwise(starts):
+        for place, text in zip(*_numbers(end - start, inches * (end - start) / len(sites)), strict=True):
+            named = place == 0 and len(starts) > 2
+            places.append(start + place)
+            texts.append(f"{sites[start].attention}{between}{text}" if named else text)
+    return places, texts
 
 
 def _numbers(count: int, inches: float) -> tuple[list[int], list[str]]:

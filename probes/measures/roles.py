@@ -1,8 +1,8 @@
 """Roles of heads after Voita et al. 2019: confident, positional, syntactic, looking at rare words.
 
-All of it at word level, with words alone as queries and as keys: special tokens are left out on both sides
-(arcs from the root excepted, where the first special token is the anchor), and what attention they draw is
-not spread over the words.
+Roles are measured at word level, with words alone as queries and as keys. Special tokens are left out on both
+sides, and the attention to them is not spread over the words; only for arcs from the root the first special
+token is the anchor.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from probes.measures.corpus import ProbeSettings
 from probes.measures.items import Items
 from probes.measures.probe import Probe
 from probes.measures.record import HeadRecords
+from probes.sites import KEYS, in_order, sites_of
 
 POSITIONAL = 0.9
 """A head is positional if it looks at one relative position at least this often."""
@@ -145,7 +146,7 @@ def probes(settings: ProbeSettings) -> Iterator[Probe]:
 def roles(heads: pl.DataFrame) -> pl.DataFrame:
     """Which heads of a tidy table have a positional or syntactic role, with the chance level they exceed.
 
-    Columns: measure, task, label, layer, head, value, chance; the best head of a role first.
+    Columns: measure, task, label, attention, layer, head, value, chance; the best head of a role first.
     """
     of = ["task", "label"]
     positional = heads.filter(
@@ -157,6 +158,6 @@ def roles(heads: pl.DataFrame) -> pl.DataFrame:
         .join(offsets, on=of)
         .filter(pl.col("value") >= pl.col("chance") + SYNTACTIC_MARGIN)
     )
-    columns = ["measure", *of, "layer", "head", "value", "chance"]
+    columns = ["measure", *of, *KEYS, "value", "chance"]
     held = pl.concat([positional.select(columns), syntactic.select(columns)])
-    return held.sort("measure", *of, -pl.col("value"), "layer", "head")
+    return held.sort("measure", *of, -pl.col("value"), in_order(sites_of(heads)), "layer", "head")

@@ -1,6 +1,6 @@
 """The table of measures on heads: a new measure is its own file and a row here.
 
-Probing makes what the rows say, heads.parquet holds it, and the study and the report follow from the table.
+Probing computes the measures of these rows, heads.parquet holds them, and the study and the report show them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ Needs = Literal["records", "gradients", "evaluation"]
 """What a measure is made from: records of what heads do with a corpus (`mtl probe`), gradients of the tasks'
 losses, or scores of the model under changed heads."""
 
+Unit = Literal["share", "points", "number"]
+"""What values are: a share of 1 (printed in per cent), points of a score in per cent, or a plain number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -28,20 +31,25 @@ class Measure:
     """What the measure is, for people."""
     needs: Needs
     skill: bool = False
-    """Whether it says per label of a task how good a head is: best heads and losses are about these."""
+    """Whether it measures per label of a task how good a head is; best heads and losses are about these."""
     chance: str | None = None
-    """The measure that says what it would show by chance."""
+    """The measure that holds its chance level."""
     chance_title: str = ""
-    """What that is, for people."""
+    """What the chance level is, for people."""
     majority: str | None = None
-    """The measure that says what the most frequent label alone would give."""
+    """The measure that holds what the most frequent label alone would give."""
+    unit: Unit = "share"
+    companions: tuple[str, ...] = ()
+    """Further values of the column `measure` with a row for each row of this one: `NAME_low` and `NAME_high`
+    (the ends of an interval) and others in the same unit, `NAME_p` and `NAME_q` (probabilities)."""
     probes: Callable[[ProbeSettings], Iterable[Probe]] | None = None
-    """The probes that make it, and all measures of the same function; `None`: not made from records."""
+    """The function that gives its probes, which measures may share; `None`: not made from records."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The measure, its chance level and its majority level, as far as there are any."""
-        return tuple(name for name in (self.name, self.chance, self.majority) if name is not None)
+        """All its values of the column `measure`: itself, its chance and majority level, its companions."""
+        names = (self.name, self.chance, self.majority, *self.companions)
+        return tuple(name for name in names if name is not None)
 
 
 MEASURES = (
@@ -64,7 +72,7 @@ MEASURES = (
         "rare_words", "words that attend most to the rarest word of the sentence", "records",
         probes=roles.probes,
     ),
-    Measure("gradient_conflict", "cosine between the gradients of two tasks", "gradients"),
+    Measure("gradient_conflict", "cosine between the gradients of two tasks", "gradients", unit="number"),
 )  # fmt: skip
 """Every measure, in the order in which reports list them."""
 
@@ -72,7 +80,7 @@ BY_NAME = {measure.name: measure for measure in MEASURES}
 SKILLS: dict[str, str] = {
     measure.name: measure.chance for measure in MEASURES if measure.skill and measure.chance is not None
 }
-"""Measures that say how good a head is at a label, each with its chance level."""
+"""The measures of skill, each with its chance level."""
 MADE_BY_PROBING = tuple(name for measure in MEASURES if measure.needs == "records" for name in measure.names)
 """All values of the column `measure` that `mtl probe` writes, and replaces when it is run again."""
 ALL_NAMES = tuple(name for measure in MEASURES for name in measure.names)
@@ -80,6 +88,6 @@ ALL_NAMES = tuple(name for measure in MEASURES for name in measure.names)
 
 
 def probes_for(settings: ProbeSettings) -> list[Probe]:
-    """A fresh probe for all that is measured from records; each function of the table is asked once."""
+    """Fresh probes for all that is measured from records; each function of the table is called once."""
     functions = dict.fromkeys(measure.probes for measure in MEASURES if measure.probes is not None)
     return [probe for function in functions for probe in function(settings)]

@@ -1,4 +1,4 @@
-"""Whose masks say which task claims which head: those of the primary setup, and all others beside them."""
+"""Claims and losses by the masks of the primary setup, and by those of every other setup beside them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT = (
 
 @dataclass(frozen=True)
 class PrimarySetup:
-    """The setup whose claims the word on claims and losses rests on."""
+    """The setup by whose claims the verdict on claims and losses is given."""
 
     setup: str
     """As the report names it."""
@@ -32,7 +32,7 @@ class PrimarySetup:
 class Contest:
     """What a report shows on claims and losses."""
 
-    deciding: PrimarySetup | None
+    primary: PrimarySetup | None
     masks: Masks | None
     """Those of the primary setup; `None` if they are not there."""
     competition: Competition | None
@@ -42,10 +42,10 @@ class Contest:
     """Why there is no verdict; empty if there is one."""
 
     def summary(self) -> str:
-        """The word and whose claims it rests on; empty without one."""
-        if self.competition is None or self.deciding is None:
+        """The verdict and whose claims it rests on; empty without one."""
+        if self.competition is None or self.primary is None:
             return ""
-        return f"{self.competition.verdict}; by the claims of {self.deciding.setup}"
+        return f"{self.competition.verdict}; by the claims of {self.primary.setup}"
 
 
 def claim_sets(by_setup: Mapping[str, Masks]) -> dict[str, Masks]:
@@ -57,36 +57,36 @@ def contest(
     evidence: ReportData, by_setup: Mapping[str, Masks], chosen: PrimarySetup | None, notes: list[str]
 ) -> Contest:
     """Competition by the chosen claims, or by those of the default; adds notes on what is missing."""
-    deciding = chosen or _default(evidence, by_setup)
-    masks = by_setup.get(deciding.setup) if deciding else None
-    if deciding is None:
+    primary = chosen or _default(evidence, by_setup)
+    masks = by_setup.get(primary.setup) if primary else None
+    if primary is None:
         return Contest(None, None, None, None, "No masks, so that competition between tasks cannot be told.")
-    missing = f"claims are to be those of {deciding.setup} ({deciding.why}), of which there are no masks yet"
+    missing = f"claims are to be those of {primary.setup} ({primary.why}), of which there are no masks yet"
     if masks is None:
         notes.append(f"no verdict on competition: {missing}")
-    elif not any(each.single for each in evidence.setups if each.name == deciding.setup):
-        several = any(each.single and each.name in claim_sets(by_setup) for each in evidence.setups)
+    elif not any(setup.single for setup in evidence.setups if setup.name == primary.setup):
+        several = any(setup.single and setup.name in claim_sets(by_setup) for setup in evidence.setups)
         notes.append(
-            f"claims are those of {deciding.setup}, whose runs are joint ones themselves"
+            f"claims are those of {primary.setup}, whose runs are joint ones themselves"
             if several
-            else f"no single-task run has masks: claims are those of {deciding.setup}"
+            else f"no single-task run has masks: claims are those of {primary.setup}"
         )
     if evidence.heads is None:
         return Contest(
-            deciding, masks, None, None, "No probes, so that competition between tasks cannot be told."
+            primary, masks, None, None, "No probes, so that competition between tasks cannot be told."
         )
     try:
-        every = by_claims(claim_sets(by_setup), evidence.heads)
-        found = None if masks is None else compete(masks, evidence.heads)
+        tests = by_claims(claim_sets(by_setup), evidence.heads)
+        competition = None if masks is None else compete(masks, evidence.heads)
     except ValueError as error:
         notes.append(f"competition: {error}")
-        return Contest(deciding, masks, None, None, f"Competition cannot be told: {error}.")
-    return Contest(deciding, masks, found, every, "" if found else f"No verdict: {missing}.")
+        return Contest(primary, masks, None, None, f"Competition cannot be told: {error}.")
+    return Contest(primary, masks, competition, tests, "" if competition else f"No verdict: {missing}.")
 
 
 def _default(evidence: ReportData, by_setup: Mapping[str, Masks]) -> PrimarySetup | None:
     """Masks of tasks trained alone, of most tasks and seeds; of one task only where there are no others."""
-    alone = [each.name for each in evidence.setups if each.single and each.name in by_setup]
+    alone = [setup.name for setup in evidence.setups if setup.single and setup.name in by_setup]
     several = claim_sets(by_setup)
     pool = [name for name in alone if name in several] or list(several) or alone
     if not pool:

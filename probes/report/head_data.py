@@ -1,14 +1,17 @@
-"""What the page knows of every head, small enough to be carried in it."""
+"""The page's data on every head, small enough to be part of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from probes.heads_table import Site
+from probes.report.head_measures import head_measures, skill_titles
+from probes.sites import grid
 from probes.statistics.masks import Masks
 from probes.statistics.skill import REGIMES
 
@@ -24,16 +27,21 @@ def packed(values: Float[np.ndarray, "*many"]) -> str:
 
 
 def heads_data(
-    shape: tuple[int, int],
+    sites: Sequence[Site],
+    heads: int,
     by_setup: Mapping[str, Masks],
     claimed: Masks | None,
     skills: pl.DataFrame | None,
     mean_skills: pl.DataFrame | None,
+    measured: pl.DataFrame | None,
 ) -> dict[str, Any]:
-    """Masks, claims, and per label what every head can do, in lists over layers and heads."""
+    """Masks, claims, every measure, and per label what every head can do, in lists over sites and heads.
+
+    `measured` has the rows of heads.parquet of all runs, with `regime`, `run` and `seed`.
+    """
     return {
-        "layers": shape[0],
-        "heads": shape[1],
+        "sites": [list(site) for site in sites],
+        "heads": heads,
         "masks": [
             {
                 "setup": setup,
@@ -48,22 +56,24 @@ def heads_data(
         "claims": {}
         if claimed is None
         else {
-            task: packed(each.astype(float))
-            for task, each in zip(claimed.tasks, claimed.claimed(), strict=True)
+            task: packed(claims.astype(float))
+            for task, claims in zip(claimed.tasks, claimed.claimed(), strict=True)
         },
-        "means": _means(mean_skills),
-        **_labels(shape, skills),
+        "means": _means(mean_skills, sites, heads),
+        "measures": [] if measured is None else head_measures(measured, sites, heads),
+        "skills": [] if measured is None else skill_titles(measured),
+        **_labels(skills, sites, heads),
     }
 
 
-def _means(table: pl.DataFrame | None) -> dict[str, list[float | None]]:
+def _means(table: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> dict[str, list[float | None]]:
     if table is None:
         return {}
     names = [name for name in ("static", "stl", "joint", "loss") if table[name].null_count() == 0]
-    return {name: [round(value, 4) for value in table[name]] for name in names}
+    return {name: grid(table, name, sites, heads).round(4).ravel().tolist() for name in names}
 
 
-def _labels(shape: tuple[int, int], skills: pl.DataFrame | None) -> dict[str, Any]:
+def _labels(skills: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> dict[str, Any]:
     """Value and skill of every head per regime and label."""
     if skills is None:
         return {"labels": [], "value": {}, "skill": {}}
@@ -75,18 +85,11 @@ def _labels(shape: tuple[int, int], skills: pl.DataFrame | None) -> dict[str, An
     for regime in REGIMES:
         if regime not in present:
             continue
-        for column, of in known.items():
-            of[regime] = [
-                packed(grid(blocks[regime, task, label], column, shape))
+        for column, by_regime in known.items():
+            by_regime[regime] = [
+                packed(grid(blocks[regime, task, label], column, sites, heads))
                 if (regime, task, label) in blocks
                 else None
                 for task, label, _ in labels.iter_rows()
             ]
     return {"labels": [list(row) for row in labels.iter_rows()], **known}
-
-
-def grid(rows: pl.DataFrame, column: str, shape: tuple[int, int]) -> Float[np.ndarray, "layer head"]:
-    """A column of a table with layers and heads, laid out; NaN where there is no row."""
-    values = np.full(shape, np.nan)
-    values[rows["layer"].to_numpy(), rows["head"].to_numpy()] = rows[column].cast(pl.Float64).to_numpy()
-    return values

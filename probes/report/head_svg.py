@@ -10,47 +10,51 @@ from jaxtyping import Float, UInt8
 from markupsafe import Markup, escape
 
 from probes.figures.rgb_overlap import rgb_image
+from probes.heads_table import Site
+from probes.sites import kind_starts, several_kinds
 
 LEVELS = 20
 """Shades beside white; finer ones are not told apart by eye."""
 
 
-def head_map(values: Float[np.ndarray, "layer head"], title: str, axes: bool = False) -> Markup:
-    """Values from 0 (ground) to 1 (full colour), from -1 for the opposite colour; NaN is left blank.
+ABOVE = 1.6
+"""Room for the numbers of heads above a map, in heads; also that for the layers' numbers on the left."""
 
-    The square `mark` is moved to the head that is pointed at. With `axes` layers and heads are numbered,
-    from 1.
-    """
-    layers, heads = values.shape
+
+def head_map(values: Float[np.ndarray, "site head"], sites: Sequence[Site], title: str) -> Markup:
+    """Values from 0 (ground) to 1 (full colour), from -1 for the opposite colour; NaN is left blank."""
     paths = [
         _path(np.rint(np.nan_to_num(sign * values) * LEVELS).astype(int), name)
         for sign, name in ((1, "up"), (-1, "down"))
     ]
-    room = 1.6 if axes else 0.0
-    box = f"{-room:g} {-room:g} {heads + room:g} {layers + room:g}"
-    return Markup(
-        f'<svg class="map{" axes" if axes else ""}" viewBox="{box}" data-heads="{heads}" '
-        f'style="--columns:{heads + room:g}" role="img" aria-label="{escape(title)}">'
-        f'<path class="ground" d="M0 0h{heads}v{layers}h-{heads}z"/>{"".join(paths)}'
-        f"{_axes(layers, heads) if axes else ''}"
-        '<rect class="mark" width="1" height="1" hidden=""/></svg>'
-    )
+    return _map("".join(paths), sites, values.shape[1], title)
 
 
-def rgb_map(gates: Float[np.ndarray, "3 layer head"], title: str) -> Markup:
-    """Three masks in one, a channel of colour each (as `probes.figures.rgb_overlap.rgb_image`), with axes."""
-    _, layers, heads = gates.shape
+def rgb_map(gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], title: str) -> Markup:
+    """Three masks in one, a channel of colour each (as `probes.figures.rgb_overlap.rgb_image`)."""
     image = rgb_image(gates)
     cells = "".join(
-        f'<rect x="{head}" y="{layer}" width="1" height="1" fill="{_hex(image[layer, head])}"/>'
-        for layer, head in np.ndindex(layers, heads)
+        f'<rect x="{head}" y="{site}" width="1" height="1" fill="{_hex(image[site, head])}"/>'
+        for site, head in np.ndindex(gates.shape[1:])
     )
-    room = 1.6
-    box = f"{-room:g} {-room:g} {heads + room:g} {layers + room:g}"
+    return _map(cells, sites, gates.shape[2], title, " rgb")
+
+
+def _map(cells: str, sites: Sequence[Site], heads: int, title: str, looks: str = "") -> Markup:
+    """A map with layers and heads numbered from 1; the script moves the square `mark` to the chosen head.
+
+    With several kinds of attention a line parts them, and each kind's first layer has its name.
+    """
+    layers, left = len(sites), ABOVE
+    if several_kinds(sites):
+        left += 0.32 * max(len(site.attention) for site in sites)
+    between = "".join(f"M0 {start}h{heads}" for start in kind_starts(sites)[1:])
+    lines = f'<path class="kinds" d="{between}"/>' if between else ""
     return Markup(
-        f'<svg class="map axes rgb" viewBox="{box}" data-heads="{heads}" '
-        f'style="--columns:{heads + room:g}" role="img" aria-label="{escape(title)}">'
-        f'<path class="ground" d="M0 0h{heads}v{layers}h-{heads}z"/>{cells}{_axes(layers, heads)}'
+        f'<svg class="map axes{looks}" viewBox="{-left:g} {-ABOVE:g} {heads + left:g} {layers + ABOVE:g}" '
+        f'data-heads="{heads}" style="--columns:{heads + left:g}" role="img" aria-label="{escape(title)}">'
+        f'<path class="ground" d="M0 0h{heads}v{layers}h-{heads}z"/>{cells}'
+        f"{lines}{_axes(sites, heads)}"
         '<rect class="mark" width="1" height="1" hidden=""/></svg>'
     )
 
@@ -87,9 +91,24 @@ def _path(level: np.ndarray, name: str) -> str:
     )
 
 
-def _axes(layers: int, heads: int) -> str:
+def _axes(sites: Sequence[Site], heads: int) -> str:
     across = "".join(f'<text x="{place + 0.5}" y="-0.4">{place + 1}</text>' for place in _ticks(heads))
-    down = "".join(f'<text x="-0.8" y="{place + 0.72}">{place + 1}</text>' for place in _ticks(layers))
+    starts = kind_starts(sites)
+    if len(starts) == 1:
+        down = "".join(
+            f'<text x="-0.8" y="{place + 0.72}">{place + 1}</text>' for place in _ticks(len(sites))
+        )
+        return f"<g>{across}{down}</g>"
+    ticks = [
+        start + place
+        for start, end in itertools.pairwise([*starts, len(sites)])
+        for place in _ticks(end - start)
+    ]
+    names = [f"{escape(sites[place].attention)} " if place in starts else "" for place in ticks]
+    down = "".join(
+        f'<text class="layer" x="-0.5" y="{place + 0.72}">{name}{sites[place].layer + 1}</text>'
+        for place, name in zip(ticks, names, strict=True)
+    )
     return f"<g>{across}{down}</g>"
 
 
@@ -126,7 +145,7 @@ def strip(
     ]
     dots = []
     for group in range(len(names)):
-        cells = [cell for cell, own in enumerate(groups) if own == group]
+        cells = [cell for cell, of_cell in enumerate(groups) if of_cell == group]
         aside = _side_by_side([up(values[cell]) for cell in cells], 2 * radius, step / 2 - radius)
         centre = left + step * (group + 0.5)
         dots += [
@@ -152,7 +171,7 @@ def strip(
 
 
 def _side_by_side(heights: Sequence[float], size: float, most: float) -> list[float]:
-    """How far each dot is moved aside so that none covers another: 0 where it stands alone."""
+    """How far each dot is moved aside so that none covers another: 0 where nothing is near."""
     placed: list[tuple[float, float]] = []
     shifts = [0.0] * len(heights)
     for place in sorted(range(len(heights)), key=lambda place: heights[place]):

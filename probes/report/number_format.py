@@ -1,12 +1,12 @@
-"""Numbers and findings as a reader wants them."""
+"""Numbers and findings as texts for people."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-import polars as pl
-
-from probes.statistics.skill import REGIMES
+from probes.heads_table import Site
+from probes.sites import several_kinds
 
 NONE = "–"
 LEVEL = 0.05
@@ -14,7 +14,7 @@ LEVEL = 0.05
 
 
 def number(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
-    """So many decimals, a true minus, a dash for what is not defined."""
+    """A number with these decimals, a true minus sign, and a dash where it is not defined."""
     if value is None or not math.isfinite(value):
         return NONE
     text = f"{scale * value:,.{decimals}f}"
@@ -22,16 +22,23 @@ def number(value: float | int | None, decimals: int = 1, scale: float | int = 1)
 
 
 def signed(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
-    """The same with its sign; what rounds to zero has none."""
+    """As `number`, with a plus sign too; what rounds to zero has no sign."""
     text = number(value, decimals, scale)
     return text if text == NONE or text[0] == "\N{MINUS SIGN}" or not text.strip("0.") else f"+{text}"
 
 
 def value_text(value: float | str | None) -> str:
-    """A number with four digits that count, a text as it is, a dash for what is not known."""
+    """A number with four significant digits, a text unchanged, a dash where it is not known."""
     if value is None:
         return NONE
     return f"{value:.4g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """A number with these significant digits, a true minus sign, and a dash where it is not defined."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
 
 
 def chance(value: float | None) -> str:
@@ -43,29 +50,17 @@ def chance(value: float | None) -> str:
     return "<1e-12" if value < 1e-12 else f"{value:.0e}".replace("e-0", "e-")
 
 
-def head(cell: int, heads: int) -> str:
-    """The name of a head, from 1 as in figures."""
-    return f"L{cell // heads + 1} H{cell % heads + 1}"
+def head(cell: int, sites: Sequence[Site], heads: int) -> str:
+    """The name of a head, from 1 as in figures: `L3 H2`, or `cross L3 H2` with several kinds of attention."""
+    site = sites[cell // heads]
+    kind = f"{site.attention} " if several_kinds(sites) else ""
+    return f"{kind}L{site.layer + 1} H{cell % heads + 1}"
 
 
 def reading(more: float | None, fewer: float | None) -> str:
-    """What corrected one-sided chances of more and of fewer common heads say, at `LEVEL` in both."""
+    """The finding from corrected one-sided chances of more and of fewer common heads, at `LEVEL` in all."""
     if more is not None and more <= LEVEL / 2:
         return "more than chance"
     if fewer is not None and fewer <= LEVEL / 2:
         return "fewer than chance"
     return "as by chance"
-
-
-def absent(labels: pl.DataFrame) -> tuple[str, ...]:
-    """Notes on labels that some regime's runs do not have, one for each task; of a table of best values."""
-    notes = []
-    for regime in [name for name in labels.columns if name in REGIMES]:
-        for (task,), rows in labels.group_by("task", maintain_order=True):
-            lacking = rows.filter(pl.col(regime).is_null())["label"].to_list()
-            if len(lacking) == rows.height:
-                notes.append(f"the {regime} runs have no probes of {task}")
-            elif lacking:
-                more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-                notes.append(f"the {regime} runs have no {task} label {', '.join(lacking[:5])}{more}")
-    return tuple(notes)

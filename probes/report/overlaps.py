@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from probes.report.data import ReportData
+from probes.sites import in_order, sites_of
 from probes.statistics.masks import Masks, final_masks
 from probes.statistics.overlap import correlation_table, overlap_table, task_overlaps
 
@@ -27,21 +28,23 @@ class Compared:
 
 def masks_by_setup(evidence: ReportData) -> tuple[dict[str, Masks], tuple[str, ...]]:
     """The masks of every setup, over the seeds that all of its tasks have, and notes."""
-    found: dict[str, Masks] = {}
+    by_setup: dict[str, Masks] = {}
     notes: list[str] = []
     if evidence.gates is None:
-        return found, ()
+        return by_setup, ()
+    # The same order of the kinds of attention in all masks.
+    all_gates = evidence.gates.sort(in_order(sites_of(evidence.gates)), maintain_order=True)
     for setup in evidence.setups:
-        gates = evidence.gates.filter(pl.col("setup") == setup.name)
+        gates = all_gates.filter(pl.col("setup") == setup.name)
         if gates.is_empty():
             continue
         try:
-            found[setup.name], said = final_masks(gates)
+            by_setup[setup.name], left_out = final_masks(gates)
         except ValueError as error:
             notes.append(f"masks of {setup.name} are not compared: {error}")
             continue
-        notes += [f"{setup.name}: {note.replace('left out', 'left out of comparisons')}" for note in said]
-    return found, tuple(notes)
+        notes += [f"{setup.name}: {note.replace('left out', 'left out of comparisons')}" for note in left_out]
+    return by_setup, tuple(notes)
 
 
 def compare(by_setup: dict[str, Masks]) -> tuple[Compared, ...]:

@@ -16,7 +16,7 @@
     root.toggle("light", dark);
   });
 
-  // Sorting: numbers by data-v, texts by what stands there; what is not defined stays last.
+  // Sorting: numbers by data-v, texts by the text of the cell; undefined values stay last.
   for (const table of $("table.sortable")) {
     $("thead th", table).forEach((th, column) => {
       const button = element("button", "", { type: "button" });
@@ -74,12 +74,15 @@
   }
   // Notes are printed even if they are folded away.
   let folded = [];
-  addEventListener("beforeprint", () => { folded = $("details.notes:not([open])"); folded.forEach((each) => { each.open = true; }); });
-  addEventListener("afterprint", () => folded.forEach((each) => { each.open = false; }));
+  addEventListener("beforeprint", () => { folded = $("details.notes:not([open])"); folded.forEach((notes) => { notes.open = true; }); });
+  addEventListener("afterprint", () => folded.forEach((notes) => { notes.open = false; }));
 
   if (!byId("data")) return;
   const data = JSON.parse(byId("data").textContent);
-  const size = data.layers * data.heads;
+  const layers = data.sites.length;
+  const size = layers * data.heads;
+  const several = new Set(data.sites.map(([kind]) => kind)).size > 1;
+  const starts = data.sites.flatMap(([kind], place) => (place && kind !== data.sites[place - 1][0] ? [place] : []));
   const at = (packed, cell) => {
     const digits = packed.slice(2 * cell, 2 * cell + 2);
     return digits === "--" ? NaN : parseInt(digits, 36);
@@ -98,7 +101,7 @@
       mark.setAttribute("x", head);
       mark.setAttribute("y", layer);
     }
-    for (const each of $("[data-cell]")) each.classList.toggle("lit", each.dataset.cell === String(cell));
+    for (const named of $("[data-cell]")) named.classList.toggle("lit", named.dataset.cell === String(cell));
     const lit = cell !== null && document.querySelector(`circle[data-cell="${cell}"]`);
     if (lit) lit.parentNode.append(lit);
     explain(cell);
@@ -109,8 +112,11 @@
     show(cell);
     byId("explorer-head").textContent = title(cell);
   };
-  const title = (cell) => cell === null ? "No head chosen"
-    : `Layer ${Math.floor(cell / data.heads) + 1}, head ${(cell % data.heads) + 1}${cell === held ? " · held" : ""}`;
+  const title = (cell) => {
+    if (cell === null) return "No head chosen";
+    const [kind, layer] = data.sites[Math.floor(cell / data.heads)];
+    return `Layer ${layer + 1}${several ? ` (${kind})` : ""}, head ${(cell % data.heads) + 1}${cell === held ? " · held" : ""}`;
+  };
 
   const table = (head, rows) => {
     const made = element("table");
@@ -145,6 +151,7 @@
       body.append(table(["before", "STL", "MTL", "loss, points"], [["static", "stl", "joint", "loss"].map(points)]));
     }
     best(body, cell);
+    measures(body, cell);
     if (data.masks.length) {
       body.append(element("h3", "Gates"));
       const rows = data.masks.map((mask) => {
@@ -156,17 +163,30 @@
     }
   };
 
+  // Every measure that is no skill, a row for each task and label.
+  const short = { static: "before", stl: "STL", pair: "MTL-2", joint: "MTL" };
+  const measures = (body, cell) => {
+    if (data.measures.some(({ heads }) => heads[cell].length)) body.append(element("h3", "Measures"));
+    for (const { title, regimes, heads } of data.measures) {
+      if (!heads[cell].length) continue;
+      body.append(element("h4", title[0].toUpperCase() + title.slice(1)));
+      const rows = heads[cell].map(([task, label, ...values]) => [task || "all tasks", label, ...values]);
+      body.append(table(["task", "", ...regimes.map((regime) => short[regime])], rows));
+    }
+  };
+
   // A label known in few places is easily known by luck; skill decides, not accuracy.
   const best = (body, cell) => {
     const fewest = Number(byId("fewest").value) || 0;
     if (data.labels.length) body.append(element("h3", "Best labels"));
+    for (const text of data.skills) body.append(element("p", text, { class: "hint" }));
     for (const [setup, skills] of Object.entries(data.skill)) {
-      const found = [];
+      const known = [];
       skills.forEach((skill, place) => {
-        if (skill !== null && data.labels[place][2] >= fewest) found.push([at(skill, cell), at(data.value[setup][place], cell), ...data.labels[place]]);
+        if (skill !== null && data.labels[place][2] >= fewest) known.push([at(skill, cell), at(data.value[setup][place], cell), ...data.labels[place]]);
       });
-      found.sort((a, b) => b[0] - a[0] || b[4] - a[4]);
-      const top = found.filter(([skill]) => skill > 0).slice(0, 4);
+      known.sort((a, b) => b[0] - a[0] || b[4] - a[4]);
+      const top = known.filter(([skill]) => skill > 0).slice(0, 4);
       body.append(element("h4", names[setup]));
       body.append(top.length
         ? table(["label", "", "%", "above chance"], top.map(([skill, value, task, label]) => [label, task, String(value), `+${skill}`]))
@@ -184,7 +204,7 @@
     const view = map.viewBox.baseVal;
     const head = Math.floor(view.x + ((event.clientX - box.left) / box.width) * view.width);
     const layer = Math.floor(view.y + ((event.clientY - box.top) / box.height) * view.height);
-    return head < 0 || layer < 0 || head >= data.heads || layer >= data.layers ? null : layer * data.heads + head;
+    return head < 0 || layer < 0 || head >= data.heads || layer >= layers ? null : layer * data.heads + head;
   };
   document.addEventListener("pointermove", (event) => {
     const cell = cellOf(event.target, event);
@@ -212,7 +232,7 @@
       hold(cell === held ? null : cell);
     } else if (event.key in steps) {
       const [down, across] = steps[event.key];
-      if (down >= 0 && across >= 0 && down < data.layers && across < data.heads) show(down * data.heads + across);
+      if (down >= 0 && across >= 0 && down < layers && across < data.heads) show(down * data.heads + across);
     } else {
       return;
     }
@@ -229,12 +249,13 @@
       for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
       return made;
     };
-    const map = make("svg", { class: "map", viewBox: `0 0 ${data.heads} ${data.layers}`, style: `--columns:${data.heads}` });
-    map.append(make("path", { class: "ground", d: `M0 0h${data.heads}v${data.layers}h-${data.heads}z` }));
+    const map = make("svg", { class: "map", viewBox: `0 0 ${data.heads} ${layers}`, style: `--columns:${data.heads}` });
+    map.append(make("path", { class: "ground", d: `M0 0h${data.heads}v${layers}h-${data.heads}z` }));
     for (let cell = 0; cell < size; cell += 1) {
       const value = at(values, cell) / most;
       if (value > 0) map.append(make("rect", { class: "up", x: cell % data.heads, y: Math.floor(cell / data.heads), width: 1.02, height: 1.02, "fill-opacity": value }));
     }
+    if (several) map.append(make("path", { class: "kinds", d: starts.map((start) => `M0 ${start}h${data.heads}`).join("") }));
     const mark = make("rect", { class: "mark", width: 1, height: 1, x: (shown ?? 0) % data.heads, y: Math.floor((shown ?? 0) / data.heads) });
     mark.toggleAttribute("hidden", shown === null);
     map.append(mark);

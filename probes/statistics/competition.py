@@ -13,9 +13,11 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
+from probes.heads_table import Site
+from probes.sites import KEYS, sites_of
 from probes.statistics.masks import Masks
 from probes.statistics.resampling import permutations_within
-from probes.statistics.skill import absent_labels, label_values, skills
+from probes.statistics.skill import label_values, skills
 from probes.statistics.stratified_tests import (
     inverted_interval,
     mean_difference,
@@ -55,7 +57,7 @@ class Competition:
     """All figures on claims and losses; losses are positive where joint training has less skill."""
 
     heads: pl.DataFrame
-    """layer, head, claims, demand, contested, static, stl, joint (mean skill), loss."""
+    """attention, layer, head, claims, demand, contested, static, stl, joint (mean skill), loss."""
     head_tests: pl.DataFrame
     """test, value, low, high, p, sides."""
     labels: pl.DataFrame
@@ -63,7 +65,6 @@ class Competition:
     task_losses: pl.DataFrame
     """comparison, task, labels, seeds, worse, loss, low, high, p."""
     verdict: Verdict
-    notes: tuple[str, ...]
 
 
 def compete(
@@ -78,15 +79,9 @@ def compete(
     """
     skill = skills(heads)
     table = losses(claims(masks), skill)
-    labels = label_values(heads)
     tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
     return Competition(
-        table,
-        tests,
-        labels,
-        task_losses(heads),
-        verdict(masks, heads, table, tests, level),
-        absent_labels(labels),
+        table, tests, label_values(heads), task_losses(heads), verdict(masks, heads, table, tests, level)
     )
 
 
@@ -94,10 +89,11 @@ def claims(masks: Masks) -> pl.DataFrame:
     """Who wants each head: `claims` counts the tasks that have it open in more than half of their seeds,
     `demand` sums the tasks' mean gates, and a head is `contested` if at least two tasks claim it."""
     claimed, demand = masks.claimed().sum(0), masks.mean().sum(0)
-    layer, head = (axis.ravel() for axis in np.indices(demand.shape))
+    site, head = (axis.ravel() for axis in np.indices(demand.shape))
     return pl.DataFrame(
         {
-            "layer": layer.astype(np.int32),
+            "attention": [masks.sites[place].attention for place in site],
+            "layer": np.array([masks.sites[place].layer for place in site], dtype=np.int32),
             "head": head.astype(np.int32),
             "claims": claimed.ravel(),
             "demand": demand.ravel(),
@@ -112,7 +108,7 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
     The mean is over the labels of a task weighted by their counts, then over tasks; only labels that both
     the STL and the joint runs have are in it. Raises `ValueError` if there are none.
     """
-    by, cell = ["task", "label"], ["layer", "head"]
+    by, cell = ["task", "label"], list(KEYS)
     both = [skill.filter(pl.col("regime") == regime).select(by).unique() for regime in ("stl", "joint")]
     common = skill.join(both[0], on=by, how="semi").join(both[1], on=by, how="semi")
     if common.is_empty():
@@ -127,7 +123,9 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
     )
     if "static" not in means.columns:
         means = means.with_columns(static=pl.lit(None, dtype=pl.Float64))
-    table = claimed.join(means.select(*cell, "static", "stl", "joint"), on=cell, how="left").sort(cell)
+    table = claimed.join(
+        means.select(*cell, "static", "stl", "joint"), on=cell, how="left", maintain_order="left"
+    )
     if table["stl"].null_count() or table["joint"].null_count() or means.height != table.height:
         raise ValueError("masks and probes are of encoders of different shapes: give runs of one encoder")
     return table.with_columns(loss=pl.col("stl") - pl.col("joint"))
@@ -136,13 +134,15 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
 def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Generator) -> pl.DataFrame:
     """Spearman between claims (and demand) and loss, and the contested heads' mean loss minus the others'.
 
-    Each over all heads and within layers. `p` is by permuting heads, one-sided (more claims, more loss) for
-    correlations and two-sided for differences (`sides`); `low` to `high` is what the two-sided test accepts,
-    found by inverting it. It is about these heads and says nothing on other seeds. Null where a figure is
-    not defined, or where there are too few orders of the heads for an interval of this level.
+    Each over all heads and within layers of one kind of attention. `p` is by permuting heads, one-sided
+    (more claims, more loss) for correlations and two-sided for differences (`sides`); `low` to `high` is what
+    the two-sided test accepts, found by inverting it. It is about these heads and says nothing on other
+    seeds. Null where a figure is not defined, or where there are too few orders of the heads for an interval
+    of this level.
     """
     loss, contested = table["loss"].to_numpy(), table["contested"].to_numpy()
-    layers = table["layer"].to_numpy().astype(np.int64)
+    place = {site: number for number, site in enumerate(sites_of(table))}
+    layers = np.array([place[Site(*site)] for site in table.select("attention", "layer").iter_rows()])
     rows: list[dict[str, str | float | int]] = []
     for name, strata in (("", np.zeros_like(layers)), (WITHIN, layers)):
         orders = permutations_within(strata, draws, rng)
@@ -224,7 +224,7 @@ def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: floa
         return "all heads lose the same"
     # Orders of the claims within layers that differ: the smallest p there can be is one over their number.
     orders = 0.0
-    for (_,), layer in table.group_by("layer"):
+    for _, layer in table.group_by("attention", "layer"):
         orders += math.lgamma(layer.height + 1) - sum(
             math.lgamma(n + 1) for n in layer["claims"].value_counts()["count"]
         )

@@ -9,6 +9,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
+from probes.heads_table import Site
+from probes.sites import KEYS, grid, shape_text, sites_of
+
 
 @dataclass(frozen=True)
 class Masks:
@@ -16,14 +19,16 @@ class Masks:
 
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
-    gate: Float[np.ndarray, "task seed layer head"]
-    opened: Bool[np.ndarray, "task seed layer head"]
+    sites: tuple[Site, ...]
+    """The kind of attention and the layer of each row of heads."""
+    gate: Float[np.ndarray, "task seed site head"]
+    opened: Bool[np.ndarray, "task seed site head"]
 
-    def mean(self) -> Float[np.ndarray, "task layer head"]:
+    def mean(self) -> Float[np.ndarray, "task site head"]:
         """The mean gate over seeds."""
         return self.gate.mean(1)
 
-    def claimed(self) -> Bool[np.ndarray, "task layer head"]:
+    def claimed(self) -> Bool[np.ndarray, "task site head"]:
         """Whether a task has the head open in more than half of its seeds: of two seeds in both."""
         return self.opened.mean(1) > 0.5
 
@@ -43,36 +48,35 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
         raise ValueError(
             f"{_list(row['run'])} all have a mask of {row['task']} with seed {row['seed']}: give one of them"
         )
-    last = gates.filter(pl.col("step") == pl.col("step").max().over(of)).sort("attention", "layer", "head")
-    shapes = last.group_by(of, maintain_order=True).agg(
-        layers=pl.struct("attention", "layer").n_unique(), heads=pl.col("head").max() + 1, cells=pl.len()
-    )
-    layers, heads = shapes["layers"][0], shapes["heads"][0]
-    for row in shapes.iter_rows(named=True):
-        if (row["layers"], row["heads"], row["cells"]) != (layers, heads, layers * heads):
+    last = gates.filter(pl.col("step") == pl.col("step").max().over(of))
+    sites, heads = sites_of(last), int(last["head"].to_numpy().max()) + 1
+    cells = dict(last.group_by(of, maintain_order=True))
+    for (task, seed), mask in cells.items():
+        # As many rows as heads, and no head twice.
+        if not mask.height == len(sites) * heads == mask.select(KEYS).n_unique():
             raise ValueError(
-                f"masks of different shapes: {row['task']} with seed {row['seed']} has {row['cells']} heads "
-                f"in {row['layers']} layers, another mask {layers} x {heads}: give runs of one encoder"
+                f"masks of different shapes: {task} with seed {seed} has {mask.height} heads, all masks "
+                f"together {shape_text(sites, heads)}: give runs of one encoder"
             )
     tasks = tuple(gates["task"].unique(maintain_order=True))
-    of_task = {task: set(shapes.filter(pl.col("task") == task)["seed"]) for task in tasks}
-    every = sorted(set().union(*of_task.values()))
-    common = tuple(seed for seed in every if all(seed in seeds for seeds in of_task.values()))
+    seeds_of = {task: {seed for name, seed in cells if name == task} for task in tasks}
+    all_seeds = sorted(set().union(*seeds_of.values()))
+    common = tuple(seed for seed in all_seeds if all(seed in seeds for seeds in seeds_of.values()))
     if not common:
-        has = "; ".join(f"{task}: {_list(seeds)}" for task, seeds in of_task.items())
+        has = "; ".join(f"{task}: {_list(seeds)}" for task, seeds in seeds_of.items())
         raise ValueError(f"no seed that all tasks have ({has})")
     notes = tuple(
-        f"no mask of {task} with seed {_list(set(every) - seeds)}: that seed is left out"
-        for task, seeds in of_task.items()
-        if set(every) - seeds
+        f"no mask of {task} with seed {_list(set(all_seeds) - seeds)}: that seed is left out"
+        for task, seeds in seeds_of.items()
+        if set(all_seeds) - seeds
     )
-    cells = dict(last.group_by(of))
 
     def block(column: str) -> np.ndarray:
-        values = [[cells[task, seed][column].to_numpy() for seed in common] for task in tasks]
-        return np.stack(values).reshape(len(tasks), len(common), layers, heads)
+        return np.stack(
+            [[grid(cells[task, seed], column, sites, heads) for seed in common] for task in tasks]
+        )
 
-    return Masks(tasks, common, block("gate").astype(np.float64), block("open")), notes
+    return Masks(tasks, common, sites, block("gate"), block("open").astype(bool)), notes
 
 
 def _list(values: Iterable[object]) -> str:

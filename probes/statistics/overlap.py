@@ -18,7 +18,7 @@ from probes.statistics.resampling import interval, seed_weights
 DRAWS = 1000
 
 
-def standardised(gates: Float[np.ndarray, "*many layer head"]) -> Float[np.ndarray, "*many cell"]:
+def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarray, "*many cell"]:
     """Masks as vectors of mean 0 and length 1, whose products are Pearson's r; NaN where constant."""
     flat = gates.reshape(*gates.shape[:-2], -1)
     centred = flat - flat.mean(-1, keepdims=True)
@@ -28,7 +28,7 @@ def standardised(gates: Float[np.ndarray, "*many layer head"]) -> Float[np.ndarr
     return np.divide(centred, length, out=np.full_like(centred, np.nan), where=~constant)
 
 
-def predicted_agreement(gates: Float[np.ndarray, "seed layer head"]) -> float:
+def predicted_agreement(gates: Float[np.ndarray, "seed site head"]) -> float:
     """The paper's diagonal: square root of the adjusted R^2 of the third run regressed on the first two.
 
     0 where the adjusted R^2 is negative; NaN with fewer than three runs or a constant third one.
@@ -90,14 +90,14 @@ def _weighted_mean(
 
 
 def jaccard(
-    first: Bool[np.ndarray, "*many layer head"], second: Bool[np.ndarray, "*many layer head"]
+    first: Bool[np.ndarray, "*many site head"], second: Bool[np.ndarray, "*many site head"]
 ) -> Float[np.ndarray, "*many"]:
     """Common open heads per head that is open in either; NaN if none is."""
     return _ratio((first & second).sum((-2, -1)), (first | second).sum((-2, -1)))
 
 
 def overlap_coefficient(
-    first: Bool[np.ndarray, "*many layer head"], second: Bool[np.ndarray, "*many layer head"]
+    first: Bool[np.ndarray, "*many site head"], second: Bool[np.ndarray, "*many site head"]
 ) -> Float[np.ndarray, "*many"]:
     """Common open heads per open head of the smaller mask; NaN if that has none."""
     return _ratio((first & second).sum((-2, -1)), np.minimum(first.sum((-2, -1)), second.sum((-2, -1))))
@@ -109,7 +109,7 @@ def _ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
     return np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)
 
 
-def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask layer head"]) -> pl.DataFrame:
+def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask site head"]) -> pl.DataFrame:
     """Overlap of all pairs of masks beside what chance gives.
 
     `p_more` and `p_fewer`: chance of at least and at most this overlap if all open heads are drawn at random

@@ -10,7 +10,7 @@ from scipy.stats import hypergeom
 
 
 def overlap_distribution(
-    heads: int, first: Int[np.ndarray, " layer"], second: Int[np.ndarray, " layer"]
+    heads: int, first: Int[np.ndarray, " site"], second: Int[np.ndarray, " site"]
 ) -> Float[np.ndarray, " overlap"]:
     """Probability of 0, 1, ... common open heads if both masks draw their heads of each layer at random.
 
@@ -25,7 +25,7 @@ def overlap_distribution(
 
 
 def chance_of_overlap(
-    first: Bool[np.ndarray, "layer head"], second: Bool[np.ndarray, "layer head"], keep_layers: bool
+    first: Bool[np.ndarray, "site head"], second: Bool[np.ndarray, "site head"], keep_layers: bool
 ) -> tuple[float, float, float]:
     """Expected common open heads, and the chance of at least and of at most as many as there are.
 

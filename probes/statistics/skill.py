@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from probes.measures.table import SKILLS
+from probes.sites import KEYS, in_order, sites_of
 
 REGIMES = ("static", "stl", "pair", "joint")
 """How the encoder was trained: not yet, on one task, on two, on more."""
@@ -18,29 +19,38 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
     `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`; of single-task runs only the
     task that they were trained on should be in it. Chance is the best fixed offset for attention, and for
     clustering the same head under shuffled labels. Below chance there is no skill to lose: skill is 0 there.
-    Columns: regime, task, label, layer, head, value, chance, skill, count, seeds.
+    Columns: regime, task, label, attention, layer, head, value, chance, skill, count, seeds.
     """
-    run, of = ["regime", "run", "seed"], ["task", "label"]
+    of = ["task", "label"]
     values = heads.filter(pl.col("measure").is_in(list(SKILLS)))
-    chance = heads.filter(pl.col("measure").is_in(list(SKILLS.values())))
-    of_label = chance.filter(pl.col("head").is_null()).select(*run, *of, for_all="value")
-    of_head = chance.drop_nulls("head").select(*run, *of, "layer", "head", for_head="value")
-    joined = values.join(of_label, on=[*run, *of], how="left", nulls_equal=True).join(
-        of_head, on=[*run, *of, "layer", "head"], how="left", nulls_equal=True
-    )
-    joined = joined.with_columns(chance=pl.coalesce("for_head", "for_all"))
+    joined = with_chance(values, heads.filter(pl.col("measure").is_in(list(SKILLS.values()))))
     unknown = joined.filter(pl.col("chance").is_null())
     if unknown.height:
         row = unknown.row(0, named=True)
         raise ValueError(f"no chance level for {row['task']} {row['label']} in {row['run']}: probe it again")
     return (
         joined.with_columns(skill=(pl.col("value") - pl.col("chance")).clip(0))
-        .group_by("regime", *of, "layer", "head", maintain_order=True)
+        .group_by("regime", *of, *KEYS, maintain_order=True)
         .agg(
             pl.col("value", "chance", "skill").mean(), pl.col("count").max(), seeds=pl.col("seed").n_unique()
         )
-        .sort("regime", "task", "label", "layer", "head")
+        .sort("regime", *of, in_order(sites_of(values)), "layer", "head")
     )
+
+
+def with_chance(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
+    """Values with a column `chance`: the head's own chance level, else that of the label; null without one.
+
+    Both tables have the columns of heads.parquet, and `regime`, `run`, `seed`. A chance level that holds for
+    all heads has no layer and no head.
+    """
+    label = ["regime", "run", "seed", "task", "label"]
+    of_label = chance.filter(pl.col("head").is_null()).select(*label, for_all="value")
+    of_head = chance.drop_nulls("head").select(*label, *KEYS, for_head="value")
+    joined = values.join(of_label, on=label, how="left", nulls_equal=True, maintain_order="left").join(
+        of_head, on=[*label, *KEYS], how="left", nulls_equal=True, maintain_order="left"
+    )
+    return joined.with_columns(chance=pl.coalesce("for_head", "for_all")).drop("for_head", "for_all")
 
 
 def label_values(heads: pl.DataFrame) -> pl.DataFrame:
@@ -67,11 +77,14 @@ def label_values(heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def absent_labels(labels: pl.DataFrame) -> tuple[str, ...]:
-    """Notes on labels that some regime's runs do not have, of a table as `label_values` gives it."""
-    regimes = [name for name in labels.columns if name in REGIMES]
-    return tuple(
-        f"the {regime} runs have no {row['task']} label {row['label']}"
-        for row in labels.iter_rows(named=True)
-        for regime in regimes
-        if row[regime] is None
-    )
+    """Notes on labels that some regime's runs do not have, one for each task, of a `label_values` table."""
+    notes = []
+    for regime in [name for name in labels.columns if name in REGIMES]:
+        for (task,), rows in labels.group_by("task", maintain_order=True):
+            lacking = rows.filter(pl.col(regime).is_null())["label"].to_list()
+            if len(lacking) == rows.height:
+                notes.append(f"the {regime} runs have no probes of {task}")
+            elif lacking:
+                more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+                notes.append(f"the {regime} runs have no {task} label {', '.join(lacking[:5])}{more}")
+    return tuple(notes)

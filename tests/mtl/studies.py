@@ -12,6 +12,7 @@ import yaml
 
 from mtl.heads.gate_table import gate_table
 from probes import heads_table
+from tests.probes.worlds import with_kinds
 
 LABELS = {"pos": 45, "ner": 18, "dep": 45, "con": 26, "srl": 35}
 SCORES = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
@@ -119,4 +120,17 @@ class Study:
             self.run(TASKS, seed, scope="shared")
             for task in ("pos", "ner", "dep"):
                 self.run([task], seed, pruning="none")
+        return self.root
+
+    def with_kinds(self):
+        """Turn the layers of all masks and probes into those of three kinds of attention."""
+        for path in sorted(self.root.glob("**/*.parquet")):
+            table = pl.read_parquet(path)
+            metadata = pl.read_parquet_metadata(path)
+            kinds = with_kinds(table, self.shape[0] // 3).with_columns(
+                pl.col("layer").cast(table["layer"].dtype)
+            )
+            heads_table.write(
+                path, kinds, {key: text for key, text in metadata.items() if key != "ARROW:schema"}
+            )
         return self.root

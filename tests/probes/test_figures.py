@@ -21,9 +21,18 @@ from probes.figures.learning_curves import learning_curves
 from probes.figures.masks import MOST_FRAMES, animation, mask_picture
 from probes.figures.rgb_overlap import rgb_image, rgb_overlap
 from probes.figures.style import COLUMN, pixels, render
+from probes.heads_table import Site
 from tests.probes import worlds
 
 LAYERS, HEADS = 3, 4
+
+
+def sites(layers):
+    """Layers of one kind of attention."""
+    return tuple(Site("self", layer) for layer in range(layers))
+
+
+SITES = sites(LAYERS)
 
 
 def at(figure, axes, x, y):
@@ -79,7 +88,7 @@ def test_the_eight_pure_colours():
 def test_rgb_figure_has_layers_downwards_and_heads_across():
     gates = np.random.default_rng(1).random((3, LAYERS, HEADS))
     gates[:, 0, 1], gates[:, 2, 3] = 1, 0
-    figure = rgb_overlap(gates, ("pos", "dep", "srl"))
+    figure = rgb_overlap(gates, SITES, ("pos", "dep", "srl"))
     drawn = cells(figure, figure.axes[0])
     np.testing.assert_allclose(drawn, np.rint(255 * (1 - np.moveaxis(gates, 0, -1))), atol=1)
     assert drawn[0, 1].tolist() == [0, 0, 0]
@@ -94,7 +103,7 @@ def test_rgb_figure_has_layers_downwards_and_heads_across():
 
 
 def test_rgb_legend_shows_each_set_of_masks_in_its_colour():
-    figure = rgb_overlap(np.ones((3, LAYERS, HEADS)), ("pos", "dep", "srl"))
+    figure = rgb_overlap(np.ones((3, LAYERS, HEADS)), SITES, ("pos", "dep", "srl"))
     colours = {"none": (1, 1, 1), "pos": (0, 1, 1), "dep": (1, 0, 1), "srl": (1, 1, 0)}
     colours |= {"pos+dep": (0, 0, 1), "pos+srl": (0, 1, 0), "dep+srl": (1, 0, 0), "all": (0, 0, 0)}
     legend = figure.axes[1]
@@ -103,14 +112,14 @@ def test_rgb_legend_shows_each_set_of_masks_in_its_colour():
         x, y = swatch.get_x() + swatch.get_width() / 2, swatch.get_y() + swatch.get_height() / 2
         found[text.get_text()] = tuple(value / 255 for value in at(figure, legend, x, y))
     assert found == colours
-    long = rgb_overlap(np.ones((3, LAYERS, HEADS)), ("dep seed 1", "dep seed 2", "dep seed 3"))
+    long = rgb_overlap(np.ones((3, LAYERS, HEADS)), SITES, ("dep seed 1", "dep seed 2", "dep seed 3"))
     assert "1: dep seed 1, 2: dep seed 2, 3: dep seed 3" in texts(long)
 
 
 def test_grey_figure_is_black_where_all_masks_are_open():
     gates = np.random.default_rng(1).random((5, LAYERS, HEADS))
     gates[:, 1, 2], gates[:, 2, 0] = 1, 0
-    figure = grey_overlap(gates)
+    figure = grey_overlap(gates, sites(gates.shape[-2]))
     drawn = cells(figure, figure.axes[0])
     np.testing.assert_allclose(drawn, 255 * (1 - gates.mean(0))[..., None] * np.ones(3), atol=2)
     assert drawn[1, 2].tolist() == [0, 0, 0]
@@ -149,17 +158,6 @@ def test_animation_shows_every_step_and_is_the_same_every_time(gate, kind, tmp_p
 def test_a_long_history_is_thinned(tmp_path):
     gates = np.linspace(1, 0, 3 * MOST_FRAMES)[:, None, None, None] * np.ones((1, 1, 1, 1))
     assert animation(history(gates), tmp_path / "long.gif") == MOST_FRAMES
-
-
-def test_several_kinds_of_attention_have_panels_of_their_own(gate):
-    one = history(gate)
-    both = pl.concat([one, one.with_columns(attention=pl.lit("cross"))])
-    for draw in (mask_picture, gates_over_time):
-        figure = draw(both)
-        titles = {axes.get_title().partition(":")[0] for axes in figure.axes if axes.get_title()}
-        assert titles == {
-            f"{task}, {kind} attention" for task in ("pos", "dep") for kind in ("self", "cross")
-        }
 
 
 def test_gates_over_time_has_heads_downwards_and_time_across(gate):
@@ -251,7 +249,7 @@ def test_heat_map_orders_labels_and_marks_the_best_head():
         {
             "label": [("rare", "often", "hapax")[each] for each in label],
             "count": np.array([5, 50, 1])[label],
-            "layer": head // 2, "head": head % 2, "value": values.ravel(),
+            "attention": "self", "layer": head // 2, "head": head % 2, "value": values.ravel(),
         }
     )  # fmt: skip
     figure = head_label_heatmap(table, top=2)
@@ -365,7 +363,7 @@ def test_masks_and_gates_have_names_for_their_axes_and_a_key(gate):
 @pytest.mark.parametrize(("kind", "starts"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_files_are_the_same_every_time_and_a_column_wide(kind, starts):
     gates = np.random.default_rng(0).random((3, LAYERS, HEADS))
-    contents = [render(rgb_overlap(gates, ("1", "2", "3")), kind) for _ in range(2)]
+    contents = [render(rgb_overlap(gates, SITES, ("1", "2", "3")), kind) for _ in range(2)]
     assert contents[0] == contents[1]
     assert contents[0].startswith(starts)
     if kind == "png":
@@ -375,7 +373,7 @@ def test_files_are_the_same_every_time_and_a_column_wide(kind, starts):
 
 @pytest.mark.parametrize(("layers", "heads"), [(6, 12), (12, 12), (24, 16), (1, 2), (48, 40)])
 def test_numbers_of_layers_and_heads_do_not_touch(layers, heads):
-    figure = grey_overlap(np.ones((1, layers, heads)))
+    figure = grey_overlap(np.ones((1, layers, heads)), sites(layers))
     pixels(figure)
     axes = figure.axes[0]
     for ticks, ends in ((axes.get_xticklabels(), ("x0", "x1")), (axes.get_yticklabels(), ("y0", "y1"))):
@@ -388,7 +386,11 @@ def test_numbers_of_layers_and_heads_do_not_touch(layers, heads):
 
 def test_no_text_leaves_the_figure():
     gates = worlds.random_gates(np.random.default_rng(0))
-    figures = (rgb_overlap(gates[0], ("a", "b", "c")), grey_overlap(gates[0]), label_accuracy(labels(30)))
+    figures = (
+        rgb_overlap(gates[0], sites(gates.shape[-2]), ("a", "b", "c")),
+        grey_overlap(gates[0], sites(gates.shape[-2])),
+        label_accuracy(labels(30)),
+    )
     for figure in figures:
         pixels(figure)
         for axes in figure.axes:

@@ -7,6 +7,13 @@ import polars as pl
 
 TASKS, SEEDS, LAYERS, HEADS, LABELS = ("pos", "ner", "dep", "con"), (1, 2, 3), 4, 8, 3
 CHANCE = 0.3
+KINDS = ("encoder", "decoder", "cross")
+
+
+def with_kinds(table: pl.DataFrame, per_kind: int = 2) -> pl.DataFrame:
+    """The same table with three kinds of attention, each with `per_kind` of the layers, in their order."""
+    kind = (pl.col("layer") // per_kind).replace_strict(dict(enumerate(KINDS)), return_dtype=pl.String)
+    return table.with_columns(attention=pl.coalesce(kind, "attention"), layer=pl.col("layer") % per_kind)
 
 
 def gates(gate: np.ndarray, tasks=TASKS, seeds=SEEDS, step: int = 100) -> pl.DataFrame:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from transformers import BartConfig, BartModel, PreTrainedModel
 
-from mtl.heads.families import Family, Site, Stack, attentions, family_of
+from mtl.heads.families import Family, Stack, attentions, family_of
 from mtl.heads.tap import HeadTap, eager_attention
+from probes.heads_table import Site
 from tests.mtl import tiny
 
 # Rotary positions and root mean square norms are computed in float32 whatever the weights are.

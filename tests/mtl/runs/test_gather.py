@@ -17,12 +17,14 @@ from mtl.runs.gather import gather
 from mtl.runs.run import Run
 from mtl.runs.setups import in_words, setups_of
 from probes import heads_table
+from probes.heads_table import Site
 from probes.report.claims import claim_sets
 from probes.report.head_svg import _side_by_side, head_map
 from probes.report.number_format import chance
 from probes.report.overlaps import masks_by_setup
 from probes.statistics.claims_by_setup import by_claims
 from tests.mtl.studies import SCORES, TASKS, Study
+from tests.probes import worlds
 
 
 class Page(HTMLParser):
@@ -92,6 +94,35 @@ def test_a_whole_study(study, capsys):
     assert page.says(f"runs/{'-'.join(TASKS)}-dynamic-per_task-seed3")
     for task in TASKS:
         assert page.says(f"{task}2")
+
+
+def test_a_study_of_three_kinds_of_attention(tmp_path):
+    """As one kind with as many layers; only the names of the layers are others."""
+    flat, three = (Study(tmp_path / name, layers=6, heads=3) for name in ("flat", "three"))
+    for made in (flat, three):
+        made.static()
+        for seed in (1, 2, 3):
+            for tasks in (["pos"], ["dep"], ["pos", "dep"]):
+                made.run(tasks, seed, scope="per_task")
+    three.with_kinds()
+    page, other = page_of(flat.root), page_of(three.root)
+    assert other.says("2 encoder, 2 decoder and 2 cross layers of 3 heads")
+    assert other.data.pop("sites") == [[kind, layer] for kind in worlds.KINDS for layer in (0, 1)]
+    assert page.data.pop("sites") == [["self", layer] for layer in range(6)]
+    assert other.data == page.data
+    assert other.maps == page.maps
+    name = next(text for text in other.text if re.match(r"(encoder|decoder|cross) L[12] H", text))
+    assert not page.says(name)
+    # A run of other kinds of attention is not compared, though it has as many layers.
+    mixed = Study(tmp_path / "mixed", layers=6, heads=3)
+    mixed.run(["pos"], 1)
+    mixed.with_kinds()
+    for seed in (2, 3):
+        mixed.run(["pos"], seed)
+    notes = gather(mixed.root, "test", SCORES).notes
+    assert "runs/pos-dynamic-shared-seed1: masks of 2 encoder, 2 decoder and 2 cross layers of 3 heads, " in (
+        "".join(notes)
+    )
 
 
 def test_nothing_is_loaded_from_elsewhere(study):
@@ -221,8 +252,8 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
     page = page_of(study.root)
     for note in (
         "dep-dynamic-shared-seed4 is of bert-base, most runs are of minilm",
-        "pos-dynamic-shared-seed5: masks of 2 x 4 heads, most are of 3 x 4: left out",
-        "pos-dynamic-shared-seed5: probes of 2 x 4 heads, most are of 3 x 4: left out",
+        "pos-dynamic-shared-seed5: masks of 2 layers of 4 heads, most are of 3 layers of 4 heads: left out",
+        "pos-dynamic-shared-seed5: probes of 2 layers of 4 heads, most are of 3 layers of 4 heads: left out",
         "repeats runs/again, seed and all: left out",
         "ner-dynamic-shared-seed6/gates.parquet: cannot be read",
         "ner-dynamic-shared-seed6/heads.parquet: cannot be read",
@@ -306,8 +337,8 @@ def test_a_mask_that_lacks_heads_is_left_out(study):
     gates = pl.read_parquet(folder / "gates.parquet")
     gates.filter((pl.col("head") > 0) | (pl.col("layer") > 0)).write_parquet(folder / "gates.parquet")
     page = page_of(study.root)
-    assert page.says("the mask of pos has 11 heads, not 3 x 4")
-    assert page.says("the mask of dep has 11 heads, not 3 x 4")
+    assert page.says("the mask of pos has 11 heads, not 3 layers of 4 heads: left out")
+    assert page.says("the mask of dep has 11 heads, not 3 layers of 4 heads: left out")
     assert page.maps == 37
 
 
@@ -504,7 +535,7 @@ def test_the_same_runs_give_the_same_page(study):
 
 def test_a_head_map_draws_every_head_in_its_shade():
     values = pl.Series([0.0, 1.0, 1.0, 0.5, -0.5, float("nan")]).to_numpy().reshape(2, 3)
-    drawn = str(head_map(values, "a <map>"))
+    drawn = str(head_map(values, (Site("self", 0), Site("self", 1)), "a <map>"))
     assert 'class="up" fill-opacity="1" d="M1 0h2v1h-2z"' in drawn
     assert 'class="up" fill-opacity="0.5" d="M0 1h1v1h-1z"' in drawn
     assert 'class="down" fill-opacity="0.5" d="M1 1h1v1h-1z"' in drawn

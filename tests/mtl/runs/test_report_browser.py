@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
+import polars as pl
 import pytest
 
 from mtl.commands.report import report
+from probes import heads_table
 from tests.mtl.studies import Study
 
 pytestmark = pytest.mark.slow
@@ -34,6 +37,20 @@ def browser():
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield started
         started.close()
+
+
+@pytest.fixture(scope="module")
+def kinds_address(tmp_path_factory):
+    """A report on three kinds of attention, with a measure that is no skill."""
+    study = Study(tmp_path_factory.mktemp("kinds") / "study", 6, 3)
+    folder = study.run(["pos"], 1)
+    path = folder / "heads.parquet"
+    skills, provenance = heads_table.read(path)
+    value = np.arange(18.0).reshape(1, 6, 3) / 100
+    confidence = heads_table.rows("confidence", "pos", [""], value, np.array([9]))
+    heads_table.write(path, pl.concat([skills, confidence]), provenance)
+    report(study.with_kinds())
+    return (study.root / "report.html").as_uri()
 
 
 @pytest.fixture
@@ -232,6 +249,22 @@ def test_nothing_sticks_out(page, width):
     page.set_viewport_size({"width": width, "height": 800})
     point(page, mask(page, 0), 0, 0)
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_head_is_named_by_its_kind_and_has_all_measures(browser, kinds_address):
+    opened = browser.new_page()
+    opened.goto(kinds_address)
+    chosen = mask(opened, 0)
+    chosen.scroll_into_view_if_needed()
+    box = chosen.bounding_box()
+    left, _, width, _ = (float(number) for number in chosen.get_attribute("viewBox").split())
+    unit = box["width"] / width
+    opened.mouse.move(box["x"] + (1.5 - left) * unit, box["y"] + (1.6 + 4.5) * unit)
+    assert opened.locator("#explorer-head").inner_text() == "Layer 1 (cross), head 2"
+    explained = opened.locator("#explorer-body").inner_text()
+    assert "Mean attention to the most attended word" in explained
+    assert "pos\t\t13.0 %" in explained
+    opened.close()
 
 
 def test_a_page_without_heads(browser, tmp_path):

@@ -1,0 +1,38 @@
+"""The page's two figures on scores: over training, and against the number of open heads."""
+
+from __future__ import annotations
+
+import polars as pl
+from markupsafe import Markup
+
+from probes.figures.heads_kept import heads_kept
+from probes.figures.learning_curves import learning_curves
+from probes.report.data import ReportData
+from probes.report.embedded import embedded
+
+
+def learning_figure(evidence: ReportData) -> Markup | None:
+    """Learning curves; `None` without at least two evaluations of some run."""
+    history = evidence.history
+    if history.is_empty() or history.group_by("setup", "task", "seed").len()["len"].max() == 1:
+        return None
+    figure = learning_curves(history, evidence.metrics)
+    return embedded(figure, "scores on dev while training, a panel for each task")
+
+
+def heads_kept_figure(evidence: ReportData) -> Markup | None:
+    """Score against open heads; `None` without masks or scores."""
+    if evidence.kept is None:
+        return None
+    kept = evidence.kept.table
+    tasks, setups = list(evidence.metrics), [setup.name for setup in evidence.setups]
+    # In the order of the table of scores; where penalties differ, the names of setups do not hold them here.
+    place = {name: place for place, name in enumerate(dict.fromkeys([*setups, *kept["setup"]]))}
+    kept = kept.sort(
+        pl.col("task").replace_strict({task: number for number, task in enumerate(tasks)}),
+        pl.col("setup").replace_strict(place),
+        "kept",
+        "run",
+    )
+    figure = heads_kept(kept, evidence.kept.heads, evidence.metrics)
+    return embedded(figure, "score against open heads, a panel for each task")

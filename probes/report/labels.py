@@ -1,0 +1,65 @@
+"""The page's table of labels: the best head of each in every regime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from probes.heads_table import Site
+from probes.measures.table import SKILLS
+from probes.report.data import ReportData
+from probes.sites import in_order
+from probes.statistics.skill import REGIMES, label_values, skills
+
+
+def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """What heads can do (`skills`) and the labels' best values (`label_values`); adds a note without them."""
+    if evidence.heads is None:
+        return None, None
+    if evidence.heads.filter(pl.col("measure").is_in(list(SKILLS))).is_empty():
+        notes.append("the tables of probes have no accuracies per label")
+        return None, None
+    try:
+        return skills(evidence.heads), label_values(evidence.heads)
+    except ValueError as error:
+        notes.append(str(error))
+        return None, None
+
+
+def label_rows(
+    labels: pl.DataFrame | None, skill: pl.DataFrame | None, sites: Sequence[Site], heads: int
+) -> list[dict[str, Any]]:
+    """Per label the best heads' values in each regime, chance, and which head is best on average."""
+    if labels is None or skill is None:
+        return []
+    best = (
+        skill.sort(-pl.col("value"), in_order(sites), "layer", "head")
+        .group_by("regime", "task", "label", maintain_order=True)
+        .first()
+    )
+    place = {site: number for number, site in enumerate(sites)}
+    best_cell = {
+        (row["regime"], row["task"], row["label"]): place[Site(row["attention"], row["layer"])] * heads
+        + row["head"]
+        for row in best.iter_rows(named=True)
+    }
+    chance = {
+        (task, label): value
+        for task, label, value in skill.group_by("task", "label").agg(pl.col("chance").max()).iter_rows()
+    }
+    rows = []
+    for number, row in enumerate(labels.iter_rows(named=True)):
+        values = {regime: row[regime] for regime in REGIMES if regime in row}
+        keys = {regime: (regime, row["task"], row["label"]) for regime in values}
+        joint, alone = values.get("joint"), values.get("stl")
+        rows.append(
+            {
+                "place": number, "task": row["task"], "label": row["label"], "count": row["count"],
+                "values": values, "chance": chance[row["task"], row["label"]],
+                "heads": {regime: best_cell[key] for regime, key in keys.items() if key in best_cell},
+                "change": None if joint is None or alone is None else joint - alone,
+            }
+        )  # fmt: skip
+    return rows

@@ -1,0 +1,75 @@
+"""Where a row of heads is: a layer of one kind of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+
+from probes.heads_table import Site
+
+KEYS = ("attention", "layer", "head")
+"""The columns that name a head in every table."""
+
+
+def sites_of(table: pl.DataFrame) -> tuple[Site, ...]:
+    """The sites of a table: kinds in the order in which they first appear, layers ascending in each.
+
+    Rows that belong to no head (layer is null) do not count.
+    """
+    rows = table.select("attention", "layer").drop_nulls().unique(maintain_order=True).rows()
+    kinds = list(dict.fromkeys(kind for kind, _ in rows))
+    return tuple(
+        Site(kind, layer) for kind, layer in sorted(rows, key=lambda row: (kinds.index(row[0]), row[1]))
+    )
+
+
+def in_order(sites: Sequence[Site]) -> pl.Expr:
+    """The column `attention` as a number by which tables are sorted: the order of the kinds."""
+    kinds = list(dict.fromkeys(site.attention for site in sites))
+    return pl.col("attention").replace_strict(
+        {kind: place for place, kind in enumerate(kinds)}, default=len(kinds), return_dtype=pl.Int32
+    )
+
+
+def grid(
+    rows: pl.DataFrame, column: str, sites: Sequence[Site], heads: int
+) -> Float[np.ndarray, "site head"]:
+    """A column of a table with a row per head, laid out by site and head; NaN where there is no row."""
+    place = {site: number for number, site in enumerate(sites)}
+    values = np.full((len(sites), heads), np.nan)
+    known = rows.drop_nulls("layer").select(*KEYS, pl.col(column).cast(pl.Float64))
+    for kind, layer, head, value in known.iter_rows():
+        values[place[Site(kind, layer)], head] = np.nan if value is None else value
+    return values
+
+
+def several_kinds(sites: Sequence[Site]) -> bool:
+    """Whether there is more than one kind of attention, so that a layer's number alone does not name it."""
+    return len({site.attention for site in sites}) > 1
+
+
+def layer_name(site: Site, sites: Sequence[Site]) -> str:
+    """A layer's number from 1, with the kind of attention where there are several: `3` or `3 (cross)`."""
+    number = str(site.layer + 1)
+    return f"{number} ({site.attention})" if several_kinds(sites) else number
+
+
+def kind_starts(sites: Sequence[Site]) -> list[int]:
+    """The places of the sites with which a kind of attention begins."""
+    return [
+        place for place, site in enumerate(sites) if not place or sites[place - 1].attention != site.attention
+    ]
+
+
+def shape_text(sites: Sequence[Site], heads: int) -> str:
+    """`6 layers of 12 heads`, or `6 encoder, 6 decoder and 6 cross layers of 8 heads`."""
+    counts: dict[str, int] = {}
+    for site in sites:
+        counts[site.attention] = counts.get(site.attention, 0) + 1
+    if len(counts) <= 1:
+        return f"{len(sites)} layers of {heads} heads"
+    *first, last = [f"{count} {kind}" for kind, count in counts.items()]
+    return f"{', '.join(first)} and {last} layers of {heads} heads"
