@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -12,6 +13,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_NO_ROOM = 1 << 16
+"""Bytes left on a disk after an error for want of room: less than a library writes at once."""
+
+
+@contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Have an error for want of room name `path`, which is to be written during the block.
+
+    Python's own such errors name no file where a write fails. Those of libraries in other languages are of
+    any type: safetensors' has the system's text, that of polars does not tell, but there is no room left.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = _full_disk(error, path.parent)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _full_disk(error: Exception, folder: Path) -> int | None:
+    """The error number of a full disk or a used-up quota; `None` for another error."""
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in numbers else None
+    full = [errno.ENOSPC] if shutil.disk_usage(folder).free < _NO_ROOM else []
+    return next(iter([number for number in numbers if os.strerror(number) in str(error)] + full), None)
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -19,7 +48,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, "new")
     try:
-        yield temporary
+        with naming_full_disk(path):
+            yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -34,9 +64,11 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, old = _beside(path, "new"), _beside(path, "old")
-    temporary.mkdir()
+    with naming_full_disk(path):
+        temporary.mkdir()
     try:
-        yield temporary
+        with naming_full_disk(path):
+            yield temporary
         if path.exists():
             path.rename(old)
         temporary.rename(path)

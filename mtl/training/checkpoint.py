@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import time
 from pathlib import Path
@@ -10,9 +11,20 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from mtl.files import whole_file
 from mtl.models.batches import Batch
+
+
+class DirectCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint to the given path; Lightning's own writes a copy to /tmp first, and moves it."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write the checkpoint to `path`."""
+        content = io.BytesIO()  # `torch.save` to a file ends a full disk in an error that does not say so
+        torch.save(checkpoint, content)
+        Path(path).write_bytes(content.getbuffer())
 
 
 class Resumption(pl.Callback):

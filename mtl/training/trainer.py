@@ -12,6 +12,7 @@ import torch
 
 from mtl.config.schema import TrainConfig
 from mtl.models.device import device_of
+from mtl.training.checkpoint import DirectCheckpointIO
 
 
 def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer:
@@ -37,6 +38,7 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
             use_distributed_sampler=False,
             logger=False,
             callbacks=callbacks,
+            plugins=[DirectCheckpointIO()],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from mtl.files import naming_full_disk
+
 BEAT = 10.0
 """Seconds between two signs of life."""
 SILENCE = 120.0
@@ -148,8 +150,9 @@ def _take(path: Path, me: Holder) -> bool:
     moment. The third then finds its lease replaced and ends.
     """
     mine = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    mine.write_text(json.dumps(asdict(me)))
     try:
+        with naming_full_disk(path.parent):
+            mine.write_text(json.dumps(asdict(me)))
         if _link(mine, path):
             return True
         left = _content(path)

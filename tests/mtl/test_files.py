@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,3 +145,28 @@ def test_the_fingerprint_sees_content_and_its_division_but_no_names(tmp_path):
     a.write_bytes(b"x")
     b.write_bytes(b"yz")
     assert fingerprint([a, b]) != before
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")  # as of `file.write`: without a file's name
+IN_WORDS = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+UNCLEAR = RuntimeError("Invalid thrift: transport error")
+
+
+@pytest.mark.parametrize("block", [whole_file, whole_folder])
+@pytest.mark.parametrize(("error", "free"), [(FULL, 1 << 30), (IN_WORDS, 1 << 30), (UNCLEAR, 4096)])
+def test_an_error_of_a_full_disk_names_what_was_written(tmp_path, monkeypatch, block, error, free):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    with pytest.raises(OSError, match="No space left") as raised, block(tmp_path / "run"):
+        raise error
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "run"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "free"), [(UNCLEAR, 1 << 30), (PermissionError(errno.EACCES, "Permission denied"), 0)]
+)
+def test_another_error_stays_what_it_is(tmp_path, monkeypatch, error, free):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    with pytest.raises(type(error)) as raised, whole_file(tmp_path / "run"):
+        raise error
+    assert raised.value is error

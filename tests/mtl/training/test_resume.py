@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,34 @@ def test_an_overwritten_run_is_kept_until_the_new_one_has_finished(config):
     train(other, console=QUIET)
     assert (run.status()["state"], run.status()["seed"]) == ("finished", 2)
     assert [path.name for path in run.folder.parent.iterdir()] == ["run"]
+
+
+def test_a_run_on_a_full_disk_ends_in_one_line_and_leaves_no_temporary_files(config, monkeypatch, capsys):
+    def save(model: JointModel, folder: Path) -> None:
+        (folder / "model.json").write_text("{")
+        raise RuntimeError("I/O error: No space left on device (os error 28)")  # as safetensors does
+
+    monkeypatch.setattr(JointModel, "save", save)
+    words = [f"--runs={config.runs}", f"--corpus.path={config.corpus.path}", "--tasks=pos", "--name=run"]
+    words += [f"--encoder.name={config.encoder.name}", "--max_epochs=1", "--trainer.accelerator=cpu"]
+    assert main(["train", *words]) == 2
+    folder = Path(config.runs) / "run"
+    assert capsys.readouterr().err == (
+        f"mtl: {folder}/model: the disk is full: make room and give the same command again\n"
+    )
+    assert [path.name for path in folder.parent.rglob(".*")] == []
+    monkeypatch.undo()
+    assert main(["train", *words]) == 0
+
+
+def test_a_checkpoint_is_written_where_it_belongs_and_nowhere_else(config, monkeypatch, tmp_path):
+    """Lightning's own way writes it to the folder of temporary files first, which may be a small disk."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    with pytest.raises(RuntimeError, match="power"):
+        train(dataclasses.replace(config, max_epochs=2), console=QUIET, observers=[StopAt(6)])
+    run = Run(Path(config.runs) / "run")
+    assert [path.name for path in run.resume_checkpoint.parent.iterdir()] == ["last.ckpt"]
+    assert train(dataclasses.replace(config, max_epochs=2), console=QUIET).status()["state"] == "finished"
 
 
 def test_a_folder_that_is_no_run_is_not_overwritten(config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -248,3 +249,15 @@ def test_who_waits_for_a_lease_gets_it_when_it_is_given_back(tmp_path):
     with exclusive(place):
         assert holder_of(place) == Holder.me()
     assert other.wait() == 0
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_behind(tmp_path, monkeypatch):
+    def write(path: Path, text: str) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write)
+    with pytest.raises(OSError, match="No space") as raised, lease(tmp_path / "x.lease"):
+        pass
+    assert raised.value.filename == str(tmp_path)
+    assert list(tmp_path.iterdir()) == []
