@@ -26,7 +26,7 @@ from tasks.decoders.decoder import Decoder
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 
-TaskScale = Float[Tensor, "layer head"] | Float[Tensor, "task layer head"]
+TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
 """A head scale for all tasks, or one per task in the order of the model's tasks."""
 _WEIGHTS = "decoders.safetensors"
 
@@ -82,24 +82,38 @@ class JointModel(nn.Module):
         assert self.gates is not None
         return self.gates.masks.index(name) if name in self.gates.masks else 0
 
-    def forward(self, batch: Batch, head_scale: TaskScale | None = None) -> dict[str, TaskScores]:
+    def forward(
+        self,
+        batch: Batch,
+        head_scale: TaskScale | None = None,
+        *,
+        sentence_scale: Float[Tensor, "batch site head"] | None = None,
+    ) -> dict[str, TaskScores]:
         """Scores per task of the batch.
 
         `head_scale` multiplies the heads' outputs instead of the gates: one scale for all tasks, or one per
         task in the order of `tasks`. Without it a gate is sampled in training, and deterministic otherwise.
+        `sentence_scale` has a scale for each sentence of the batch and multiplies on top of `head_scale` or
+        the gates, in all tasks.
         """
         if head_scale is None and self.gates is not None:
             head_scale = self._gate_scale(self.gates)
         rows = batch.rows
         if head_scale is None or head_scale.dim() == 2:
-            words = self.encoder(batch.subwords, head_scale)
+            scale = sentence_scale if head_scale is None else head_scale
+            if head_scale is not None and sentence_scale is not None:
+                scale = head_scale * sentence_scale
+            words = self.encoder(batch.subwords, scale)
             vectors = {name: words if len(row) == len(words) else words[row] for name, row in rows.items()}
         else:
             sizes = [len(row) for row in rows.values()]
             index = torch.cat(list(rows.values())) if rows else batch.mask.new_zeros(0, dtype=torch.long)
             order = tuple(self.tasks)
             scales = [head_scale[order.index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
-            words = self.encoder(batch.subwords.take(index), torch.cat(scales))
+            scale = torch.cat(scales)
+            if sentence_scale is not None:
+                scale = scale * sentence_scale[index]
+            words = self.encoder(batch.subwords.take(index), scale)
             vectors = dict(zip(rows, words.split(sizes), strict=True))
         scores = {}
         for name, row in rows.items():
@@ -108,7 +122,7 @@ class JointModel(nn.Module):
         return scores
 
     def _gate_scale(self, gates: HeadGates) -> TaskScale:
-        masks: Float[Tensor, "mask layer head"] = gates()
+        masks: Float[Tensor, "mask site head"] = gates()
         return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:

@@ -85,7 +85,7 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
         raise InputError((notes[-1] + "; " if notes else "") + "nothing to draw: give probed runs")
     check_encoders(encoders)
     _check_settings(settings)
-    return pl.concat(parts), (*notes, *_missing_seeds(pl.concat(parts)))
+    return pl.concat(parts), (*notes, *_missing_runs(pl.concat(parts)))
 
 
 def _is_run(folder: Path) -> bool:
@@ -212,13 +212,21 @@ def _check_settings(settings: dict[str, dict[str, str]]) -> None:
                 )
 
 
-def _missing_seeds(heads: pl.DataFrame) -> list[str]:
+def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], str]]:
+    """The groups that lack some of the table's seeds, by the values of these columns, with those seeds."""
+    seeds = set(table["seed"])
+    groups = table.group_by(by, maintain_order=True).agg(pl.col("seed").unique())
+    return [
+        (tuple(names), ", ".join(map(str, sorted(seeds.difference(present)))))
+        for *names, present in groups.iter_rows()
+        if seeds.difference(present)
+    ]
+
+
+def _missing_runs(heads: pl.DataFrame) -> list[str]:
     """Notes on seeds that some trained regime of a task lacks."""
     trained = heads.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
-    every = set(trained["seed"])
-    of = trained.group_by("task", "regime", maintain_order=True).agg(pl.col("seed").unique())
     return [
-        f"no {row['regime']} run of {row['task']} with seed {sorted(every - set(row['seed']))}"
-        for row in of.iter_rows(named=True)
-        if every - set(row["seed"])
+        f"no {regime} run of {task} with seed {seeds}"
+        for (task, regime), seeds in missing_seeds(trained, "task", "regime")
     ]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import GRID, LOOKS, PANEL, Look, new_figure, score_name, styled, task_panels
+from probes.figures.style import Look, styled, task_panels
 
 
 @styled
@@ -22,28 +22,18 @@ def heads_kept(runs: pl.DataFrame, heads: int, metrics: Mapping[str, str]) -> Fi
     differ in more than the number of heads. Bars are standard deviations over seeds (n - 1), both ways.
     """
     tasks, setups = (list(runs[name].unique(maintain_order=True)) for name in ("task", "setup"))
-    columns, rows = task_panels(len(tasks))
-    in_legend = 1 if len(setups) < 7 or columns == 1 else 2
-    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(setups) // in_legend))
-    panels = figure.subplots(rows, columns, squeeze=False)
-    looks = {setup: LOOKS[place % len(LOOKS)] for place, setup in enumerate(setups)}
-    for task, axes in zip(tasks, panels.flat, strict=False):
+    panels = task_panels(tasks, setups, metrics)
+    for task, axes in panels.by_task.items():
         for (setup,), of_setup in runs.filter(pl.col("task") == task).group_by("setup", maintain_order=True):
-            _draw(axes, of_setup, looks[str(setup)])
+            _draw(axes, of_setup, panels.looks[str(setup)])
         axes.set_xlim(-0.05 * heads, 1.05 * heads)
-        axes.set_title(task)
-        axes.set_ylabel(score_name(metrics, task))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color=GRID, linewidth=0.4)
-    for axes in panels.flat[len(tasks) :]:
-        axes.axis("off")
-    figure.supxlabel(f"open heads of {heads} (faint: a run; else the mean over seeds)", fontsize=7)
+    panels.figure.supxlabel(f"open heads of {heads} (faint: a run; else the mean over seeds)", fontsize=7)
     handles = [
         Line2D([], [], color=look.colour, marker=look.marker(), linestyle="none", markersize=4, label=setup)
-        for setup, look in looks.items()
+        for setup, look in panels.looks.items()
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=in_legend)
-    return figure
+    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
+    return panels.figure
 
 
 def _draw(axes: Axes, runs: pl.DataFrame, look: Look) -> None:

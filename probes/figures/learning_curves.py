@@ -8,7 +8,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import GRID, LOOKS, PANEL, new_figure, score_name, styled, task_panels
+from probes.figures.style import styled, task_panels
 
 
 @styled
@@ -19,15 +19,11 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str]) -> Figure
     score. The mean is at updates at which all seeds of the setup were evaluated.
     """
     tasks, setups = (list(history[name].unique(maintain_order=True)) for name in ("task", "setup"))
-    columns, rows = task_panels(len(tasks))
-    in_legend = 1 if len(setups) < 7 or columns == 1 else 2
-    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(setups) // in_legend))
-    panels = figure.subplots(rows, columns, squeeze=False)
-    looks = {setup: LOOKS[place % len(LOOKS)] for place, setup in enumerate(setups)}
-    for task, axes in zip(tasks, panels.flat, strict=False):
+    panels = task_panels(tasks, setups, metrics)
+    for task, axes in panels.by_task.items():
         of_task = history.filter(pl.col("task") == task)
         for (setup,), of_setup in of_task.group_by("setup", maintain_order=True):
-            look = looks[str(setup)]
+            look = panels.looks[str(setup)]
             for _, of_seed in of_setup.sort("update").group_by("seed", maintain_order=True):
                 axes.plot(of_seed["update"], of_seed["score"], color=look.colour, linewidth=0.5, alpha=0.3)
             means = of_setup.group_by("update").agg(pl.col("score").mean(), seeds=pl.col("seed").n_unique())
@@ -36,17 +32,11 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str]) -> Figure
                 means["update"], means["score"], color=look.colour, linewidth=1.1, marker=look.marker(),
                 markersize=2.8, markeredgewidth=0.5,
             )  # fmt: skip
-        axes.set_title(task)
-        axes.set_ylabel(score_name(metrics, task))
         axes.set_xlim(left=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color=GRID, linewidth=0.4)
-    for axes in panels.flat[len(tasks) :]:
-        axes.axis("off")
-    figure.supxlabel("update (faint: a run; else the mean over seeds)", fontsize=7)
+    panels.figure.supxlabel("update (faint: a run; else the mean over seeds)", fontsize=7)
     handles = [
         Line2D([], [], color=look.colour, marker=look.marker(), linewidth=1.1, markersize=2.8, label=setup)
-        for setup, look in looks.items()
+        for setup, look in panels.looks.items()
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=in_legend)
-    return figure
+    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
+    return panels.figure

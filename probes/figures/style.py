@@ -88,10 +88,33 @@ def new_figure(height: float, width: float = COLUMN) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def task_panels(tasks: int) -> tuple[int, int]:
-    """Columns and rows of a figure with a panel for each task."""
-    columns = 1 if tasks == 1 else 2
-    return columns, -(-tasks // columns)
+@dataclass(frozen=True)
+class TaskPanels:
+    """A figure with a panel for each task and a look for each setup."""
+
+    figure: Figure
+    by_task: Mapping[str, Axes]
+    looks: Mapping[str, Look]
+    in_legend: int
+    """Columns of the legend."""
+
+
+def task_panels(tasks: Sequence[str], setups: Sequence[str], metrics: Mapping[str, str]) -> TaskPanels:
+    """Empty panels with titles and names of scores (`metrics` has each task's), and room for a legend."""
+    columns = 1 if len(tasks) == 1 else 2
+    rows = -(-len(tasks) // columns)
+    in_legend = 1 if len(setups) < 7 or columns == 1 else 2
+    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(setups) // in_legend))
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for task, axes in zip(tasks, panels.flat, strict=False):
+        axes.set_title(task)
+        axes.set_ylabel(score_name(metrics, task))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color=GRID, linewidth=0.4)
+    for axes in panels.flat[len(tasks) :]:
+        axes.axis("off")
+    looks = {setup: LOOKS[place % len(LOOKS)] for place, setup in enumerate(setups)}
+    return TaskPanels(figure, dict(zip(tasks, panels.flat, strict=False)), looks, in_legend)
 
 
 def score_name(metrics: Mapping[str, str], task: str) -> str:

@@ -451,7 +451,7 @@ def test_a_bug_is_no_damaged_file(study, monkeypatch):
     def broken(run):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("mtl.runs.gather.encoder_of", broken)
+    monkeypatch.setattr("mtl.runs.find_runs.encoder_of", broken)
     with pytest.raises(ZeroDivisionError):
         gather(study.root, "test", SCORES)
 

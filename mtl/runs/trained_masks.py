@@ -1,0 +1,75 @@
+"""The masks that runs ended with, and notes on those that a target forced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.comparable import RunWithSetup, line
+from mtl.runs.run import Run
+from mtl.runs.tables import gates_of
+from probes.sites import KEYS
+
+
+def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+    """The last step of all masks."""
+    parts: list[pl.DataFrame] = []
+    forced: list[tuple[Run, int, int]] = []
+    for run in runs:
+        folder = run.run.folder
+        if run.config.get("pruning", "none") == "none" and not (folder / "gates.parquet").is_file():
+            continue  # trained without gates: has no masks, and should not
+        try:
+            gates, left_out = gates_of([run.run])
+            gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
+            gates = gates.select("run", "seed", "task", "step", *KEYS, "gate", "open")
+            gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
+            unknown = gates.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null())
+        except InputError as error:
+            empty = str(error).startswith("nothing to draw")
+            reason = f"{folder}/gates.parquet is empty: left out" if empty else str(error)
+            notes.append(reason.split("; nothing to draw")[0])
+            continue
+        except pl.exceptions.PolarsError as error:  # columns that are missing or of another type
+            notes.append(f"{folder}/gates.parquet: cannot be used ({line(error)}); train the run again")
+            continue
+        if unknown.height:
+            notes.append(
+                f"{folder}/gates.parquet: cannot be used ({unknown.height} gates are not numbers); "
+                "train the run again"
+            )
+            continue
+        notes += left_out
+        forced += _forced(run.run)
+        parts.append(gates.with_columns(setup=pl.lit(run.setup.name)))
+    notes += _all_forced(forced)
+    if runs and not parts:
+        notes.append("no run has masks: train with --pruning=dynamic to see them")
+    return pl.concat(parts) if parts else None
+
+
+def _forced(run: Run) -> list[tuple[Run, int, int]]:
+    """Masks in which a target's final choice moved more than a tenth of the target's heads: moved, target."""
+    masks = []
+    for choice in run.status().get("choices", {}).values():
+        moved = choice["forced_open"] + choice["forced_closed"]
+        target = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
+        if moved > 0.1 * target:
+            masks.append((run, moved, target))
+    return masks
+
+
+def _all_forced(masks: Sequence[tuple[Run, int, int]]) -> list[str]:
+    """One note on all such masks."""
+    if not masks:
+        return []
+    runs = list(dict.fromkeys(run.folder.name for run, _, _ in masks))
+    shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
+    shares = [moved / target for _, moved, target in masks]
+    return [
+        f"in {len(masks)} masks ({shown}) gates.target_open opened or closed {100 * min(shares):.0f} to "
+        f"{100 * max(shares):.0f} % of the heads wanted by force: not all of these claims were learned; "
+        "longer runs tell heads apart"
+    ]
