@@ -121,7 +121,7 @@ def _dry_run(definition: Sweep, options: Options, console: Console) -> int:
     if options.local:
         definition.check_local()
     folder = SweepFolder(Path(options.sweeps) / definition.name)
-    for line in preview(definition, folder, options.trials or definition.run_cap):
+    for line in preview(definition, folder, options.trials or definition.file.run_cap):
         console.print(line, soft_wrap=True)
     if folder.plan.exists():
         folder.check_same(definition, base)
@@ -203,7 +203,7 @@ def _status(folder: SweepFolder, console: Console) -> int:
     with usable(folder.storage):
         study = folder.study(definition)
         console.print(overview(folder, definition, study))
-        console.print(totals(folder, study, definition.points() or definition.run_cap or 0))
+        console.print(totals(folder, study, definition.points() or definition.file.run_cap or 0))
     return 0
 
 
@@ -219,7 +219,9 @@ def _folder_of(place: str, options: Options) -> SweepFolder:
 
 def _limit(definition: Sweep, trials: int | None) -> int:
     """How many trials there may be."""
-    points, cap = definition.points(), trials or definition.run_cap
+    points, cap = definition.points(), trials or definition.file.run_cap
     if points is None and cap is None:
-        raise InputError(f"method {definition.method} never ends: give run_cap in the file, or --trials=20")
+        raise InputError(
+            f"method {definition.file.method} never ends: give run_cap in the file, or --trials=20"
+        )
     return min(points or sys.maxsize, cap or sys.maxsize)

@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from mtl.errors import InputError
-from mtl.files import write_json
+from mtl.files import known_fields, write_json
 from mtl.study.job import Job, Progress
 from mtl.workers.lease import Holder, exclusive, holder_of
 
@@ -124,8 +124,7 @@ def _read(kind: type[T], file: Path) -> T | None:
         values = json.loads(file.read_bytes())
         if "setup" in values:  # the name of a job's field in versions up to 6ad6363
             values["grid_cell"] = values.pop("setup")
-        names = {field.name for field in fields(kind)}
-        return kind(**{name: value for name, value in values.items() if name in names})
+        return kind(**known_fields(kind, values))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, AttributeError) as error:

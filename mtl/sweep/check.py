@@ -45,12 +45,13 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
 
 def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
     """Raise `InputError` if no trial lasts long enough to be compared; the last evaluation saves nothing."""
-    if sweep.stopping is None or {"max_epochs", "evaluate_every"} & {each.key for each in sweep.parameters}:
+    stopping, keys = sweep.file.early_terminate, {parameter.key for parameter in sweep.parameters}
+    if stopping is None or {"max_epochs", "evaluate_every"} & keys:
         return
     evaluations = math.ceil(base["max_epochs"] / base["evaluate_every"])
-    if sweep.stopping.first >= evaluations:
+    if stopping.first >= evaluations:
         raise InputError(
-            f"early_terminate has no effect: its first comparison comes after {sweep.stopping.first} "
+            f"early_terminate has no effect: its first comparison comes after {stopping.first} "
             f"evaluations, and a trial has {evaluations}; lower min_iter, or raise max_epochs"
         )
 
@@ -64,14 +65,20 @@ def _side_by_side(sweep: Sweep) -> Iterator[dict[str, Any]]:
 
 def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
     """All combinations of values on which it depends what a run logs."""
-    shaping = {each.key: each.examples() for each in sweep.parameters if each.key in _SHAPING}
+    shaping = {
+        parameter.key: parameter.examples() for parameter in sweep.parameters if parameter.key in _SHAPING
+    }
     for values in itertools.product(*shaping.values()):
         yield dict(zip(shaping, values, strict=True))
 
 
 def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
     """Trials in which every value that changes what is read occurs once, beside the others' first."""
-    examples = {each.key: each.examples() for each in sweep.parameters if each.key.split(".")[0] in _READ}
+    examples = {
+        parameter.key: parameter.examples()
+        for parameter in sweep.parameters
+        if parameter.key.split(".")[0] in _READ
+    }
     first = {key: values[0] for key, values in examples.items()}
     yield first
     for key, values in examples.items():

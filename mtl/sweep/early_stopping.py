@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from mtl.errors import InputError
-from mtl.sweep.yaml_file import count, known
-
-_KEYS = ("type", "min_iter", "max_iter", "s", "eta", "strict")
+from typing import Literal
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """Trials are compared after `first` evaluations, `first * eta`, and so on; one in `eta` continues.
+    """The keys of `early_terminate`: trials are compared after `first` evaluations, `first * eta`, and so on.
 
-    This is a single bracket of hyperband (asynchronous successive halving), as in W&B.
+    One trial in `eta` continues. This is a single bracket of hyperband (asynchronous successive halving), as
+    in W&B.
     """
 
-    first: int
-    eta: int
-    last: int | None = None
-    """The number of evaluations after which no comparison comes; `None`: as long as trials last."""
+    type: Literal["hyperband"] | None = None
+    min_iter: int | None = None
+    """The first comparison."""
+    max_iter: int | None = None
+    """With `s`, instead of `min_iter`: comparisons come `s` times before this number of evaluations."""
+    s: int | None = None
+    eta: int = 3
+    strict: bool | None = None
+    """Known to W&B's server only."""
+
+    def __post_init__(self) -> None:
+        if self.type is None:
+            raise ValueError("type is missing: give {type: hyperband, min_iter: 3}")
+        if min(1 if count is None else count for count in (self.min_iter, self.max_iter, self.s)) < 1:
+            raise ValueError("min_iter, max_iter and s are whole numbers above 0")
+        if self.eta < 2:
+            raise ValueError(f"eta={self.eta}: one trial in eta continues; give 2 or more")
+        given = [count is not None for count in (self.min_iter, self.max_iter, self.s)]
+        if given not in ([True, False, False], [False, True, True]):
+            raise ValueError("give either min_iter, or max_iter and s; other combinations have no effect")
+        if self.max_iter is not None and self.max_iter < self.eta:
+            raise ValueError(f"max_iter={self.max_iter} leaves no comparison; raise it, or lower eta")
+
+    @property
+    def first(self) -> int:
+        """The number of evaluations before the first comparison."""
+        if self.max_iter is None or self.s is None:
+            return self.min_iter or 1
+        first, times = self.max_iter // self.eta, 1
+        while times < self.s and first >= self.eta:  # W&B leaves out those before the first evaluation
+            first, times = first // self.eta, times + 1
+        return first
+
+    @property
+    def last(self) -> int | None:
+        """The number of evaluations after which no comparison comes; `None`: as long as trials last."""
+        return None if self.max_iter is None else self.max_iter // self.eta
 
     def compares_after(self, evaluation: int) -> bool:
         """Whether a comparison may come after this number of evaluations."""
@@ -31,36 +59,3 @@ class Stopping:
     def __str__(self) -> str:
         end = ", …" if self.last is None else f", … up to {self.last}"
         return f"after {self.first}, {self.first * self.eta}{end} evaluations one in {self.eta} continues"
-
-
-def stopping_from(given: Any) -> Stopping | None:
-    """What a sweep file says under `early_terminate`; raises `InputError` for what would have no effect."""
-    if given is None:
-        return None
-    if not isinstance(given, Mapping) or given.get("type") != "hyperband":
-        raise InputError(
-            "early_terminate: type must be hyperband, for instance {type: hyperband, min_iter: 3}"
-        )
-    known(given, _KEYS, "early_terminate")
-    if not isinstance(given.get("strict", False), bool):
-        raise InputError(f"early_terminate.strict: '{given['strict']}' is neither true nor false")
-    eta = count(given, "eta", "early_terminate.") or 3
-    if eta < 2:
-        raise InputError(f"early_terminate.eta={eta}: one trial in eta continues; give 2 or more")
-    first, last, times = (count(given, key, "early_terminate.") for key in ("min_iter", "max_iter", "s"))
-    if first is not None and (last is not None or times is not None):
-        other = "max_iter" if last is not None else "s"
-        raise InputError(
-            f"early_terminate: of min_iter and {other} one has no effect: give min_iter, or max_iter and s"
-        )
-    if first is not None:
-        return Stopping(first, eta)
-    if last is None or times is None:
-        raise InputError(
-            "early_terminate: give min_iter, or max_iter and s, the number of comparisons before it"
-        )
-    while last < eta**times:  # W&B leaves out comparisons that would come before the first evaluation
-        times -= 1
-    if times == 0:
-        raise InputError(f"early_terminate: max_iter={last} leaves no comparison; raise it, or lower eta")
-    return Stopping(last // eta**times, eta, last // eta)

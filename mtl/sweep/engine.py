@@ -27,7 +27,6 @@ class Outcome:
 
     value: float
     """The sweep's metric at the epoch whose model is kept."""
-    epoch: int = 0
     open_heads: Mapping[str, float] = field(default_factory=dict)
     """By mask; empty without masks."""
 
@@ -65,20 +64,20 @@ class Engine:
 
     def _next(self, study: optuna.Study) -> bool:
         """Do one trial, unless none is left."""
-        with ExitStack() as held:
-            trial = self._take(study, held)
+        with ExitStack() as leases:
+            trial = self._take(study, leases)
             if trial is not None:
                 self._carry_out(study, trial)
             return trial is not None
 
-    def _take(self, study: optuna.Study, held: ExitStack) -> Trial | None:
+    def _take(self, study: optuna.Study, leases: ExitStack) -> Trial | None:
         """A trial whose lease this process now holds, if any is left."""
         with self.folder.locked():
             trials = trials_of(study)
             for known in trials:
                 if known.state != TrialState.RUNNING or progress_of(known).error:
                     continue
-                if held.enter_context(lease(self.folder.lease_file(known.number))):
+                if leases.enter_context(lease(self.folder.lease_file(known.number))):
                     study.sampler = sampler_for(self.sweep, known.number)
                     return Trial(study, known._trial_id)
             started = [trial for trial in trials if trial.state != TrialState.WAITING]
@@ -88,12 +87,12 @@ class Engine:
             )
             if len(started) >= self.limit or good_enough:
                 return None
-            if self.sweep.method == "grid" and len(started) == len(trials):
+            if self.sweep.file.method == "grid" and len(started) == len(trials):
                 # Trials are made one at a time, so that the trial of a number has the point of that number.
-                study.enqueue_trial(point(self.sweep, len(trials))[0])
+                study.enqueue_trial(drawn_at(self.sweep, len(trials)))
             study.sampler = sampler_for(self.sweep, len(started))
             trial = study.ask()
-            held.enter_context(lease(self.folder.lease_file(trial.number)))
+            leases.enter_context(lease(self.folder.lease_file(trial.number)))
             return trial
 
     def _carry_out(self, study: optuna.Study, trial: Trial) -> None:
@@ -107,24 +106,35 @@ class Engine:
         values = {parameter.key: parameter.draw(trial) for parameter in self.sweep.parameters}
         trial.set_user_attr("values", values)
         write_progress(study, known, progress)
-        watcher = _Watcher(study, self.sweep, trial, known, progress)
+        stopping = self.sweep.file.early_terminate
+
+        def look(evaluation: int, value: float) -> bool:
+            """Report an evaluation to Optuna, unless an earlier try has; whether the trial is to stop."""
+            nonlocal progress
+            if evaluation not in known.intermediate_values:
+                trial.report(value, evaluation)
+            compared = stopping is not None and stopping.compares_after(evaluation)
+            if compared and not progress.stopped and trial.should_prune():
+                progress = replace(progress, stopped=evaluation)
+                write_progress(study, known, progress)
+            return bool(progress.stopped)
+
         try:
-            outcome = self.perform(trial.number, values, watcher)
+            outcome = self.perform(trial.number, values, look)
             if math.isnan(outcome.value):
                 raise InputError(f"{self.sweep.metric.name} is not a number")
         except KeyboardInterrupt:
             # Asked to stop: that was not the trial's fault.
-            self._end(study, known, replace(watcher.progress, tries=before.tries))
+            self._end(study, known, replace(progress, tries=before.tries))
             raise
         except Exception as error:  # of any kind: the other trials continue
             if disk_is_full(error, self.folder.path):
                 raise FullDisk from error
-            self._end(
-                study, known, replace(watcher.progress, error=_logged(self.folder.log(trial.number), error))
-            )
+            message = _logged(self.folder.log(trial.number), error)
+            self._end(study, known, replace(progress, error=message))
             return
         trial.set_user_attr("open_heads", dict(outcome.open_heads))
-        self._end(study, known, replace(watcher.progress, epoch=outcome.epoch), outcome.value)
+        self._end(study, known, progress, outcome.value)
 
     def _end(
         self, study: optuna.Study, known: FrozenTrial, progress: Progress, value: float | None = None
@@ -133,11 +143,9 @@ class Engine:
         spent = now() - progress.started if progress.started else 0.0
         with self.folder.locked():
             write_progress(study, known, replace(progress, started=0.0, seconds=progress.seconds + spent))
-            if value is None:
-                return
-            if progress.stopped:
+            if value is not None and progress.stopped:
                 study.tell(known.number, state=TrialState.PRUNED)
-            else:
+            elif value is not None:
                 study.tell(known.number, value)
 
 
@@ -151,47 +159,29 @@ def _logged(log: Path, error: Exception) -> str:
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-class _Watcher:
-    """Reports a trial's evaluations to Optuna and asks whether to stop."""
-
-    def __init__(
-        self, study: optuna.Study, sweep: Sweep, trial: Trial, known: FrozenTrial, progress: Progress
-    ) -> None:
-        self.study, self.trial, self.known, self.progress = study, trial, known, progress
-        self.stopping = sweep.stopping
-        self._reported = set(known.intermediate_values)
-
-    def __call__(self, evaluation: int, value: float) -> bool:
-        """Whether the trial is to stop."""
-        if evaluation not in self._reported:
-            self._reported.add(evaluation)
-            self.trial.report(value, evaluation)
-        compared = self.stopping is not None and self.stopping.compares_after(evaluation)
-        if compared and not self.progress.stopped and self.trial.should_prune():
-            self.progress = replace(self.progress, stopped=evaluation)
-            write_progress(self.study, self.known, self.progress)
-        return bool(self.progress.stopped)
-
-
-def point(sweep: Sweep, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What Optuna draws for the grid's trial of this number, and the values that it stands for.
-
-    The last parameter changes fastest.
-    """
-    drawn: dict[str, Any] = {}
-    values: dict[str, Any] = {}
+def point(sweep: Sweep, number: int) -> dict[str, int]:
+    """The position of each parameter's value in the grid's trial of this number; the last changes fastest."""
+    positions = {}
     for parameter in reversed(sweep.parameters):
-        every = parameter.points() or ((), ())
-        number, position = divmod(number, len(every[0]))
-        drawn[parameter.key], values[parameter.key] = (column[position] for column in every)
-    keys = [parameter.key for parameter in sweep.parameters]
-    return {key: drawn[key] for key in keys}, {key: values[key] for key in keys}
+        number, positions[parameter.key] = divmod(number, parameter.size or 1)
+    return {parameter.key: positions[parameter.key] for parameter in sweep.parameters}
+
+
+def drawn_at(sweep: Sweep, number: int) -> dict[str, int]:
+    """The numbers that Optuna draws for the grid's trial of this number; see `Parameter.draw`."""
+    positions = point(sweep, number)
+    return {
+        parameter.key: positions[parameter.key]
+        if parameter.scale == "categories"
+        else parameter.at(positions[parameter.key])
+        for parameter in sweep.parameters
+    }
 
 
 def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
-    """What draws the trial of this number: seeded by it, so that no two processes draw alike."""
+    """The sampler of the trial of this number, seeded by it, so that no two processes draw alike."""
     seed = zlib.crc32(f"{sweep.name}/{number}".encode())
-    if sweep.method == "bayes":
+    if sweep.file.method == "bayes":
         return optuna.samplers.TPESampler(seed=seed)
     return optuna.samplers.RandomSampler(seed=seed)
 
@@ -202,8 +192,7 @@ def pruner_for(sweep: Sweep) -> optuna.pruners.BasePruner:
     Optuna's `HyperbandPruner` would spread trials over brackets with later and later first comparisons; W&B's
     hyperband uses the first of them for all trials.
     """
-    if sweep.stopping is None:
+    stopping = sweep.file.early_terminate
+    if stopping is None:
         return optuna.pruners.NopPruner()
-    return optuna.pruners.SuccessiveHalvingPruner(
-        min_resource=sweep.stopping.first, reduction_factor=sweep.stopping.eta
-    )
+    return optuna.pruners.SuccessiveHalvingPruner(min_resource=stopping.first, reduction_factor=stopping.eta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mtl.config.effective import different_keys
 from mtl.errors import InputError
-from mtl.files import write_json
+from mtl.files import known_fields, write_json
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
 from mtl.workers.lease import exclusive, holder_of
@@ -43,8 +43,6 @@ class Progress:
     """Why it has failed. Optuna still counts it as running, so that the same trial can be tried again."""
     stopped: int = 0
     """The evaluation after which it was told to stop; 0: it was not."""
-    epoch: int = 0
-    """The epoch whose model is kept and whose score counts."""
 
 
 @dataclass(frozen=True)
@@ -226,12 +224,9 @@ def trials_of(study: optuna.Study) -> list[FrozenTrial]:
 
 def progress_of(trial: FrozenTrial) -> Progress:
     """How far a trial is, beside what Optuna knows of it."""
-    known = {field.name for field in fields(Progress)}  # another version may have written more
-    return Progress(
-        **{key: value for key, value in trial.user_attrs.get("progress", {}).items() if key in known}
-    )
+    return Progress(**known_fields(Progress, trial.user_attrs.get("progress", {})))
 
 
 def write_progress(study: optuna.Study, trial: FrozenTrial, progress: Progress) -> None:
     """Keep how far a trial is; only the holder of its lease, or of the lock, may."""
-    optuna.trial.Trial(study, trial._trial_id).set_user_attr("progress", asdict(progress))
+    study._storage.set_trial_user_attr(trial._trial_id, "progress", asdict(progress))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +20,7 @@ LOCAL: dict[str, tuple[str, ...]] = {
     "uniform": ("min", "max"),
     "log_uniform_values": ("min", "max"),
 }
-"""The distributions that are drawn without W&B's server, and what describes each."""
+"""The distributions that are drawn without W&B's server, and the fields that describe each."""
 SERVER_ONLY = (
     "categorical_w_probabilities", "log_uniform", "inv_log_uniform", "inv_log_uniform_values", "normal",
     "log_normal", "beta", "q_uniform", "q_log_uniform", "q_log_uniform_values", "q_normal", "q_log_normal",
@@ -31,7 +30,6 @@ SERVER_ONLY = (
 _FIELDS = (
     "distribution", "value", "values", "probabilities", "min", "max", "mu", "sigma", "q", "a", "b",
 )  # fmt: skip
-_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,11 @@ class Parameter:
     kind: str
     """W&B's name of the distribution."""
     given: Mapping[str, Any]
-    """What describes it; checked for the distributions in `LOCAL`."""
+    """The fields that describe it; checked for the distributions in `LOCAL`."""
 
-    @property
-    def text(self) -> str:
-        """What it is drawn from, in W&B's terms."""
+    def __str__(self) -> str:
         fields = (f"{name} {self.given[name]}" for name in _FIELDS[1:] if name in self.given)
-        return f"{self.kind}: {', '.join(fields)}"
+        return f"{self.key}: {self.kind}: {', '.join(fields)}"
 
     @property
     def server_only(self) -> bool:
@@ -63,9 +59,20 @@ class Parameter:
     @property
     def scale(self) -> Scale:
         """How its values are best laid out on an axis."""
-        if self.kind.startswith(("constant", "categorical")):
+        if self.kind in ("constant", "categorical"):
             return "categories"
         return "log" if "log" in self.kind else "linear"
+
+    @property
+    def size(self) -> int | None:
+        """How many values it can take; `None` if it is drawn from a range of floats, or by W&B's server."""
+        if self.kind == "int_uniform":
+            return int(self.given["max"]) - int(self.given["min"]) + 1
+        return len(self.examples()) if self.scale == "categories" else None
+
+    def at(self, position: int) -> Any:
+        """The value at a position among those that it can take."""
+        return self.given["min"] + position if self.kind == "int_uniform" else self.examples()[position]
 
     def draw(self, trial: Trial) -> Any:
         """The configuration's value for a trial; the same again for a trial that resumes."""
@@ -78,15 +85,6 @@ class Parameter:
             return trial.suggest_int(self.key, low, high)
         return trial.suggest_float(self.key, low, high, log=self.scale == "log")
 
-    def points(self) -> tuple[Sequence[Any], Sequence[Any]] | None:
-        """Everything that Optuna can draw, and the values it stands for; `None` if it cannot be listed."""
-        if self.scale == "categories" and not self.server_only:
-            return range(len(self.examples())), self.examples()
-        if self.kind == "int_uniform":
-            every = range(self.given["min"], self.given["max"] + 1)
-            return every, every
-        return None
-
     def examples(self) -> tuple[Any, ...]:
         """Values to try before the first trial: all listed ones, or both ends as they would be drawn."""
         if self.server_only:
@@ -97,59 +95,51 @@ class Parameter:
         return number(self.given["min"]), number(self.given["max"])
 
 
-def parameters_from(tree: Any, place: str = "parameters", prefix: str = "") -> Iterator[Parameter]:
+def parameters_from(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Parameter]:
     """All parameters, nested or with dotted names; raises `InputError` for bad descriptions."""
     if not tree or not isinstance(tree, Mapping):
-        fault = "is empty" if not tree else f"is '{tree}', not a mapping"
-        raise InputError(f"{place} {fault}: give at least one dotted key with value, values, or min and max")
+        raise InputError(
+            f"parameters{f': {prefix[:-1]}' if prefix else ''} is empty or no mapping: give at least one "
+            "dotted key with value, values, or min and max"
+        )
     for name, given in tree.items():
-        key, where = f"{prefix}{name}", f"{place}.{name}"
+        key = f"{prefix}{name}"
         if not isinstance(given, Mapping):
-            raise InputError(f"{where}: give value, values, or min and max, for instance {{values: [1, 2]}}")
+            raise InputError(
+                f"parameters: {key}: give value, values, or min and max, for instance {{values: [1, 2]}}"
+            )
         if "parameters" not in given:
-            yield _parameter(key, where, given)
-            continue
-        beside = next((str(field) for field in given if field != "parameters"), None)
-        if beside is not None:
-            raise InputError(f"{where}: parameters nests others; {beside} cannot be beside it")
-        yield from parameters_from(given["parameters"], f"{where}.parameters", f"{key}.")
+            yield _parameter(key, given)
+        elif len(given) > 1:
+            raise InputError(f"parameters: {key}: parameters nests others; nothing else can be beside it")
+        else:
+            yield from parameters_from(given["parameters"], f"{key}.")
 
 
-def _parameter(key: str, where: str, given: Mapping[str, Any]) -> Parameter:
-    kind = _kind(where, given)
+def _parameter(key: str, given: Mapping[str, Any]) -> Parameter:
+    where = f"parameters: {key}"
+    for name in given:
+        if name not in _FIELDS:
+            raise InputError(f"{where}: unknown '{name}'{did_you_mean(str(name), _FIELDS)}")
+    kind = str(given.get("distribution") or _default_kind(where, given))
     if kind in SERVER_ONLY:
         return Parameter(key, kind, given)
+    if kind not in LOCAL:
+        raise InputError(
+            f"{where}: unknown distribution '{kind}'{did_you_mean(kind, [*LOCAL, *SERVER_ONLY])}"
+        )
     fields = LOCAL[kind]
-    for name in given:
-        if name != "distribution" and name not in fields:
-            raise InputError(f"{where}: {kind} has no {name}, only {', '.join(fields)}")
-    for name in fields:
-        if name not in given:
-            raise InputError(f"{where}: {kind} needs {name}")
+    if given.keys() - {"distribution"} != set(fields):
+        raise InputError(f"{where}: {kind} needs {' and '.join(fields)}, and nothing else")
     if kind == "categorical":
-        return Parameter(key, kind, {"values": _values(where, given["values"])})
-    if kind != "constant":
-        low, high = (_number(f"{where}.{end}", given[end]) for end in fields)
-        if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
-            raise InputError(f"{where}: int_uniform needs whole numbers for min and max")
-        if low >= high:  # W&B refuses both
-            raise InputError(f"{where}: min={low:g} is {'above' if low > high else 'not below'} max={high:g}")
-        if kind == "log_uniform_values" and low <= 0:
-            raise InputError(f"{where}: min={low:g} has no logarithm: give a number above 0")
+        _check_values(where, given["values"])
+    elif kind != "constant":
+        _check_ends(where, kind, given["min"], given["max"])
     return Parameter(key, kind, given)
 
 
-def _kind(where: str, given: Mapping[str, Any]) -> str:
-    """The name of a parameter's distribution, given or following from its fields as in W&B."""
-    unknown = next((str(name) for name in given if name not in _FIELDS), None)
-    if unknown is not None:
-        raise InputError(f"{where}: unknown '{unknown}'{did_you_mean(unknown, _FIELDS)}")
-    kind = given.get("distribution")
-    if kind is not None:
-        names = [*LOCAL, *SERVER_ONLY]
-        if kind not in names:
-            raise InputError(f"{where}: unknown distribution '{kind}'{did_you_mean(str(kind), names)}")
-        return str(kind)
+def _default_kind(where: str, given: Mapping[str, Any]) -> str:
+    """The distribution that follows from a parameter's fields, as in W&B."""
     if "value" in given:
         return "constant"
     if "values" in given:
@@ -159,22 +149,21 @@ def _kind(where: str, given: Mapping[str, Any]) -> str:
     raise InputError(f"{where}: give value, values, min and max, or a distribution")
 
 
-def _values(where: str, values: Any) -> list[Any]:
+def _check_values(where: str, values: Any) -> None:
     if not isinstance(values, list) or not values:
-        raise InputError(f"{where}.values: give a list of at least one value")
-    # YAML 1.1 takes 1e-4 for a text, which as a command line argument is a number again.
-    values = [
-        float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value for value in values
-    ]
+        raise InputError(f"{where}: values: give a list of at least one value")
     for position, value in enumerate(values):
         if any(type(value) is type(other) and value == other for other in values[:position]):
-            raise InputError(f"{where}.values: {value} is given twice")
-    return values
+            raise InputError(f"{where}: values: {value} is given twice")
 
 
-def _number(where: str, value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        is_exponent = isinstance(value, str) and _EXPONENT.fullmatch(value)
-        hint = " in YAML: write a point and a sign, as in 1.0e-5" if is_exponent else ""
-        raise InputError(f"{where}: '{value}' is no number{hint}")
-    return value
+def _check_ends(where: str, kind: str, low: Any, high: Any) -> None:
+    for value in (low, high):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"{where}: '{value}' is no number")
+    if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
+        raise InputError(f"{where}: int_uniform needs whole numbers for min and max")
+    if low >= high:  # W&B refuses both
+        raise InputError(f"{where}: min={low:g} is {'above' if low > high else 'not below'} max={high:g}")
+    if kind == "log_uniform_values" and low <= 0:
+        raise InputError(f"{where}: min={low:g} has no logarithm: give a number above 0")

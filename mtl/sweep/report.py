@@ -60,11 +60,14 @@ def sweep_evidence(path: Path) -> SweepEvidence | None:
         return None
     best = best_of(sweep, trials)
     return SweepEvidence(
-        method=sweep.method,
+        method=sweep.file.method,
         metric=sweep.metric.name,
         goal=sweep.metric.goal,
         trials=tuple(_row(folder, trial) for trial in trials),
-        axes=(*(_axis(each, trials) for each in sweep.parameters if each.varies), *_heads(trials)),
+        axes=(
+            *(_axis(parameter, trials) for parameter in sweep.parameters if parameter.varies),
+            *_heads(trials),
+        ),
         best=None if best is None else trial_name(best.number),
     )
 

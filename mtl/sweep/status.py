@@ -143,19 +143,23 @@ def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[st
     `limit` is the number of trials at most, if given.
     """
     target = "" if sweep.metric.target is None else f", until {sweep.metric.target:g}"
-    yield f"sweep {sweep.name}: {sweep.method}, to {sweep.metric.goal} {sweep.metric.name}{target}"
+    yield f"sweep {sweep.name}: {sweep.file.method}, to {sweep.metric.goal} {sweep.metric.name}{target}"
     yield f"trials have in common: mtl train {' '.join(sweep.base)}".rstrip()
-    yield f"early termination: {'none' if sweep.stopping is None else sweep.stopping}"
+    yield f"early termination: {sweep.file.early_terminate or 'none'}"
     points = sweep.points()
     if points is None:
         yield f"trials: {limit or 'no limit; with --local, give run_cap or --trials=N'}"
         for parameter in sweep.parameters:
-            yield f"  {parameter.key}: {parameter.text}"
+            yield f"  {parameter}"
     else:
         count = min(points, limit or points)
         yield f"trials: {count}" + (f" of the grid's {points} points" if count < points else "")
         for number in itertools.islice(range(count), MOST_POINTS):
-            values = (f"{key}={_exact(value)}" for key, value in point(sweep, number)[1].items())
+            positions = point(sweep, number)
+            values = (
+                f"{parameter.key}={_exact(parameter.at(positions[parameter.key]))}"
+                for parameter in sweep.parameters
+            )
             yield f"  {trial_name(number)}: {', '.join(values)}"
         if count > MOST_POINTS:
             yield f"  … and {count - MOST_POINTS} more"

@@ -10,15 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
-from mtl.config.parse import configuration_from
-from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
 from mtl.sweep.engine import Look, Outcome
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder
-from mtl.sweep.trial_config import Mode, trial_name, trial_settings
+from mtl.sweep.trial_config import Mode, config_of_trial
 from mtl.training.observer import AfterEvaluation
 from mtl.training.observers import default_observers
 from mtl.training.train import Interrupted, train
@@ -37,8 +35,7 @@ class Training:
 
     def __call__(self, number: int, values: Mapping[str, Any], look: Look) -> Outcome:
         """Train, or resume training, and read the outcome from the run's folder."""
-        settings = trial_settings(self.base, values, self.sweep, number, self.folder.runs, self.mode)
-        config = configuration_from(TrainConfig, settings, trial_name(number))
+        config = config_of_trial(self.base, values, self.sweep, number, self.folder.runs, self.mode)
         metric = self.sweep.metric.name
 
         def watch(row: Mapping[str, Any]) -> bool:
@@ -68,7 +65,7 @@ def outcome(run: Run, metric: str) -> Outcome:
         for key, value in row.items()
         if key.startswith("gates/") and key.endswith("/open") and value
     }
-    return Outcome(figure(row, metric), epoch, heads)
+    return Outcome(figure(row, metric), heads)
 
 
 def figure(row: Mapping[str, Any], metric: str) -> float:

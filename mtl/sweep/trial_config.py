@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 from mtl.config.effective import plain
 from mtl.config.parse import configuration_from, configured, known_keys_of
@@ -19,7 +19,7 @@ _WEIGHTS = "balancer.weights"
 
 
 def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
-    """What all trials have in common, as plain values; the command's `options` are no part of it."""
+    """The settings that all trials share, as plain values; `options` are the command's, not the runs'."""
     config = configured("mtl sweep", TrainConfig, sweep.base, options=options)
     if config.name is not None:
         raise InputError(f"name={config.name} cannot be set for a sweep, which names its runs itself")
@@ -31,36 +31,33 @@ def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
     return values
 
 
-def with_values(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The base with other values at dotted keys; a mapping changes only those of its keys that it has."""
+def trial_config(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
+    """The base with a trial's values at dotted keys, checked; name, folder and W&B's settings are the base's.
+
+    A mapping changes only those of its keys that it has.
+    """
     settings = copy.deepcopy(dict(base))
     for key, value in values.items():
         _put(settings, key, plain(value))
-    return settings
+    described = ", ".join(f"{key}={value}" for key, value in values.items())
+    return configuration_from(TrainConfig, settings, f"parameters: {described}" if described else "base")
 
 
-def trial_settings(
+def config_of_trial(
     base: Mapping[str, Any], values: Mapping[str, Any], sweep: Sweep, number: int, runs: Path, mode: Mode
-) -> dict[str, Any]:
-    """The whole configuration of a trial."""
-    settings = with_values(base, values)
-    wandb = {
-        "mode": mode,
-        "group": sweep.name,
-        "job_type": "sweep",
-        "tags": [*settings["wandb"]["tags"], sweep.name, sweep.method],
-    }
-    if sweep.project is not None:
-        wandb["project"] = sweep.project
-    if sweep.entity is not None:
-        wandb["entity"] = sweep.entity
-    return {
-        **settings,
-        "name": trial_name(number),
-        "runs": str(runs),
-        "overwrite": False,
-        "wandb": {**settings["wandb"], **wandb},
-    }
+) -> TrainConfig:
+    """The configuration of a trial as it is trained."""
+    config = trial_config(base, values)
+    wandb = dataclasses.replace(
+        config.wandb,
+        mode=mode,
+        group=sweep.name,
+        job_type="sweep",
+        tags=(*config.wandb.tags, sweep.name, sweep.file.method),
+        project=sweep.file.project or config.wandb.project,
+        entity=sweep.file.entity or config.wandb.entity,
+    )
+    return dataclasses.replace(config, name=trial_name(number), runs=str(runs), overwrite=False, wandb=wandb)
 
 
 def trial_name(number: int) -> str:
@@ -68,54 +65,28 @@ def trial_name(number: int) -> str:
     return f"trial-{number:04}"
 
 
-def trial_config(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
-    """The configuration with a trial's values, checked; name, folder and W&B's settings are the base's."""
-    described = ", ".join(f"{key}={value}" for key, value in values.items())
-    return configuration_from(
-        TrainConfig, with_values(base, values), f"parameters: {described}" if described else "base"
-    )
-
-
 def check_key(key: str) -> None:
     """Raise `InputError`, with the nearest key, for one that a configuration does not have."""
     # The weights are the one mapping whose keys are not fields.
-    known = [*_keys(), *(f"{_WEIGHTS}.{task}" for task in TASK_NAMES)]
+    known = [*known_keys_of(TrainConfig), *(f"{_WEIGHTS}.{task}" for task in TASK_NAMES)]
     if key not in known:
         raise InputError(f"parameters: unknown key '{key}'{did_you_mean(key, known)}")
 
 
-def _keys() -> list[str]:
-    return [key for key in known_keys_of(TrainConfig) if not key.endswith(".help")]
-
-
-def _may_be_null(key: str) -> bool:
-    """Whether a key's type has `None`; the parser takes it for "not given", and lets it pass."""
-    kind: Any = TrainConfig
-    for part in key.split("."):
-        kind = get_type_hints(kind)[part]
-    return type(None) in get_args(kind)
-
-
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key; a mapping changes only its own keys."""
+    """Set a dotted key; a mapping changes only its own keys, but weights are replaced together."""
     check_key(key)
-    if key == _WEIGHTS and isinstance(value, Mapping):
-        for task in value:
-            check_key(f"{_WEIGHTS}.{task}")
-    keys = _keys()
-    if value is None and key in keys and not _may_be_null(key):
-        raise InputError(f"parameters: {key} cannot be null: give a value")
     *path, last = key.split(".")
     inner = settings
     for part in path:
         inner = inner[part]
         if not isinstance(inner, dict):
             raise InputError(f"parameters: {key} cannot be set, since {'.'.join(path)} is {inner}")
-    has_keys = any(known.startswith(f"{key}.") for known in keys)
-    if has_keys and not isinstance(value, Mapping | str):
-        raise InputError(f"parameters: {key} holds other keys, and cannot be '{value}'; set {key}.KEY")
-    if has_keys and isinstance(value, Mapping) and isinstance(inner.get(last), dict):
+    if key == _WEIGHTS and isinstance(value, Mapping):
+        for task in value:
+            check_key(f"{_WEIGHTS}.{task}")
+    elif isinstance(value, Mapping) and isinstance(inner.get(last), dict):
         for name, item in value.items():
             _put(settings, f"{key}.{name}", item)
-    else:
-        inner[last] = value
+        return
+    inner[last] = value

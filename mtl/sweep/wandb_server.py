@@ -73,7 +73,7 @@ def create(sweep: Sweep, console: Console) -> str:
     """Make the sweep on the server; returns ENTITY/PROJECT/ID and prints how others may join."""
     import wandb
 
-    entity, project = sweep.entity, sweep.project
+    entity, project = sweep.file.entity, sweep.file.project
     with _reached():
         identity = wandb.sweep(sweep.given, entity=entity, project=project)
         if entity is None or project is None:

@@ -47,7 +47,7 @@ class Bench:
             self.performed.append((number, values))
             if perform is not None:
                 return perform(number, values, look)
-            return Outcome(1.0, 1, {"shared": 5.0})
+            return Outcome(1.0, {"shared": 5.0})
 
         Engine(self.folder, self.sweep, recorded, self.limit).work()
 
@@ -56,7 +56,7 @@ class Bench:
         return self.folder.study(self.sweep)
 
     def states(self) -> list[str]:
-        return [self.folder.state(each) for each in trials_of(self.study)]
+        return [self.folder.state(trial) for trial in trials_of(self.study)]
 
 
 @pytest.fixture

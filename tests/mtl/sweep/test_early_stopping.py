@@ -16,7 +16,7 @@ def curve(number, values, look):
         value = (10 - values["gates.penalty"]) * (1 - 0.5**evaluation)
         if look(evaluation, value):
             break
-    return Outcome(value, evaluation)
+    return Outcome(value)
 
 
 QUALITIES = [5, 2, 9, 1, 7, 3, 8, 4, 6]
@@ -70,7 +70,7 @@ def test_without_early_termination_none_is_stopped(bench):
 
 def test_bands_are_those_of_wandb():
     def bands(**words):
-        stopping = sweep_of(early_terminate={"type": "hyperband", **words}).stopping
+        stopping = sweep_of(early_terminate={"type": "hyperband", **words}).file.early_terminate
         return stopping.first, stopping.eta
 
     assert bands(min_iter=3) == (3, 3)

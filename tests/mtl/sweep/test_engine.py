@@ -162,7 +162,7 @@ def test_a_target_ends_the_sweep(bench):
 
 def test_status_shows_scores_heads_and_parameters(bench):
     sweep = bench()
-    sweep.work(lambda number, values, look: Outcome(80.0 + number, 2, {"shared": 10.0 - number}))
+    sweep.work(lambda number, values, look: Outcome(80.0 + number, {"shared": 10.0 - number}))
     console = Console(width=200, file=io.StringIO())
     console.print(overview(sweep.folder, sweep.sweep, sweep.study))
     text = console.file.getvalue()

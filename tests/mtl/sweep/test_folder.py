@@ -97,7 +97,7 @@ def test_what_may_change_does_and_the_order_of_points_does_not(bench):
     again = sweep_of(parameters=parameters, project="other", run_cap=6)
     assert sweep.folder.start(again, {"trainer": {"threads": 3}}, {**MADE_OF, "code": "new"}) != ""
     kept, base, made_of = sweep.folder.kept()
-    assert (kept.project, kept.run_cap, base) == ("other", 6, {"trainer": {"threads": 3}})
+    assert (kept.file.project, kept.file.run_cap, base) == ("other", 6, {"trainer": {"threads": 3}})
     assert made_of == MADE_OF
     sweep.sweep, sweep.limit = kept, 6
     sweep.work(lambda number, values, look: Outcome(1.0))
@@ -114,10 +114,13 @@ def test_what_a_later_version_wrote_of_a_trial_is_passed_over(bench):
 def test_a_large_grid_is_not_laid_out():
     sweep = sweep_of(parameters={"seed": {"min": 1, "max": 10**12}, "gates.penalty": {"values": [0.1, 0.2]}})
     assert sweep.points() == 2 * 10**12
-    assert engine.point(sweep, 2 * 10**12 - 1) == (
-        {"seed": 10**12, "gates.penalty": 1},
-        {"seed": 10**12, "gates.penalty": 0.2},
-    )
+    last = 2 * 10**12 - 1
+    assert engine.point(sweep, last) == {"seed": 10**12 - 1, "gates.penalty": 1}
+    assert engine.drawn_at(sweep, last) == {"seed": 10**12, "gates.penalty": 1}
+    assert [parameter.at(engine.point(sweep, last)[parameter.key]) for parameter in sweep.parameters] == [
+        10**12,
+        0.2,
+    ]
 
 
 def test_what_has_an_effect_on_the_server_only_is_listed():

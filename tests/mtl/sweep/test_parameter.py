@@ -58,7 +58,13 @@ def test_integers_include_both_ends():
 
 def test_listed_values_may_be_anything():
     parameter = only({"values": [["pos"], None, {"a": 1}, True, 1]})
-    assert list(parameter.points()[1]) == [["pos"], None, {"a": 1}, True, 1]
+    assert [parameter.at(position) for position in range(parameter.size)] == [
+        ["pos"],
+        None,
+        {"a": 1},
+        True,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +82,8 @@ def test_ends_decide_between_whole_numbers_and_others(ends, kind):
 
 def test_points_of_a_grid():
     def values(description):
-        points = only(description).points()
-        return points and list(points[1])
+        parameter = only(description)
+        return parameter.size and [parameter.at(position) for position in range(parameter.size)]
 
     assert values({"value": 7}) == [7]
     assert values({"min": 1, "max": 3}) == [1, 2, 3]
@@ -102,7 +108,7 @@ def test_distributions_that_only_the_server_draws_from_are_refused_locally_in_on
     sweep = sweep_of(method="random", parameters={"seed": {"distribution": kind, "min": 1, "max": 2}})
     with pytest.raises(InputError) as raised:
         sweep.check_local()
-    assert f"parameters.seed: distribution {kind} runs with W&B's server only" in str(raised.value)
+    assert f"parameters: seed: distribution {kind} runs with W&B's server only" in str(raised.value)
     assert "log_uniform_values" in str(raised.value)
     assert "\n" not in str(raised.value)
     # The server gets them as they are given.
@@ -125,10 +131,16 @@ def test_probabilities_and_rounding_in_a_grid_are_the_servers_too():
     [
         ({"distribution": "log_unifrom", "min": 1, "max": 2}, "did you mean 'log_uniform'?"),
         ({"valeus": [1]}, "unknown 'valeus': did you mean 'values'?"),
-        ({"distribution": "uniform", "min": 1}, "parameters.seed: uniform needs max"),
-        ({"distribution": "uniform", "min": 1, "max": 2, "q": 1}, "uniform has no q, only min, max"),
+        (
+            {"distribution": "uniform", "min": 1},
+            "parameters: seed: uniform needs min and max, and nothing else",
+        ),
+        (
+            {"distribution": "uniform", "min": 1, "max": 2, "q": 1},
+            "uniform needs min and max, and nothing else",
+        ),
         ({"min": 2, "max": 1}, "min=2 is above max=1"),
-        ({"distribution": "log_uniform_values", "min": "1e-5", "max": 1}, "as in 1.0e-5"),
+        ({"distribution": "log_uniform_values", "min": "1e-5", "max": 1}, "'1e-5' is no number"),
         ({"distribution": "log_uniform_values", "min": 0, "max": 1}, "has no logarithm"),
         ({"min": True, "max": 2.0}, "'True' is no number"),
         ({"distribution": "int_uniform", "min": 1.5, "max": 2}, "whole numbers"),

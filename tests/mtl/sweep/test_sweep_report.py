@@ -30,12 +30,12 @@ def performed(sweep, pruning="dynamic"):
     def perform(number, values, look):
         value = 80.0 + 5 * values["gates.penalty"] + values["seed"]
         if look(1, value):
-            return Outcome(value, 1, {"shared": 3.0})
+            return Outcome(value, {"shared": 3.0})
         gates = {"scope": "shared", "penalty": values["gates.penalty"]}
         study.run(
             ["dep"], values["seed"], pruning=pruning, name=f"trial-{number:04}", gates=gates, probe=False
         )
-        return Outcome(value, 2, {"shared": 12.0 - number})
+        return Outcome(value, {"shared": 12.0 - number})
 
     sweep.work(perform)
     return study

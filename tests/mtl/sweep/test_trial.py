@@ -18,7 +18,7 @@ from mtl.models import pretrained
 from mtl.models.inputs import InputCache
 from mtl.sweep.check import check_sweep
 from mtl.sweep.engine import Engine
-from mtl.sweep.folder import SweepFolder, progress_of, trials_of
+from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.trial import Training
 from mtl.sweep.trial_config import base_of
 from tests.mtl.sweep.conftest import MADE_OF, sweep_of
@@ -60,7 +60,8 @@ def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
     assert [len(rows(folder, number)) for number in range(3)] == [3, 1, 3]
     for trial in trials:
         run = folder.run(trial.number)
-        kept = [row for row in rows(folder, trial.number) if int(row["epoch"]) == progress_of(trial).epoch]
+        epoch = json.loads((run / "status.json").read_text())["kept_epoch"]
+        kept = [row for row in rows(folder, trial.number) if int(row["epoch"]) == epoch]
         assert trial.values == [pytest.approx(float(kept[0]["loss/pos"]))]
         assert trial.user_attrs["open_heads"] == {"shared": float(kept[0]["gates/shared/open"])}
         config = yaml.safe_load((run / "config.yaml").read_text())
