@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from rich.console import Console
 from rich.live import Live
 
 from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
+from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError, plain_name
 from mtl.study.folder import StudyFolder
 from mtl.study.status import overview, states_of, totals
@@ -60,7 +60,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     if options.jobs < 0:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     config = configured("mtl study", StudyConfig, words, options=Options)
-    folder = StudyFolder(_place(config.studies, config.name, words))
+    folder = _folder(config.studies, config.name, words)
     inputs = None if options.dry_run else InputCache(keep=True)
     plan = make_plan(config, folder, inputs, options.keep_code)
     if options.dry_run:
@@ -117,43 +117,33 @@ def _status(folder: StudyFolder, console: Console) -> int:
 
 def folder_of(words: Sequence[str]) -> StudyFolder:
     """The folder of a study given by its file or by the folder itself."""
-    places = _files(words)
-    named = dict(word[2:].split("=", 1) for word in joined(words) if word.startswith("--") and "=" in word)
-    if not places:
+    files = _files(words)
+    if not files:
         raise InputError("mtl study --status needs the study's file or folder: mtl study STUDY.yaml --status")
-    place = Path(places[0])
-    if place.is_dir():
-        return StudyFolder(place)
-    if not place.is_file():
-        raise InputError(f"{place}: no such file or folder; give a study's file or its folder in studies/")
-    content: dict[str, Any] = {}
-    for file in places:  # as when they are carried out: what a later file says counts
-        try:
-            values = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise InputError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
-        if not isinstance(values, dict):
-            raise InputError(f"{file} holds no study: give a file with keys, such as configs/study/demo.yaml")
-        content |= values
-    given = {key: named.get(key, content.get(key)) for key in ("studies", "name")}
-    for key, value in given.items():
-        if not isinstance(value, str | None):
-            raise InputError(f"{key}={value} is no text: put it in quotes")
-    return StudyFolder(_place(given["studies"] or "studies", given["name"], words))
+    if Path(files[0]).is_dir():
+        return StudyFolder(Path(files[0]))
+    values: dict[str, Any] = {}
+    for file in files:  # the last file that has a key counts, as when the study is carried out
+        values |= read_mapping(Path(file))
+    values |= dict(word[2:].split("=", 1) for word in joined(words) if word.startswith("--") and "=" in word)
+    for key in ("studies", "name"):
+        if not isinstance(values.get(key), str | None):
+            raise InputError(f"{key}={values[key]} is no text: put it in quotes")
+    return _folder(values.get("studies") or "studies", values.get("name"), words)
 
 
-def _place(studies: str, name: str | None, words: Sequence[str]) -> Path:
+def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder:
     """The study's folder, named after its file if it has no name."""
     files = _files(words)
     if name is None and not files:
         raise InputError("mtl study needs a file, or --name=NAME: mtl study configs/study/demo.yaml")
-    return Path(studies) / plain_name(Path(files[-1]).stem if name is None else name, "name")
+    return StudyFolder(Path(studies) / plain_name(Path(files[-1]).stem if name is None else name, "name"))
 
 
 def _files(words: Sequence[str]) -> list[str]:
-    """The files that are given, with `--config` or without; not what follows another option."""
-    return [word.removeprefix("--config=") for word in joined(words) if _is_file(word)]
-
-
-def _is_file(word: str) -> bool:
-    return word.startswith("--config=") or not word.startswith("-")
+    """The files that are given, with `--config` or without; not the value of another option."""
+    return [
+        word.removeprefix("--config=")
+        for word in joined(words)
+        if word.startswith("--config=") or not word.startswith("-")
+    ]

@@ -21,7 +21,7 @@ from mtl.models.inputs import InputCache
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, trained_alike, without_probes
-from mtl.study.jobs import digest, probe_settings, settings_of, wanted_jobs
+from mtl.study.jobs import digest, wanted_jobs
 from mtl.workers.lease import Holder, lease
 
 
@@ -80,9 +80,7 @@ def _beside(
             made_of["needs"] = digest(without_probes(jobs[job.needs].made_of))
         progress = folder.last_progress(job.name)
         if keep_code and progress.state == "finished":
-            made_of = _keep_old_code(
-                made_of, progress.made_of, _same_parts(before.get(job.name), job, progress)
-            )
+            made_of = _keep_old_code(made_of, progress.made_of)
         jobs[job.name] = dataclasses.replace(job, made_of=made_of)
         if progress.made_of and progress.made_of != made_of:
             changes.append(_change(before.get(job.name), jobs[job.name], progress))
@@ -94,24 +92,9 @@ def _beside(
     return tuple(jobs.values()), tuple(changes)
 
 
-def _same_parts(before: Job | None, job: Job, progress: Progress) -> tuple[str, ...]:
-    """The settings that are the same in two jobs, however the code of their time fingerprinted them."""
-    if before is None or before.made_of != progress.made_of or bool(before.config) != bool(job.config):
-        return ()
-    same: tuple[str, ...] = ("configuration",) if settings_of(before) == settings_of(job) else ()
-    if before.probe and job.probe and probe_settings(before.probe) == probe_settings(job.probe):
-        same += ("probes",)
-    return same
-
-
-def _keep_old_code(
-    made_of: Mapping[str, str], before: Mapping[str, str], same: Sequence[str]
-) -> dict[str, str]:
+def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
     """What a job is made of with the code that has made it, so far as nothing else was changed."""
     trained = {**made_of, "code": before.get("code", "")}
-    trained |= {part: before[part] for part in same if part in before and part in made_of}
-    if "configuration" in same and "encoder" not in before:
-        trained.pop("encoder", None)  # made before local encoders were fingerprinted by their content
     if not trained_alike(trained, before):
         return dict(made_of)
     if trained.get("probes") != before.get("probes") or "probing" not in trained:
@@ -127,12 +110,12 @@ def carrying_out(plan: Plan) -> Iterator[Plan]:
     the plan was made. Raises `InputError` while others work on other jobs.
     """
     folder, me = plan.folder, Holder.me()
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as leases:
         with folder.planning():
             jobs, changes = _beside(plan.wanted, folder, plan.keep_code)
             plan = dataclasses.replace(plan, jobs=jobs, changes=changes)
             _carry_out(plan)
-            held.enter_context(lease(folder.command(me)))
+            leases.enter_context(lease(folder.command(me)))
         yield plan
 
 
@@ -191,8 +174,8 @@ def _archive_probes(folder: StudyFolder, name: str) -> None:
 def _free_name(folder: StudyFolder, name: str) -> Path:
     """A name that is free among what was replaced."""
     stem = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    places = (folder.path / ".replaced" / f"{stem}{end}" for end in ("", *(f"-{n}" for n in range(2, 1000))))
-    return next(place for place in places if not place.exists())
+    paths = (folder.path / ".replaced" / f"{stem}{end}" for end in ("", *(f"-{n}" for n in range(2, 1000))))
+    return next(path for path in paths if not path.exists())
 
 
 def _change(before: Job | None, job: Job, progress: Progress) -> Change:

@@ -1,4 +1,4 @@
-"""Whose masks decide on competition: those of the first block with masks that a study's file names."""
+"""The primary comparison: the verdict uses the masks of the first masked block in the study's file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
-from mtl.config.parse import configuration_from
+from mtl.config.parse import read_configuration
 from mtl.errors import InputError, did_you_mean
 from mtl.study.config import Block, Masks, StudyConfig
 from mtl.study.grid import Planned, planned, task_sets
@@ -20,23 +18,15 @@ RULE = "fixed beforehand as those of the first block with masks in the study's f
 
 
 def kept_study(folder: Path) -> StudyConfig | None:
-    """The study that a folder holds, as it was last planned; raises `InputError` if that cannot be read."""
+    """The study that a folder holds, as it was last planned; `None` if there is none."""
     path = folder / "study.yaml"
-    if not path.is_file():
-        return None
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path} cannot be read: give 'mtl study' the study's file again") from error
-    if not isinstance(values, Mapping):
-        raise InputError(f"{path} holds no study: give 'mtl study' the study's file again")
-    return configuration_from(StudyConfig, values, str(path))
+    return read_configuration(StudyConfig, path) if path.is_file() else None
 
 
 def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> PrimarySetup | None:
-    """The setup that decides, whatever else the study has; `None` if its file names none that gives claims.
+    """The setup that decides; `None` if the study's file names none that gives claims.
 
-    Where that setup has no runs yet it keeps the name that the file gives it, and no other takes its place.
+    A setup without runs keeps the name that the file gives it; no other setup replaces it.
     """
     runs = _first(study, folder)
     if not runs:
@@ -53,7 +43,7 @@ def chosen_claims(
     if name not in several:
         if not several:
             raise InputError(f"--claims={name}: no setup here has masks of several tasks")
-        if name in {each.name for each in evidence.setups}:
+        if name in {setup.name for setup in evidence.setups}:
             raise InputError(
                 f"--claims={name} has no masks of several tasks; give one of {'; '.join(several)}"
             )
@@ -71,7 +61,9 @@ def chosen_claims(
 def _first(study: StudyConfig, folder: Path) -> list[Planned]:
     """The runs whose masks are the grid's first claims: of tasks alone, or of one set with a mask each."""
     for block in study.grid:
-        alone = tuple(each for each in block.setups if all(len(one) == 1 for one in task_sets(each, study)))
+        alone = tuple(
+            setup for setup in block.setups if all(len(tasks) == 1 for tasks in task_sets(setup, study))
+        )
         for setup, masks in itertools.product(block.setups, block.masks):
             if masks == "none":
                 continue

@@ -13,6 +13,7 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, State
 from mtl.study.status import ended_line, overview, states_of
 from mtl.workers.pool import WorkerPool, devices, threads_for
+from mtl.workers.worker import interruptible
 
 MOST_ON_A_GPU = 8
 """Runs on one GPU at most: more only get in each other's way."""
@@ -39,6 +40,7 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
             states = look()
             return states["finished"] + states["failed"]
 
+        interruptible()
         pool.work(capacity, count_ended)
 
 

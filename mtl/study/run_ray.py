@@ -23,17 +23,8 @@ from mtl.study.ray_cluster import ONE_CORE, RunResources, connected, fitting_in,
 from mtl.study.run_local import watching
 from mtl.study.status import states_of
 from mtl.study.worker import CHECK
-from mtl.workers.pool import environment_for, start_worker
-from mtl.workers.worker import (
-    DISK_FULL,
-    LOOK,
-    REFUSED,
-    TRIES,
-    disk_is_full,
-    full_disk,
-    interruptible,
-    last_line,
-)
+from mtl.workers.pool import WorkerPool
+from mtl.workers.worker import LOOK, disk_is_full, full_disk, interruptible
 
 MARKER = ".ray-"
 """Start of the names of the files by which nodes recognise the study's folder."""
@@ -148,7 +139,7 @@ class StudyLocation:
 
 
 def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | None:
-    """Runs on a node: keep a process at work on the study; returns what forbids it, if anything does."""
+    """Runs on a node: keep a process at work on the study; returns the reason if it cannot."""
     node = socket.gethostname()
     study = StudyFolder(Path(location.directory, location.study))
     if not (study.path / location.marker).exists() or not Path(location.directory).is_dir():
@@ -156,31 +147,30 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
             f"node {node} does not see {study.path}, or not from {location.directory}: the study's folder "
             "and the directory in which mtl is called have to lie on a file system that all nodes share"
         )
+    # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that
+    # a script started in the background ignore it; child processes would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    pool = WorkerPool(
+        "mtl.study.worker",
+        study.path,
+        threads,
+        gpus=() if on_gpu else ("",),
+        arguments=(CHECK,),
+        directory=Path(location.directory),
+        environment=_account(study.path / location.marker),
+        restart_interrupted=True,  # a stop of the study reaches this process, too
+    )
     try:
-        problem = _keep_at_work(study, location, threads, on_gpu, node)
+        pool.work(
+            lambda: min(1, _unfinished(study, study.jobs())),
+            lambda: sum(study.last_progress(job.name).ended > 0 for job in study.jobs()),
+        )
+    except InputError as error:
+        return f"node {node}: {error}"
     except OSError as error:
         problem = full_disk(study.path) if disk_is_full(error, study.path) else str(error)
-    return None if problem is None else f"node {node}: {problem}"
-
-
-def _keep_at_work(
-    study: StudyFolder, location: StudyLocation, threads: int, on_gpu: bool, node: str
-) -> str | None:
-    # An interrupted process is started again like one that died: a stop of the study reaches this one.
-    log = study.path / "logs" / f"worker-{node}-{os.getpid()}.log"
-    deaths, ended = 0, -1
-    while _unfinished(study, study.jobs()):
-        code = _run_process(location, threads, on_gpu, log)
-        if code == 0:
-            return None
-        if code == DISK_FULL:
-            return full_disk(study.path)
-        if code == REFUSED:
-            return last_line(log)
-        now_ended = sum(study.last_progress(job.name).ended > 0 for job in study.jobs())
-        deaths, ended = (deaths + 1 if now_ended == ended else 1), now_ended
-        if deaths > TRIES:
-            return f"processes die at once; see {log}"
+        return f"node {node}: {problem}"
     return None
 
 
@@ -189,32 +179,10 @@ def _unfinished(study: StudyFolder, jobs: Sequence[Job]) -> int:
     return sum(state not in ("finished", "failed") for state in states_of(study, jobs).values())
 
 
-def _run_process(location: StudyLocation, threads: int, on_gpu: bool, log: Path) -> int:
-    """Run one process until it ends; when this Ray task is cancelled, the process saves its run first."""
-    environment = {**_account(location), **environment_for(threads)}
-    if not on_gpu:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that
-    # a script started in the background ignore it; child processes would, too.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    words = ["mtl.study.worker", location.study, str(os.getpid()), str(threads), CHECK]
-    process = start_worker(words, environment, log, location.directory)
-    try:
-        # Not wait(): Ray's cancelling is noticed between two steps of Python only.
-        while process.poll() is None:
-            time.sleep(LOOK)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-    return process.returncode
-
-
-def _account(location: StudyLocation) -> dict[str, str]:
+def _account(marker: Path) -> dict[str, str]:
     """The command's `ACCOUNT` variables; another user's process cannot read them and has its own only."""
     try:
-        values = json.loads(Path(location.directory, location.study, location.marker).read_text() or "{}")
+        values = json.loads(marker.read_text() or "{}")
     except PermissionError:
         return {}
     return {str(name): str(value) for name, value in values.items()}

@@ -10,7 +10,7 @@ from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.status import ended_line
 from mtl.workers.pool import WorkerPool, devices, threads_for
-from mtl.workers.worker import run_worker
+from mtl.workers.worker import interruptible, run_worker
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,7 @@ def run_locally(
         return sum(state in ("finished", "stopped", "failed") for state in known.values())
 
     pool = WorkerPool("mtl.sweep.workers", folder.path, threads_for(count), gpus, (str(limit), mode))
+    interruptible()
     pool.work(lambda: count, count_ended)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import joblib
@@ -21,7 +22,6 @@ from mtl.workers.worker import (
     REFUSED,
     TRIES,
     full_disk,
-    interruptible,
     last_line,
 )
 
@@ -49,6 +49,12 @@ class WorkerPool:
     """Each process gets one of these, in turn."""
     arguments: Sequence[str] = ()
     """What follows the number of threads."""
+    directory: Path | None = None
+    """Where they are started; `None`: in this process's working directory."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that they get where this process's environment lacks them."""
+    restart_interrupted: bool = False
+    """Start an interrupted process again instead of stopping all."""
 
     def work(self, capacity: Callable[[], int], count_ended: Callable[[], int]) -> None:
         """Keep `capacity()` processes at work until all have ended.
@@ -59,7 +65,6 @@ class WorkerPool:
         """
         workers: list[_Worker] = []
         started, deaths, ended = 0, 0, 0
-        interruptible()
         try:
             while True:
                 wanted = capacity()
@@ -74,7 +79,7 @@ class WorkerPool:
                     code = worker.process.returncode
                     if code == DISK_FULL:
                         raise InputError(full_disk(self.folder))
-                    if code == INTERRUPTED:
+                    if code == INTERRUPTED and not self.restart_interrupted:
                         raise KeyboardInterrupt
                     if code == REFUSED:
                         raise InputError(last_line(worker.log))
@@ -90,12 +95,12 @@ class WorkerPool:
             _stop(workers)
 
     def _start(self, number: int) -> _Worker:
-        environment = environment_for(self.threads)
+        environment = {**self.environment, **environment_for(self.threads)}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[number % len(self.gpus)]
-        log = self.folder / "logs" / f"worker-{os.getpid()}-{number}.log"
+        log = self.folder / "logs" / f"worker-{socket.gethostname()}-{os.getpid()}-{number}.log"
         words = [self.module, str(self.folder), str(os.getpid()), str(self.threads), *self.arguments]
-        return _Worker(start_worker(words, environment, log), number, log)
+        return _Worker(start_worker(words, environment, log, self.directory), number, log)
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class _Worker:
 
 
 def start_worker(
-    words: Sequence[str], environment: dict[str, str], log: Path, directory: str | None = None
+    words: Sequence[str], environment: dict[str, str], log: Path, directory: Path | None = None
 ) -> subprocess.Popen[bytes]:
     """Start `python -m WORDS` with its output appended to a log.
 

@@ -117,18 +117,6 @@ def test_a_default_that_was_changed_repeats_what_used_the_old_one(world, monkeyp
     assert said(world.plan("--train.optimizer.warmup=0.06")) == []
 
 
-def test_kept_runs_are_compared_by_their_settings_and_not_by_older_fingerprints(world):
-    world.finish(world.plan())
-    for job in world.folder.jobs():  # as code of another time would have made them
-        old = {**job.made_of, "configuration": "other", "code": "other"}
-        del old["encoder"]
-        world.folder.write_job(replace(job, made_of=old))
-        world.folder.write_progress(job.name, Progress("finished", old, 1))
-    assert len(said(world.plan())) == 2
-    assert said(world.plan(keep_code=True)) == []
-    assert len(said(world.plan("--train.max_epochs=2", keep_code=True))) == 2
-
-
 def test_settings_of_another_task_do_not_make_a_new_run_of_the_grid(world):
     world.finish(world.plan())
     grid = [{"setups": ["single"]}, {"setups": ["all"], "set": {"max_epochs": 3}}]

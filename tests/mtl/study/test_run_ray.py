@@ -35,6 +35,7 @@ from mtl.study.plan import carrying_out, make_plan
 from mtl.study.ray_cluster import RunResources, connected, fitting_in
 from mtl.study.run_ray import StudyLocation, ray_worker, run_on_ray
 from mtl.study.worker import check_node
+from mtl.workers import pool
 from mtl.workers.worker import INTERRUPTED
 from tests.mtl.study import small
 
@@ -297,7 +298,12 @@ def test_what_a_node_cannot_write_is_said_and_is_no_question_of_versions(planned
 
 def test_a_process_that_others_interrupt_is_begun_again(planned, monkeypatch):
     codes = [INTERRUPTED, 0]
-    monkeypatch.setattr(on_ray, "_run_process", lambda *_: codes.pop(0))
+
+    def start(*_: object) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sh", "-c", f"exit {codes.pop(0)}"])
+
+    monkeypatch.setattr(pool, "start_worker", start)
+    monkeypatch.setattr(on_ray.signal, "signal", lambda *_: None)
     (planned.path / "mark").touch()
     assert ray_worker(StudyLocation(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False) is None
     assert codes == []
@@ -310,7 +316,7 @@ def test_processes_have_the_account_of_the_command_unless_the_node_has_one(plann
         started.append(environment)
         return subprocess.Popen(["true"])
 
-    monkeypatch.setattr(on_ray, "start_worker", start)
+    monkeypatch.setattr(pool, "start_worker", start)
     monkeypatch.setattr(on_ray.signal, "signal", lambda *_: None)
     for name in on_ray.ACCOUNT:
         monkeypatch.setenv(name, "the command's")

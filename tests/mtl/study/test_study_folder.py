@@ -70,9 +70,9 @@ def test_commands_in_two_containers_with_one_host_name_have_two_leases(study):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seeds: [", "cannot be read"),
-        ("- 1", "holds no study"),
-        ("", "holds no study"),
+        ("seeds: [", "is no YAML"),
+        ("- 1", "holds no keys"),
+        ("", "is empty"),
         ("name: 3", "name=3"),
     ],
 )
