@@ -17,7 +17,7 @@ from mtl.config.parse import joined
 from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError, plain_name
 from mtl.study.folder import StudyFolder
-from mtl.study.status import overview, states_of, totals
+from mtl.study.status import overview, totals
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
 
     with carrying_out(plan) as plan:
         _print_changes(plan.changes, console)
-        progress = {job.name: folder.progress(job.name) for job in plan.jobs}
-        console.print(totals(plan.jobs, states_of(folder, plan.jobs), progress))
+        console.print(totals(folder.snapshot(plan.jobs)))
         if options.engine == "ray":
             from mtl.study.ray_cluster import RunResources
             from mtl.study.run_ray import run_on_ray
@@ -82,12 +81,11 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
             run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
         else:
             run_locally(folder, plan.jobs, options.jobs, console)
-        states = states_of(folder, plan.jobs)
+        failed = list(folder.snapshot(plan.jobs).states().values()).count("failed")
         console.print(overview(folder, plan.jobs))
         page = collect(folder, config, console)
-    failed = [name for name, state in states.items() if state == "failed"]
     if failed:
-        console.print(f"{len(failed)} jobs have failed; the same command tries them again")
+        console.print(f"{failed} jobs have failed; the same command tries them again")
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
     return 1 if failed else 0

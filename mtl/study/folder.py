@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from mtl.errors import InputError
 from mtl.files import known_fields, write_json
-from mtl.study.job import Job, Progress
+from mtl.study.job import Job, Progress, Snapshot
 from mtl.workers.lease import Holder, exclusive, holder_of
 
 T = TypeVar("T", Job, Progress)
@@ -79,6 +79,11 @@ class StudyFolder:
         """Forget a job and how far it is."""
         self._job(name).unlink(missing_ok=True)
         self._progress(name).unlink(missing_ok=True)
+
+    def snapshot(self, jobs: Sequence[Job] | None = None) -> Snapshot:
+        """How far these jobs are, or all."""
+        by_name = {job.name: job for job in (self.jobs() if jobs is None else jobs)}
+        return Snapshot(by_name, {name: self.progress(name) for name in by_name})
 
     def progress(self, name: str) -> Progress:
         """How far a job is; `running` only as long as its process lives."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mtl.workers.lease import now
+
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
 
@@ -63,24 +65,35 @@ def without_probes(made_of: Mapping[str, str]) -> dict[str, str]:
     return {part: print_ for part, print_ in made_of.items() if part not in PROBED}
 
 
-def done(job: Job, progress: Progress) -> bool:
-    """Whether a job is finished, and made of what it should be."""
-    return progress.state == "finished" and progress.made_of == job.made_of
+@dataclass(frozen=True)
+class Snapshot:
+    """All jobs of a study and how far each is, by name, at one moment."""
 
+    jobs: Mapping[str, Job]
+    progress: Mapping[str, Progress]
 
-def given_up(job: Job, progress: Progress) -> bool:
-    """Whether a job has failed for good, as it is now planned."""
-    return progress.state == "failed" and progress.made_of == job.made_of
+    def state(self, name: str) -> State:
+        """A job's state as the study is planned now; a result of other things than planned does not count."""
+        job, progress = self.jobs[name], self.progress[name]
+        if job.needs is not None and self.state(job.needs) == "failed":
+            return "failed"
+        return progress.state if progress.made_of in ({}, job.made_of) else "waiting"
 
+    def states(self) -> dict[str, State]:
+        """Every job's state."""
+        return {name: self.state(name) for name in self.jobs}
 
-def ready(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
-    """Whether a job can be started: it is not done, has not failed, and the run that it needs is done."""
-    its_progress = progress[job.name]
-    if done(job, its_progress) or given_up(job, its_progress):
-        return False
-    return job.needs is None or done(jobs[job.needs], progress[job.needs])
+    def ready(self, name: str) -> bool:
+        """Whether a job can be started: nobody has it, and the run that it needs is finished."""
+        needs = self.jobs[name].needs
+        startable = self.state(name) in ("waiting", "interrupted")
+        return startable and (needs is None or self.state(needs) == "finished")
 
+    def ended(self) -> int:
+        """The number of jobs for which nothing is left to do."""
+        return sum(state in ("finished", "failed") for state in self.states().values())
 
-def hopeless(job: Job, jobs: Mapping[str, Job], progress: Mapping[str, Progress]) -> bool:
-    """Whether a job cannot be started since the run that it needs has failed."""
-    return job.needs is not None and given_up(jobs[job.needs], progress[job.needs])
+    def seconds(self, name: str) -> float:
+        """Work on a job so far."""
+        progress = self.progress[name]
+        return progress.seconds + (now() - progress.started if progress.state == "running" else 0.0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +18,11 @@ from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import PROBING, TRAINING
 from mtl.runs.run import Run
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, done, given_up, ready, trained_alike
+from mtl.study.job import Job, Progress, trained_alike
 from mtl.study.jobs import code_of
 from mtl.study.wandb_study import log_probes
 from mtl.workers.lease import Holder, lease, now
-from mtl.workers.worker import TRIES, FullDisk, disk_is_full, redirect_output
+from mtl.workers.worker import TRIES, Failed, logged
 
 WAIT = 1.0
 """Seconds between looks at jobs that others work on."""
@@ -36,20 +34,10 @@ def work(study: StudyFolder, inputs: InputCache) -> None:
     Raises `KeyboardInterrupt` if a run was interrupted (its state is saved) and `FullDisk`.
     """
     while True:
-        jobs = {job.name: job for job in study.jobs()}
-        progress = {name: study.progress(name) for name in jobs}
-        if any(
-            attempt(study, job, inputs)
-            for job in jobs.values()
-            if ready(job, jobs, progress) and progress[job.name].state != "running"
-        ):
+        snapshot = study.snapshot()
+        if any(attempt(study, job, inputs) for name, job in snapshot.jobs.items() if snapshot.ready(name)):
             continue
-        unsettled = any(
-            not done(job, progress[name]) and not given_up(job, progress[name])
-            for name, job in jobs.items()
-            if job.needs is None or not given_up(jobs[job.needs], progress[job.needs])
-        )
-        if not unsettled:
+        if snapshot.ended() == len(snapshot.jobs):
             return
         time.sleep(WAIT)
 
@@ -60,7 +48,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         if not mine:
             return False
         before = study.last_progress(job.name)
-        if done(job, before) or given_up(job, before):
+        if before.state in ("finished", "failed") and before.made_of == job.made_of:
             return False
         if trained_alike(before.made_of, job.made_of):
             update_paths(study, job)
@@ -78,8 +66,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
             study.write_progress(job.name, replace(progress, state="failed", ended=now(), error=error))
             return True
         study.write_progress(job.name, progress)
-        with redirect_output(study.log(job.name)):
-            ended = _outcome(job, inputs, progress, study)
+        ended = _outcome(job, inputs, progress, study.log(job.name))
         spent = progress.seconds + now() - progress.started
         study.write_progress(job.name, replace(ended, ended=now(), seconds=spent))
         if ended.state == "interrupted":
@@ -108,24 +95,15 @@ def update_paths(study: StudyFolder, job: Job) -> None:
         write_text(path, yaml.safe_dump(job.config, sort_keys=False, allow_unicode=True))
 
 
-def _outcome(job: Job, inputs: InputCache, progress: Progress, study: StudyFolder) -> Progress:
-    from mtl.training.train import Interrupted
-
+def _outcome(job: Job, inputs: InputCache, progress: Progress, log: Path) -> Progress:
     try:
-        first_step, training = _perform(job, inputs)
-    except (Interrupted, KeyboardInterrupt):
+        first_step, training = logged(log, lambda: _perform(job, inputs))
+    except KeyboardInterrupt:
         return replace(progress, state="interrupted")
-    except InputError as error:
-        print(f"mtl: {error}", file=sys.stderr)
-        return replace(progress, state="failed", error=str(error))
-    except Exception as error:  # of any kind: the other runs continue
-        if disk_is_full(error, study.path):
-            raise FullDisk from error
-        traceback.print_exc()
-        if isinstance(error, torch.cuda.OutOfMemoryError) and progress.tries < TRIES:
-            # Another run may have had the GPU's memory; this one is tried again.
-            return replace(progress, state="waiting", error=str(error))
-        return replace(progress, state="failed", error=f"{type(error).__name__}: {error}")
+    except Failed as failure:
+        # Another run may have had the GPU's memory; this one is tried again.
+        again = isinstance(failure.__cause__, torch.cuda.OutOfMemoryError) and progress.tries < TRIES
+        return replace(progress, state="waiting" if again else "failed", error=str(failure))
     gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
     return replace(
         progress,
@@ -141,7 +119,7 @@ def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
     from rich.console import Console
 
     from mtl.training.observers import default_observers
-    from mtl.training.train import train
+    from mtl.training.train import Interrupted, train
 
     first_step, training, trained = 0.0, 0.0, None
     if job.config:
@@ -150,7 +128,10 @@ def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         console = Console()
         observers = default_observers(config, console)
-        run = train(config, console=console, inputs=inputs, observers=observers)
+        try:
+            run = train(config, console=console, inputs=inputs, observers=observers)
+        except Interrupted:
+            raise KeyboardInterrupt from None
         trained = config, run
         status = run.status()
         first_step, training = float(status["first_step"]), float(status["training_seconds"])

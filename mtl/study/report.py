@@ -14,7 +14,7 @@ from mtl.runs.gather import gather
 from mtl.runs.run_report import archive_report, only_reporter, run_report
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, done
+from mtl.study.job import Job
 from mtl.study.primary_setup import fixed_claims
 from mtl.study.wandb_study import log_study
 
@@ -29,7 +29,8 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
         if not mine:
             console.print("another process makes the report")
             return page
-        finished = [job for job in study.jobs() if done(job, study.last_progress(job.name))]
+        snapshot = study.snapshot()
+        finished = [job for name, job in snapshot.jobs.items() if snapshot.state(name) == "finished"]
         if not finished:
             console.print("nothing is finished: no report")
             archive_report(study.path, console)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -10,8 +9,8 @@ from rich.console import Console
 from rich.live import Live
 
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, State
-from mtl.study.status import ended_line, overview, states_of
+from mtl.study.job import Job
+from mtl.study.status import ended_line, overview
 from mtl.workers.pool import WorkerPool, devices, threads_for
 from mtl.workers.worker import interruptible
 
@@ -35,37 +34,31 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
         return min(most, len(gpus) * places_on(gpus[0], _peak(study, jobs))) if gpus else most
 
     with watching(study, jobs, count or None, console) as look:
-
-        def count_ended() -> int:
-            states = look()
-            return states["finished"] + states["failed"]
-
         interruptible()
-        pool.work(capacity, count_ended)
+        pool.work(capacity, look)
 
 
 @contextmanager
 def watching(
     study: StudyFolder, jobs: Sequence[Job], count: int | None, console: Console
-) -> Iterator[Callable[[], Counter[State]]]:
+) -> Iterator[Callable[[], int]]:
     """Shows a live table, or where there is no terminal a line when a job starts or ends.
 
-    Gives a function that looks at the folder once more and counts the states.
+    Yields a function that reads the folder again and returns how many jobs have ended.
     """
-    known = states_of(study, jobs)
+    known = study.snapshot(jobs).states()
     live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
 
-    def look() -> Counter[State]:
-        states = states_of(study, jobs)
-        for job in jobs:
-            if states[job.name] != known[job.name] and states[job.name] != "waiting":
-                known[job.name] = states[job.name]
-                line = ended_line(study, job, states[job.name])
-                if live is None or states[job.name] != "running":
-                    console.print(line, soft_wrap=True)
+    def look() -> int:
+        snapshot = study.snapshot(jobs)
+        for name, state in snapshot.states().items():
+            if state != known[name] and state != "waiting":
+                known[name] = state
+                if live is None or state != "running":
+                    console.print(ended_line(study, snapshot.jobs[name], state), soft_wrap=True)
         if live is not None:
             live.update(overview(study, jobs, count, rows=max(5, console.size.height - 8)))
-        return Counter(states.values())
+        return snapshot.ended()
 
     with live if live is not None else nullcontext():
         yield look

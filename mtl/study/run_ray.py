@@ -21,7 +21,6 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.ray_cluster import ONE_CORE, RunResources, connected, fitting_in, imported, largest_of
 from mtl.study.run_local import watching
-from mtl.study.status import states_of
 from mtl.study.worker import CHECK
 from mtl.workers.pool import WorkerPool
 from mtl.workers.worker import LOOK, disk_is_full, full_disk, interruptible
@@ -53,7 +52,7 @@ def run_on_ray(
         raise InputError(f"--jobs={count}: give a number of runs side by side, or 0 for as many as fit")
     resources.check()
     ray = imported()
-    unfinished = _unfinished(study, jobs)
+    unfinished = len(jobs) - study.snapshot(jobs).ended()
     if not unfinished:
         return
     with connected(ray, address), _marker_file(study) as marker:
@@ -77,9 +76,8 @@ def run_on_ray(
                     ended, workers = ray.wait(workers, timeout=LOOK)
                     for problem in _outcomes(ray, ended):
                         raise InputError(problem)
-                    states = look()
                     capacity.look()
-                    if states["finished"] + states["failed"] == len(jobs):
+                    if look() == len(jobs):
                         settled = settled or time.monotonic()
                         if time.monotonic() - settled > PATIENCE:
                             break
@@ -163,8 +161,8 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     )
     try:
         pool.work(
-            lambda: min(1, _unfinished(study, study.jobs())),
-            lambda: sum(study.last_progress(job.name).ended > 0 for job in study.jobs()),
+            lambda: int(study.snapshot().ended() < len(study.jobs())),
+            lambda: sum(progress.ended > 0 for progress in study.snapshot().progress.values()),
         )
     except InputError as error:
         return f"node {node}: {error}"
@@ -172,11 +170,6 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
         problem = full_disk(study.path) if disk_is_full(error, study.path) else str(error)
         return f"node {node}: {problem}"
     return None
-
-
-def _unfinished(study: StudyFolder, jobs: Sequence[Job]) -> int:
-    """How many jobs may still have to be done."""
-    return sum(state not in ("finished", "failed") for state in states_of(study, jobs).values())
 
 
 def _account(marker: Path) -> dict[str, str]:

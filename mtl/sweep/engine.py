@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -18,7 +16,7 @@ from mtl.errors import InputError
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, progress_of, trials_of, write_progress
 from mtl.workers.lease import Holder, lease, now
-from mtl.workers.worker import TRIES, FullDisk, disk_is_full, redirect_output
+from mtl.workers.worker import TRIES, Failed, FullDisk, disk_is_full, logged
 
 
 @dataclass(frozen=True)
@@ -119,19 +117,20 @@ class Engine:
                 write_progress(study, known, progress)
             return bool(progress.stopped)
 
-        try:
+        def perform() -> Outcome:
             outcome = self.perform(trial.number, values, look)
             if math.isnan(outcome.value):
                 raise InputError(f"{self.sweep.metric.name} is not a number")
+            return outcome
+
+        try:
+            outcome = logged(self.folder.log(trial.number), perform)
         except KeyboardInterrupt:
             # Asked to stop: that was not the trial's fault.
             self._end(study, known, replace(progress, tries=before.tries))
             raise
-        except Exception as error:  # of any kind: the other trials continue
-            if disk_is_full(error, self.folder.path):
-                raise FullDisk from error
-            message = _logged(self.folder.log(trial.number), error)
-            self._end(study, known, replace(progress, error=message))
+        except Failed as failure:
+            self._end(study, known, replace(progress, error=str(failure)))
             return
         trial.set_user_attr("open_heads", dict(outcome.open_heads))
         self._end(study, known, progress, outcome.value)
@@ -147,16 +146,6 @@ class Engine:
                 study.tell(known.number, state=TrialState.PRUNED)
             elif value is not None:
                 study.tell(known.number, value)
-
-
-def _logged(log: Path, error: Exception) -> str:
-    """Append an error to a trial's log; returns it as one line."""
-    with redirect_output(log):
-        if isinstance(error, InputError):
-            print(f"mtl: {error}")
-            return " ".join(str(error).split())
-        traceback.print_exception(error)
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def point(sweep: Sweep, number: int) -> dict[str, int]:

@@ -90,6 +90,15 @@ class Sweep:
         sizes = [parameter.size for parameter in self.parameters]
         return None if self.file.method != "grid" or None in sizes else math.prod(filter(None, sizes))
 
+    def limit(self, trials: int | None) -> int:
+        """The most trials of a sweep without a server; raises `InputError` if there is no limit."""
+        points, cap = self.points(), trials or self.file.run_cap
+        if points is None and cap is None:
+            raise InputError(
+                f"method {self.file.method} never ends: give run_cap in the file, or --trials=20"
+            )
+        return min(count for count in (points, cap) if count is not None)
+
     def check_local(self) -> None:
         """Raise `InputError` if only W&B's server can draw from one of the distributions."""
         for parameter in self.parameters:

@@ -104,11 +104,15 @@ class SweepFolder:
             raise InputError(f"{self.storage} is missing, with the sweep's trials: {_WAY_OUT}")
         return open_study(self.storage, sweep)
 
-    def start(self, sweep: Sweep, base: Mapping[str, Any], made_of: Mapping[str, str]) -> str:
-        """Start the sweep or continue the same one; returns a note, or an empty text.
+    def start(self, sweep: Sweep, base: Mapping[str, Any], made_of: Mapping[str, str]) -> list[str]:
+        """Start the sweep or continue the same one; returns notes for the user.
 
         Raises `InputError` where the folder holds another one.
         """
+        notes = []
+        if sweep.only_on_the_server():
+            useless = ", ".join(sweep.only_on_the_server())
+            notes.append(f"without effect on trials without W&B's server: {useless}")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -117,16 +121,15 @@ class SweepFolder:
             if not self.plan.exists():
                 self._make_storage(sweep)
                 write_json(self.plan, {"sweep": sweep.given, "base": dict(base), "made_of": dict(made_of)})
-                return ""
-            old, old_base, old_made_of = self.kept()
+                return notes
+            old, _, old_made_of = self.kept()
             self.check_same(sweep, base, made_of["corpus"])
             # The rest may change, such as the project; parameters keep the order that numbers trials.
             given = {**sweep.given, **{key: old.given[key] for key in _COMPARED if key in old.given}}
-            if (given, dict(base)) != (old.given, old_base):
-                write_json(self.plan, {"sweep": given, "base": dict(base), "made_of": old_made_of})
+            write_json(self.plan, {"sweep": given, "base": dict(base), "made_of": old_made_of})
             if old_made_of["code"] != made_of["code"]:
-                return "the code has changed since this sweep was started: trials may not compare"
-        return ""
+                notes.append("the code has changed since this sweep was started: trials may not compare")
+        return notes
 
     def check_same(self, sweep: Sweep, base: Mapping[str, Any], corpus: str | None = None) -> None:
         """Raise `InputError` if the folder holds another sweep, or one over another corpus."""

@@ -20,7 +20,6 @@ from mtl.sweep.trial_config import Mode, config_of_trial
 from mtl.training.observer import AfterEvaluation
 from mtl.training.observers import default_observers
 from mtl.training.train import Interrupted, train
-from mtl.workers.worker import redirect_output
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,12 @@ class Training:
                 math.ceil(row["epoch"] / config.evaluate_every), value
             )
 
-        with redirect_output(self.folder.log(number)):
-            try:
-                console = Console(width=120)
-                observers = [*default_observers(config, console), AfterEvaluation(watch)]
-                run = train(config, console=console, inputs=self.inputs, observers=observers)
-            except Interrupted:
-                raise KeyboardInterrupt from None
+        console = Console(width=120)
+        observers = [*default_observers(config, console), AfterEvaluation(watch)]
+        try:
+            run = train(config, console=console, inputs=self.inputs, observers=observers)
+        except Interrupted:
+            raise KeyboardInterrupt from None
         return outcome(run, metric)
 
 

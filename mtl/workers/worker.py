@@ -10,13 +10,15 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from mtl.errors import InputError
 
+T = TypeVar("T")
 INTERRUPTED, DISK_FULL, REFUSED = 130, 3, 2
 """Worker exit codes: interrupted, disk full, bad input (restarting would not help; the last log line is the
 message)."""
@@ -28,6 +30,10 @@ LOOK = 0.5
 
 class FullDisk(Exception):
     """Nothing can be written any more: no other work would fare better."""
+
+
+class Failed(Exception):
+    """Work that has failed; the message is one line."""
 
 
 def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
@@ -105,6 +111,24 @@ def redirect_output(log: Path) -> Iterator[None]:
             for descriptor, old in zip((1, 2), before, strict=True):
                 os.dup2(old, descriptor)
                 os.close(old)
+
+
+def logged(log: Path, work: Callable[[], T]) -> T:
+    """Do work with its output appended to a log; returns its result.
+
+    Raises `Failed` for every error, which is then in the log, and `FullDisk` for one that a full disk caused.
+    """
+    with redirect_output(log):
+        try:
+            return work()
+        except InputError as error:
+            print(f"mtl: {error}", file=sys.stderr)
+            raise Failed(" ".join(str(error).split())) from error
+        except Exception as error:  # of any kind: other work continues
+            if disk_is_full(error, log.parent):
+                raise FullDisk from error
+            traceback.print_exc()
+            raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def disk_is_full(error: BaseException, folder: Path) -> bool:

@@ -18,7 +18,7 @@ import yaml
 from mtl.commands.study import folder_of
 from mtl.errors import InputError
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress
+from mtl.study.job import Job, Progress, Snapshot
 from mtl.study.status import remaining
 from probes import heads_table as table
 from tests.mtl.study import small
@@ -237,10 +237,11 @@ def test_the_time_that_is_left_follows_from_what_is_finished():
         return Job(name, 0, setup, config, {"configuration": name})
 
     jobs = [job("a", "single", 1), job("b", "single", 1), job("c", "all", 1, 20)]
-    progress = {each.name: Progress() for each in jobs}
-    assert remaining(jobs, progress) is None
+    progress = {job.name: Progress() for job in jobs}
+    snapshot = Snapshot({job.name: job for job in jobs}, progress)
+    assert remaining(snapshot) is None
     progress["a"] = Progress("finished", jobs[0].made_of, seconds=100.0)
-    assert remaining(jobs, progress) == pytest.approx(100 + 200)
+    assert remaining(snapshot) == pytest.approx(100 + 200)
 
 
 def _children(pid: int) -> list[int]:

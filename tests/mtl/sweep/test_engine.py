@@ -178,7 +178,9 @@ def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
     def start(base=None, made_of=MADE_OF, **changes):
         return sweep.folder.start(sweep_of(**changes), base or {}, made_of)
 
-    assert start(run_cap=3, description="more", project="p") == ""
+    assert start(run_cap=3, project="p") == []
+    [note] = start(run_cap=3, description="more", project="p")
+    assert note == "without effect on trials without W&B's server: description"
     for changes, said in (
         ({"method": "random", "run_cap": 9}, "other method"),
         ({"parameters": {"seed": {"values": [1, 2, 3]}}}, "other parameters.gates, parameters.seed"),
@@ -190,7 +192,8 @@ def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
         with pytest.raises(InputError, match="another --name") as raised:
             start(**changes)
         assert said in str(raised.value)
-    assert "code has changed" in start(made_of={**MADE_OF, "code": "other"})
+    [note] = start(made_of={**MADE_OF, "code": "other"})
+    assert "code has changed" in note
 
 
 def test_a_folder_without_a_sweep(tmp_path):

@@ -61,7 +61,7 @@ def test_a_start_that_was_killed_begins_again(bench):
     sweep.folder.plan.unlink()
     # The direction in the storage that was left is the first one's.
     other = sweep_of(metric={"name": "loss/pos", "goal": "minimize"})
-    assert sweep.folder.start(other, {}, MADE_OF) == ""
+    assert sweep.folder.start(other, {}, MADE_OF) == []
     assert sweep.folder.study(other).direction.name == "MINIMIZE"
 
 
@@ -95,7 +95,7 @@ def test_what_may_change_does_and_the_order_of_points_does_not(bench):
     sweep.work()
     parameters = dict(reversed(sweep.sweep.given["parameters"].items()))
     again = sweep_of(parameters=parameters, project="other", run_cap=6)
-    assert sweep.folder.start(again, {"trainer": {"threads": 3}}, {**MADE_OF, "code": "new"}) != ""
+    assert sweep.folder.start(again, {"trainer": {"threads": 3}}, {**MADE_OF, "code": "new"}) != []
     kept, base, made_of = sweep.folder.kept()
     assert (kept.file.project, kept.file.run_cap, base) == ("other", 6, {"trainer": {"threads": 3}})
     assert made_of == MADE_OF
