@@ -15,7 +15,7 @@ from mtl.errors import InputError, did_you_mean
 
 _WIDTH = 100
 _COLUMN = 34
-"""Where descriptions begin."""
+"""The column in which descriptions start."""
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,10 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
         shown.add_column(title)
     for title in ("heads", "best head", "layer", "head", "best offset"):
         shown.add_column(title, justify="right")
-    of = ["measure", "task", "label"]
-    best = roles(heads).group_by(of, maintain_order=True).agg(pl.len(), pl.exclude(of).first())
+    keys = ["measure", "task", "label"]
+    best = roles(heads).group_by(keys, maintain_order=True).agg(pl.len(), pl.exclude(keys).first())
     for row in best.iter_rows(named=True):
         layer = layers[row["attention"], row["layer"]]
         figures = (per_cent(row["value"]), layer, str(row["head"]), per_cent(row["chance"]))
-        shown.add_row(*(row[each] for each in of), str(row["len"]), *figures)
+        shown.add_row(*(row[key] for key in keys), str(row["len"]), *figures)
     console.print(shown if best.height else "no head has a positional or syntactic role")

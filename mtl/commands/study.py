@@ -22,22 +22,22 @@ from mtl.study.status import overview, totals
 
 @dataclass(frozen=True)
 class Options:
-    """How a study is carried out; what it is stands in its file."""
+    """How a study is carried out; its file says what it is."""
 
     jobs: int = 0
-    """Runs side by side on this machine; 0: one per GPU, or one on a CPU. With Ray: at most; 0: what fits."""
+    """Runs side by side here; 0: one per GPU, or one on a CPU. With Ray: at most; 0: all that fit."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     ray_address: str | None = None
-    """HOST:PORT of the cluster; `null`: as RAY_ADDRESS says, or the one of this machine, or a new one."""
+    """HOST:PORT of the cluster; `null`: that of RAY_ADDRESS, or of this machine, or a new one."""
     cpus: float = 1.0
     """With Ray: cores that a run takes."""
     gpus: float | None = None
     """With Ray: GPUs that a run takes (0.25: four runs to each); `null`: one, if the cluster has any."""
     status: bool = False
-    """Show how far the study is; on a terminal as a live table as long as any process works on it."""
+    """Show the state of every run; on a terminal, as a live table while any process works on the study."""
     dry_run: bool = False
-    """Print the runs and what would be done, and end."""
+    """Print the runs and the changes, and end."""
     keep_code: bool = False
     """Keep finished runs though the code was changed since."""
 

@@ -39,7 +39,7 @@ class StudyFolder:
         return self.runs / name
 
     def log(self, name: str) -> Path:
-        """What a run printed."""
+        """The output of a run."""
         return self.path / "logs" / f"{name}.log"
 
     def lease_file(self, name: str) -> Path:
@@ -58,7 +58,7 @@ class StudyFolder:
         return [holder for holder in holders if holder is not None]
 
     def planning(self) -> AbstractContextManager[None]:
-        """One process at a time changes what is to do; the others wait."""
+        """The lock under which one process changes the plan; the others wait."""
         return exclusive(self.path / "plan.lease")
 
     def jobs(self) -> list[Job]:
@@ -76,7 +76,7 @@ class StudyFolder:
         write_json(self._job(job.name), asdict(job))
 
     def remove_job(self, name: str) -> None:
-        """Forget a job and how far it is."""
+        """Remove a job and its progress."""
         self._job(name).unlink(missing_ok=True)
         self._progress(name).unlink(missing_ok=True)
 
@@ -106,7 +106,7 @@ class StudyFolder:
         return {name: holder for name, holder in holders.items() if holder is not None}
 
     def epochs(self, name: str) -> int:
-        """How many epochs of a run are evaluated."""
+        """The number of epochs of a run that are evaluated."""
         try:
             lines = (self.run(name) / "history.csv").read_text().splitlines()
             return int(lines[-1].split(",")[0]) if len(lines) > 1 else 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import attrgetter, getitem
 from pathlib import Path
-from typing import Any
 
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.parse import configuration_from, known_keys_of
@@ -18,7 +19,7 @@ from mtl.study.config import Block, Masks, StudyConfig
 STATIC = "static"
 _OF_THE_GRID = {
     "name": "the study names its runs",
-    "runs": "runs stand in the study's folder",
+    "runs": "runs are in the study's folder",
     "overwrite": "a study repeats what has changed",
     "seed": "give seeds: [...]",
     "tasks": "give train.tasks for the study's tasks, and setups",
@@ -50,7 +51,7 @@ class Planned:
 def planned(study: StudyConfig, folder: Path) -> list[Planned]:
     """Every run of the grid, each after the one that it needs; raises `InputError` for a bad grid.
 
-    Runs without masks come first, then smaller sets of tasks before larger ones, so that whatever is finished
+    Runs without masks come first, then smaller sets of tasks before larger ones, so that runs that finish
     early can be compared.
     """
     check_train(study.train)
@@ -75,7 +76,10 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                     _add(runs, source)
                     needs = source.name
                 _add(runs, cell.run(masks, train, block.label, needs))
-    return _in_order(runs)
+    return sorted(
+        runs.values(),
+        key=lambda run: (run.needs is not None, run.masks != "none", len(run.config.tasks), run.config.seed),
+    )
 
 
 def probes_the_encoder(study: StudyConfig) -> bool:
@@ -85,9 +89,9 @@ def probes_the_encoder(study: StudyConfig) -> bool:
 
 def check_train(train: TrainConfig) -> None:
     """Raise `InputError` if a key is given that the grid decides on."""
-    given, default = plain(dataclasses.asdict(train)), plain(dataclasses.asdict(TrainConfig()))
     for key in _OF_THE_GRID:
-        if key != "tasks" and _at(given, key) != _at(default, key):
+        given, default = attrgetter(key)(train), attrgetter(key)(TrainConfig())
+        if key != "tasks" and given != default:
             raise InputError(f"train.{key} cannot be set for a study: {_OF_THE_GRID[key]}")
     for name in train.balancer.weights:
         if name not in train.tasks:
@@ -104,7 +108,7 @@ def check_train(train: TrainConfig) -> None:
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
-    """The sets of tasks that a setup stands for, in the catalogue's order."""
+    """The sets of tasks of a setup, in the catalogue's order."""
     tasks = tuple(study.train.chosen())
     if setup == STATIC:
         return []
@@ -119,9 +123,9 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
     names = study.sets.get(setup, setup.split("+"))
     for name in names:
         if name not in tasks:
-            whole = name == setup
-            choices = [*tasks, *study.sets, *([STATIC, "single", "pairs", "all"] if whole else [])]
-            kind = "setup" if whole else f"task in setup '{setup}'"
+            is_setup = name == setup
+            choices = [*tasks, *study.sets, *([STATIC, "single", "pairs", "all"] if is_setup else [])]
+            kind = "setup" if is_setup else f"task in setup '{setup}'"
             outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in TASK_NAMES else ""
             raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
     return [_known(names)]
@@ -145,40 +149,37 @@ def settings(train: TrainConfig, block: Block) -> TrainConfig:
         if key in _OF_THE_GRID:
             raise InputError(f"{key} cannot be in a block's set: {_OF_THE_GRID[key]}")
         *path, last = key.split(".")
-        place = values
-        for part in path:
-            place = place[part]
-        place[last] = value
+        reduce(getitem, path, values)[last] = value
     return configuration_from(TrainConfig, values, "a block's set")
 
 
 def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[TaskName, ...]) -> tuple[str, Block]:
     """The setup and block of the run without masks that static masks start from.
 
-    It is the grid's own with this block's label, else the one without a label, else the only one there is; if
-    there is none, one made as this block says.
+    It is the run of the grid with this block's label, else the one without a label, else the only one. If the
+    grid has none, the run is added with this block's settings.
     """
-    found = {
-        other.label: (each, other)
+    sources = {
+        other.label: (other_setup, other)
         for other in study.grid
         if "none" in other.masks
-        for each in other.setups
-        if tasks in task_sets(each, study)
+        for other_setup in other.setups
+        if tasks in task_sets(other_setup, study)
     }
     for label in (block.label, None):
-        if label in found:
-            return found[label]
-    if len(found) > 1:
+        if label in sources:
+            return sources[label]
+    if len(sources) > 1:
         raise InputError(
             f"static masks of {'+'.join(tasks)} could start from the runs labelled "
-            f"{' or '.join(map(str, found))}: give their block one of these labels"
+            f"{' or '.join(map(str, sources))}: give their block one of these labels"
         )
-    return next(iter(found.values()), (setup, dataclasses.replace(block, label=None)))
+    return next(iter(sources.values()), (setup, dataclasses.replace(block, label=None)))
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """A place in the grid, but for the masks."""
+    """A setup and a seed of the grid; masks are added by `run`."""
 
     study: StudyConfig
     folder: Path
@@ -218,31 +219,11 @@ class _Cell:
         )
 
 
-def _at(settings: Mapping[str, Any], key: str) -> Any:
-    value: Any = settings
-    for part in key.split("."):
-        value = value[part]
-    return value
-
-
 def _add(runs: dict[str, Planned], run: Planned) -> None:
-    known = runs.setdefault(run.name, run)
-    if known is run:
-        return
-    differing = different_keys(plain(dataclasses.asdict(known.config)), plain(dataclasses.asdict(run.config)))
+    first = runs.setdefault(run.name, run)
+    differing = different_keys(plain(dataclasses.asdict(first.config)), plain(dataclasses.asdict(run.config)))
     if differing:
         raise InputError(
             f"two blocks of the grid make the run {run.name} in different ways ({', '.join(differing[:3])}): "
             "give one of them a label"
         )
-
-
-def _in_order(runs: Mapping[str, Planned]) -> list[Planned]:
-    for run in runs.values():
-        if run.needs is not None and run.needs not in runs:
-            raise InputError(f"{run.name} starts from {run.needs}, which is not in the grid")
-
-    def key(run: Planned) -> tuple[object, ...]:
-        return run.needs is not None, run.masks != "none", len(run.config.tasks), run.config.seed
-
-    return sorted(runs.values(), key=key)

@@ -1,4 +1,4 @@
-"""A job of a study: what it is made of, how far it is, and what follows from that."""
+"""A job of a study, its progress, and the states of all jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal
 from mtl.workers.lease import now
 
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
-
 
 PROBED = ("probes", "probing")
 """Parts of a job that can change without its training being repeated."""
@@ -84,7 +83,7 @@ class Snapshot:
         return {name: self.state(name) for name in self.jobs}
 
     def ready(self, name: str) -> bool:
-        """Whether a job can be started: nobody has it, and the run that it needs is finished."""
+        """Whether a job can be started: no process has it, and the run that it needs is finished."""
         needs = self.jobs[name].needs
         startable = self.state(name) in ("waiting", "interrupted")
         return startable and (needs is None or self.state(needs) == "finished")

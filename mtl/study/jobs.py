@@ -92,7 +92,7 @@ def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
 
 
 def settings_of(job: Job) -> dict[str, Any]:
-    """What a job's configuration says it is: the settings that differ from neutral ones, and no paths.
+    """The settings of a job that differ from neutral ones, without paths.
 
     Corpus, local encoder and the run that training starts from count by what they are made of.
     """

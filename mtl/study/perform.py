@@ -1,4 +1,4 @@
-"""One process's share of a study: take a job that nobody works on, do it, take the next."""
+"""One process's share of a study: take a free job, do it, take the next."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def work(study: StudyFolder, inputs: InputCache) -> None:
 
 
 def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
-    """Do a job, unless another process has it or has done it; whether this process did."""
+    """Do a job, unless another process has it or has done it; returns whether this process did it."""
     with lease(study.lease_file(job.name)) as mine:
         if not mine:
             return False

@@ -1,4 +1,4 @@
-"""A study's file laid over its folder: what is to do, what is done, and what has to be done again and why."""
+"""The plan of a study: its file compared with its folder, and which runs are repeated for which reason."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from mtl.workers.lease import Holder, lease
 
 @dataclass(frozen=True)
 class Change:
-    """A run that was made, or started, of other things than the study now asks for."""
+    """A run whose configuration, inputs or code are not those that the study now asks for."""
 
     name: str
     why: str
-    """What is different, or that the study has no such run any more."""
+    """The reason."""
     what: Literal["made again", "probed again", "not probed any more", "archived"]
-    """What becomes of it."""
+    """What happens to it."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.why}; {self.what}"
@@ -41,17 +41,17 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study's folder is to hold."""
+    """The jobs of a study, and the changes that they need in its folder."""
 
     folder: StudyFolder
     wanted: tuple[Job, ...]
-    """As study file, corpora and code say."""
+    """As the study's file, corpora and code define them."""
     keep_code: bool
     jobs: tuple[Job, ...]
-    """As wanted, but with what is kept though other code has made it."""
+    """As wanted, but with the fingerprints of results of other code that are kept."""
     changes: tuple[Change, ...]
     text: str
-    """The whole study file."""
+    """The study's file, with all keys."""
 
 
 def make_plan(
@@ -93,7 +93,7 @@ def _beside(
 
 
 def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """What a job is made of with the code that has made it, so far as nothing else was changed."""
+    """The fingerprints of a job with those of its old code, if nothing else was changed."""
     trained = {**made_of, "code": before.get("code", "")}
     if not trained_alike(trained, before):
         return dict(made_of)
@@ -104,7 +104,7 @@ def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dic
 
 @contextmanager
 def carrying_out(plan: Plan) -> Iterator[Plan]:
-    """Archive what has changed, write the jobs, and count as at work on them until the block ends.
+    """Archive what has changed, write the jobs, and hold the lease of a command until the block ends.
 
     Yields the plan compared with the folder at that moment, since another call may have changed it after
     the plan was made. Raises `InputError` while others work on other jobs.
@@ -179,7 +179,7 @@ def _free_name(folder: StudyFolder, name: str) -> Path:
 
 
 def _change(before: Job | None, job: Job, progress: Progress) -> Change:
-    """What is different about a run, and what becomes of it."""
+    """The change of a run, with its reason."""
     old, new = progress.made_of, job.made_of
     if trained_alike(old, new):
         if "probes" not in new:

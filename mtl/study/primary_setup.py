@@ -79,7 +79,7 @@ def _first(study: StudyConfig, folder: Path) -> list[Planned]:
 def _masked(
     study: StudyConfig, folder: Path, block: Block, setups: tuple[str, ...], masks: Masks
 ) -> list[Planned]:
-    """The runs with these masks that a block stands for."""
+    """The runs of a block with these masks."""
     part = dataclasses.replace(block, setups=setups, masks=(masks,))
     runs = planned(dataclasses.replace(study, grid=(part,)), folder)
     return [run for run in runs if run.masks == masks]

@@ -1,4 +1,4 @@
-"""A Ray cluster: connecting to it, and how many runs fit on its nodes."""
+"""A Ray cluster: connecting to it, and the number of runs that fit on its nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
 @dataclass(frozen=True)
 class RunResources:
-    """What a run uses of a node."""
+    """The resources of one run."""
 
     cpus: float = 1.0
     """Cores; also the threads, at least one."""
@@ -81,14 +81,14 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
 
 
 def _knock(address: str | None) -> None:
-    """Raise `OSError` at once where Ray would try for minutes: nobody listens at HOST:PORT."""
+    """Raise `OSError` at once if no process listens at HOST:PORT; Ray would try for minutes."""
     host, _, port = (address or "").rpartition(":")
     if host and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=KNOCK).close()
 
 
 def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
-    """How many workers fit on the living nodes."""
+    """The number of workers that fit on the living nodes."""
     fits = 0
     for node in nodes:
         has = node["Resources"]

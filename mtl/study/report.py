@@ -1,4 +1,4 @@
-"""A study's report: which figures its finished runs are enough for, and whose masks decide."""
+"""A study's report: the figures for which it has enough finished runs, and the primary comparison."""
 
 from __future__ import annotations
 

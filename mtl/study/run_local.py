@@ -1,4 +1,4 @@
-"""A study run by processes of one machine, and what is shown meanwhile."""
+"""A study run by processes of one machine, and the table that shows it live."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.workers.pool import WorkerPool, devices, threads_for
 from mtl.workers.worker import interruptible
 
 MOST_ON_A_GPU = 8
-"""Runs on one GPU at most: more only get in each other's way."""
+"""Most runs on one GPU; more are not faster."""
 CONTEXT = 0.6
 """Gigabytes that a process has on a GPU besides its tensors."""
 
@@ -46,14 +46,14 @@ def watching(
 
     Yields a function that reads the folder again and returns how many jobs have ended.
     """
-    known = study.snapshot(jobs).states()
+    before = study.snapshot(jobs).states()
     live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
 
     def look() -> int:
         snapshot = study.snapshot(jobs)
         for name, state in snapshot.states().items():
-            if state != known[name] and state != "waiting":
-                known[name] = state
+            if state != before[name] and state != "waiting":
+                before[name] = state
                 if live is None or state != "running":
                     console.print(ended_line(study, snapshot.jobs[name], state), soft_wrap=True)
         if live is not None:
@@ -65,7 +65,7 @@ def watching(
 
 
 def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
-    """How many runs fit on a GPU side by side: one until it is known how many gigabytes the largest took."""
+    """The number of runs that fit on a GPU: one until the `peak` in gigabytes of a finished run is known."""
     if peak is None:
         return 1
     if total is None:
@@ -78,5 +78,5 @@ def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
 
 def _peak(study: StudyFolder, jobs: Sequence[Job]) -> float | None:
     """The most gigabytes that a finished run had on a GPU."""
-    known = [study.last_progress(job.name).gpu_gigabytes for job in jobs]
-    return max(filter(None, known), default=None)
+    peaks = [study.last_progress(job.name).gpu_gigabytes for job in jobs]
+    return max(filter(None, peaks), default=None)

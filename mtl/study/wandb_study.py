@@ -1,4 +1,4 @@
-"""A study in W&B: what its runs' heads are good at, and what follows from all of them."""
+"""A study in W&B: the best heads of its runs, and its report."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def log_study(folder: Path, config: StudyConfig, tables: Mapping[str, pl.DataFra
         return
     name = folder.resolve().name
     wandb = dataclasses.replace(config.train.wandb, group=name, job_type="report", tags=(name, "report"))
-    known = _known(folder) or {"id": new_identity(f"{name}-report"), "times": 0}
-    write_json(folder / KNOWN, {**known, "times": known["times"] + 1})
-    view = View(folder, wandb, known["id"], f"{name} report", plain(dataclasses.asdict(config)))
+    logged = _logged(folder) or {"id": new_identity(f"{name}-report"), "times": 0}
+    write_json(folder / KNOWN, {**logged, "times": logged["times"] + 1})
+    view = View(folder, wandb, logged["id"], f"{name} report", plain(dataclasses.asdict(config)))
     shown = {f"tables/{key}": table for key, table in tables.items()}
-    view.log({**shown, "report": page}, step=known["times"])
+    view.log({**shown, "report": page}, step=logged["times"])
     files = [path for key in tables for path in sorted((folder / "tables").glob("*")) if path.stem == key]
     view.keep(f"report-{name}", "report", [page, *files])
     view.end()
 
 
-def _known(folder: Path) -> dict[str, Any] | None:
+def _logged(folder: Path) -> dict[str, Any] | None:
     """The id of the study's W&B run and how often it was logged to; `None` if it has none."""
     path = folder / KNOWN
     if not path.exists():
@@ -68,5 +68,5 @@ def _known(folder: Path) -> dict[str, Any] | None:
     try:
         values = json.loads(path.read_bytes())
         return {"id": str(values["id"]), "times": int(values["times"])}
-    except (ValueError, KeyError, TypeError):  # damaged: the view is begun anew
+    except (ValueError, KeyError, TypeError):  # damaged: a new W&B run is started
         return None

@@ -35,8 +35,8 @@ def main(folder: str, parent: str, threads: str, *options: str) -> int:
 def check_node(study: StudyFolder, inputs: InputCache) -> None:
     """Raise `InputError` unless the study planned here and now has the folder's jobs.
 
-    A machine with another version of the code, another corpus at the same place or no access to the encoder
-    is thus found before it spoils a run. What is read for that serves the runs as well.
+    This refuses a machine with another version of the code, another corpus at the same path or no access to
+    the encoder before it spoils a run. The inputs that are read here are used by the runs, too.
     """
     from mtl.config.parse import read_configuration
     from mtl.study.config import StudyConfig

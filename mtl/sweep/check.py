@@ -1,4 +1,4 @@
-"""What would make trials fail, found before the first: keys, values, the metric, encoders and corpora."""
+"""Reject keys, values, metrics, encoders and corpora with which trials would fail, before the first trial."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
 """Keys that no parameter may set."""
 _SHAPING = ("tasks", "pruning", "gates.scope")
-"""Keys on which it depends what a run logs."""
+"""Keys that decide which figures a run logs."""
 _READ = ("encoder", "corpus", "tasks", *TASK_NAMES)
-"""Keys on which it depends what a run reads."""
+"""Keys that decide which files a run reads."""
 
 
 def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None = None) -> None:
@@ -44,7 +44,7 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
 
 
 def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
-    """Raise `InputError` if no trial lasts long enough to be compared; the last evaluation saves nothing."""
+    """Raise `InputError` if trials end before their first comparison."""
     stopping, keys = sweep.file.early_terminate, {parameter.key for parameter in sweep.parameters}
     if stopping is None or {"max_epochs", "evaluate_every"} & keys:
         return
@@ -57,14 +57,14 @@ def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
 
 
 def _side_by_side(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """Few combinations in which every value occurs once; types do not depend on each other."""
+    """As few combinations as hold every value once; the types of keys do not depend on each other."""
     examples = {parameter.key: parameter.examples() for parameter in sweep.parameters}
     for position in range(max(map(len, examples.values()))):
         yield {key: values[position] for key, values in examples.items() if position < len(values)}
 
 
 def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """All combinations of values on which it depends what a run logs."""
+    """All combinations of the values that decide which figures a run logs."""
     shaping = {
         parameter.key: parameter.examples() for parameter in sweep.parameters if parameter.key in _SHAPING
     }
@@ -73,7 +73,7 @@ def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
 
 
 def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """Trials in which every value that changes what is read occurs once, beside the others' first."""
+    """Combinations in which every value that decides what is read occurs once, beside the others' first."""
     examples = {
         parameter.key: parameter.examples()
         for parameter in sweep.parameters
@@ -89,7 +89,7 @@ _OF_GATES = ("open", "expected_l0", "penalty")
 
 
 def known_metrics(config: TrainConfig) -> list[str]:
-    """The figures that stand in every row of such a run's history."""
+    """The figures in every row of such a run's history."""
     tasks = config.chosen()
     names = ["dev/mean"]
     for name, task in tasks.items():

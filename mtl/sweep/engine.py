@@ -1,4 +1,4 @@
-"""One process's share of a sweep: resume a trial that nobody works on, or ask for a new one."""
+"""One process's share of a sweep: resume a free trial, or ask for a new one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Engine:
     sweep: Sweep
     perform: Perform
     limit: int
-    """Trials at most, over all processes and all calls of the command."""
+    """Most trials, over all processes and all calls of the command."""
 
     def work(self) -> None:
         """Do trials until none is left that could be started.
@@ -56,7 +56,7 @@ class Engine:
             while self._next(study):
                 pass
         except Exception as error:
-            if disk_is_full(error, self.folder.path):  # which the storage, too, may be the first to notice
+            if disk_is_full(error, self.folder.path):  # the storage may notice it first
                 raise FullDisk from error
             raise
 
@@ -72,12 +72,12 @@ class Engine:
         """A trial whose lease this process now holds, if any is left."""
         with self.folder.locked():
             trials = trials_of(study)
-            for known in trials:
-                if known.state != TrialState.RUNNING or progress_of(known).error:
+            for frozen in trials:
+                if frozen.state != TrialState.RUNNING or progress_of(frozen).error:
                     continue
-                if leases.enter_context(lease(self.folder.lease_file(known.number))):
-                    study.sampler = sampler_for(self.sweep, known.number)
-                    return Trial(study, known._trial_id)
+                if leases.enter_context(lease(self.folder.lease_file(frozen.number))):
+                    study.sampler = sampler_for(self.sweep, frozen.number)
+                    return Trial(study, frozen._trial_id)
             started = [trial for trial in trials if trial.state != TrialState.WAITING]
             good_enough = any(
                 trial.state == TrialState.COMPLETE and self.sweep.metric.reached(trial.values[0])
@@ -94,27 +94,27 @@ class Engine:
             return trial
 
     def _carry_out(self, study: optuna.Study, trial: Trial) -> None:
-        known = trials_of(study)[trial.number]
-        before = progress_of(known)
+        frozen = trials_of(study)[trial.number]
+        before = progress_of(frozen)
         progress = replace(before, tries=before.tries + 1, started=now(), worker=str(Holder.me()))
         if progress.tries > TRIES:
             error = f"its process died {TRIES} times; the end of its log may say why"
-            self._end(study, known, replace(before, error=error))
+            self._end(study, frozen, replace(before, error=error))
             return
         values = {parameter.key: parameter.draw(trial) for parameter in self.sweep.parameters}
         trial.set_user_attr("values", values)
-        write_progress(study, known, progress)
+        write_progress(study, frozen, progress)
         stopping = self.sweep.file.early_terminate
 
         def look(evaluation: int, value: float) -> bool:
             """Report an evaluation to Optuna, unless an earlier try has; whether the trial is to stop."""
             nonlocal progress
-            if evaluation not in known.intermediate_values:
+            if evaluation not in frozen.intermediate_values:
                 trial.report(value, evaluation)
             compared = stopping is not None and stopping.compares_after(evaluation)
             if compared and not progress.stopped and trial.should_prune():
                 progress = replace(progress, stopped=evaluation)
-                write_progress(study, known, progress)
+                write_progress(study, frozen, progress)
             return bool(progress.stopped)
 
         def perform() -> Outcome:
@@ -127,25 +127,25 @@ class Engine:
             outcome = logged(self.folder.log(trial.number), perform)
         except KeyboardInterrupt:
             # Asked to stop: that was not the trial's fault.
-            self._end(study, known, replace(progress, tries=before.tries))
+            self._end(study, frozen, replace(progress, tries=before.tries))
             raise
         except Failed as failure:
-            self._end(study, known, replace(progress, error=str(failure)))
+            self._end(study, frozen, replace(progress, error=str(failure)))
             return
         trial.set_user_attr("open_heads", dict(outcome.open_heads))
-        self._end(study, known, progress, outcome.value)
+        self._end(study, frozen, progress, outcome.value)
 
     def _end(
-        self, study: optuna.Study, known: FrozenTrial, progress: Progress, value: float | None = None
+        self, study: optuna.Study, frozen: FrozenTrial, progress: Progress, value: float | None = None
     ) -> None:
         """Record how a try ended, and with a value also the trial."""
         spent = now() - progress.started if progress.started else 0.0
         with self.folder.locked():
-            write_progress(study, known, replace(progress, started=0.0, seconds=progress.seconds + spent))
+            write_progress(study, frozen, replace(progress, started=0.0, seconds=progress.seconds + spent))
             if value is not None and progress.stopped:
-                study.tell(known.number, state=TrialState.PRUNED)
+                study.tell(frozen.number, state=TrialState.PRUNED)
             elif value is not None:
-                study.tell(known.number, value)
+                study.tell(frozen.number, value)
 
 
 def point(sweep: Sweep, number: int) -> dict[str, int]:

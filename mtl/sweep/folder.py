@@ -32,7 +32,7 @@ _COMPARED = ("method", "metric", "parameters", "early_terminate")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial is, beyond what Optuna records."""
+    """The progress of a trial, beside Optuna's records."""
 
     tries: int = 0
     started: float = 0.0
@@ -63,7 +63,7 @@ class SweepFolder:
 
     @property
     def plan(self) -> Path:
-        """The sweep as it was started."""
+        """The sweep as it was started (JSON)."""
         return self.path / "sweep.json"
 
     def run(self, number: int) -> Path:
@@ -71,7 +71,7 @@ class SweepFolder:
         return self.runs / trial_name(number)
 
     def log(self, number: int) -> Path:
-        """What a trial printed."""
+        """The output of a trial."""
         return self.path / "logs" / f"{trial_name(number)}.log"
 
     def lease_file(self, number: int) -> Path:
@@ -79,7 +79,7 @@ class SweepFolder:
         return self.path / "leases" / f"{trial_name(number)}.lease"
 
     def locked(self) -> AbstractContextManager[None]:
-        """Trials change their state one at a time; the other processes wait, and a dead one holds nothing."""
+        """The lock under which trials change their state; a dead process holds nothing."""
         return exclusive(self.path / "leases" / "sweep.lease")
 
     def kept(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
@@ -157,9 +157,9 @@ class SweepFolder:
         open_study(self.storage, sweep)
 
     def try_again(self, study: optuna.Study) -> int:
-        """Have failed trials wait for another try; returns their number.
+        """Make failed trials wait for another try; returns their number.
 
-        The tries of interrupted ones are counted anew: somebody has given the command again.
+        The tries of interrupted ones are counted from 0, since the command was given again.
         """
         with self.locked():
             states = {trial.number: self.state(trial) for trial in trials_of(study)}
@@ -226,10 +226,10 @@ def trials_of(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def progress_of(trial: FrozenTrial) -> Progress:
-    """How far a trial is, beside what Optuna knows of it."""
+    """The progress of a trial, beside Optuna's records."""
     return Progress(**known_fields(Progress, trial.user_attrs.get("progress", {})))
 
 
 def write_progress(study: optuna.Study, trial: FrozenTrial, progress: Progress) -> None:
-    """Keep how far a trial is; only the holder of its lease, or of the lock, may."""
+    """Write the progress of a trial; only the holder of its lease, or of the lock, may."""
     study._storage.set_trial_user_attr(trial._trial_id, "progress", asdict(progress))

@@ -50,7 +50,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
 
 
 def sweep_evidence(path: Path) -> SweepEvidence | None:
-    """What a folder's sweep has come to; `None` if it holds none, or none of its trials has begun."""
+    """The trials of a folder's sweep; `None` if it holds none, or no trial was started."""
     folder = SweepFolder(path)
     if not folder.plan.is_file():
         return None

@@ -1,4 +1,4 @@
-"""What a sweep would do, and how far it is."""
+"""The preview of a sweep, and its trials as a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_POINTS = 1000
 
 
 def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
-    """A line per trial, with all that differs between them."""
+    """A line per trial, with the values in which trials differ."""
     table = Table(title=str(folder.path), title_justify="left")
     table.add_column("trial")
     table.add_column("state")
@@ -94,9 +94,9 @@ def values_of(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def values_text(sweep: Sweep, trial: FrozenTrial) -> str:
-    """What a trial has different from the others."""
+    """The values of a trial that differ between trials."""
     values = values_of(trial)
-    varied = [each.key for each in sweep.parameters if each.varies and each.key in values]
+    varied = [parameter.key for parameter in sweep.parameters if parameter.varies and parameter.key in values]
     return ", ".join(f"{key}={value_text(values[key])}" for key in varied) or "nothing different"
 
 
@@ -138,7 +138,7 @@ def _remark(folder: SweepFolder, trial: FrozenTrial, state: State) -> str:
 
 
 def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[str]:
-    """The lines of a dry run: what trials have in common, a grid's points or the distributions, the folder.
+    """The lines of a dry run: the common arguments, a grid's points or the distributions, the folder.
 
     `limit` is the number of trials at most, if given.
     """

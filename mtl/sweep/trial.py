@@ -70,6 +70,6 @@ def figure(row: Mapping[str, Any], metric: str) -> float:
     """One figure of a row of the history."""
     value = row.get(metric)
     if value is None or value == "":
-        known = [key for key in row if "/" in key]
-        raise InputError(f"the run has no {metric}; it has {', '.join(known)}")
+        figures = [key for key in row if "/" in key]
+        raise InputError(f"the run has no {metric}; it has {', '.join(figures)}")
     return float(value)

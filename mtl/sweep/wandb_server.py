@@ -55,15 +55,15 @@ def _reached() -> Iterator[None]:
 
 
 def require_key(environment: Mapping[str, str]) -> None:
-    """Raise `InputError` where W&B has no key or is told to make no connection."""
+    """Raise `InputError` if W&B has no key or is set to make no connection."""
     mode = environment.get("WANDB_MODE", "")
     if mode in ("offline", "disabled", "dryrun") or environment.get("WANDB_DISABLED"):
         raise InputError(f"W&B is {mode or 'disabled'} here; add --local to run the sweep without a server")
     import wandb
 
     with _reached():
-        known = wandb.login(prompt=False)
-    if not known:
+        has_key = wandb.login(prompt=False)
+    if not has_key:
         raise InputError(
             "no W&B key: 'wandb login' stores one; or add --local to run the sweep without a server"
         )

@@ -26,15 +26,15 @@ def run_locally(
     gpus = devices()
     count = count or max(1, len(gpus))
     study = folder.study(sweep)
-    known = {trial.number: folder.state(trial) for trial in trials_of(study)}
+    before = {trial.number: folder.state(trial) for trial in trials_of(study)}
 
     def count_ended() -> int:
         for trial in trials_of(study):
             state = folder.state(trial)
-            if known.get(trial.number) != state and state != "waiting":
-                known[trial.number] = state
+            if before.get(trial.number) != state and state != "waiting":
+                before[trial.number] = state
                 console.print(ended_line(folder, sweep, trial, state), soft_wrap=True)
-        return sum(state in ("finished", "stopped", "failed") for state in known.values())
+        return sum(state in ("finished", "stopped", "failed") for state in before.values())
 
     pool = WorkerPool("mtl.sweep.workers", folder.path, threads_for(count), gpus, (str(limit), mode))
     interruptible()

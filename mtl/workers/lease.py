@@ -132,7 +132,7 @@ def _lives(holder: Holder, path: Path) -> bool:
             return False
     try:
         same = _start_of(holder.pid) == holder.started
-        # In a container nobody may collect the dead.
+        # In a container there may be no process that collects zombies.
         dead = psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
@@ -140,10 +140,10 @@ def _lives(holder: Holder, path: Path) -> bool:
 
 
 def _take(path: Path, me: Holder) -> bool:
-    """Take a lease that nobody holds, or whose holder is dead.
+    """Take a lease that is free, or whose holder is dead.
 
-    The right to replace a dead holder's lease is itself a lease, one for each dead holder. Whoever has it
-    finds the lease either as the dead left it, and nobody else may change it, or already another's.
+    The right to replace a dead holder's lease is itself a lease, one for each dead holder. The process that
+    has it finds the lease either unchanged, and no other process may change it, or already taken.
 
     Two processes hold a lease for up to `BEAT` seconds in one rare case: a holder that was merely silent
     gives the lease back between the comparison and the replacement, and a third process takes it in that
