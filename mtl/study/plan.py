@@ -188,18 +188,17 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
             return Change(job.name, "the study now probes it", "probed again")
         what = "probes' settings" if old["probes"] != new["probes"] else "code of the probes"
         return Change(job.name, f"the {what} changed", "probed again")
-    reasons = []
-    if old.get("configuration") != new["configuration"]:
-        keys = [] if before is None else different_keys(before.config, job.config)
-        if before is not None and not job.config and before.probe != job.probe:
-            keys.append("probes")
-        reasons.append("the configuration changed" + (f" ({', '.join(keys[:4])})" if keys else ""))
-    if old.get("encoder") != new.get("encoder"):
-        reasons.append("the encoder's files changed")
-    if old.get("corpus") != new["corpus"]:
-        reasons.append("the corpus changed")
-    if old.get("code") != new["code"]:
-        reasons.append("the code changed")
-    if old.get("needs") != new.get("needs") and not reasons:
-        reasons.append(f"it starts from {job.needs}, which changed")
-    return Change(job.name, ", ".join(reasons), "made again")
+    keys = [] if before is None else different_keys(before.config, job.config)
+    if before is not None and not job.config and before.probe != job.probe:
+        keys.append("probes")
+    named = f" ({', '.join(keys[:4])})" if keys else ""
+    changes = {
+        "configuration": f"the configuration changed{named}",
+        "encoder": "the encoder's files changed",
+        "corpus": "the corpus changed",
+        "code": "the code changed",
+    }
+    reasons = [reason for part, reason in changes.items() if old.get(part) != new.get(part)]
+    return Change(
+        job.name, ", ".join(reasons or [f"it starts from {job.needs}, which changed"]), "made again"
+    )

@@ -103,12 +103,9 @@ def known_metrics(config: TrainConfig) -> list[str]:
 
 def check_metric(name: str, config: TrainConfig) -> None:
     """Raise `InputError` if such a run does not log this figure."""
-    known = known_metrics(config)
+    known, tasks = known_metrics(config), config.chosen()
     by_label = [
-        f"dev/{name}/{figure}"
-        for name, task in config.chosen().items()
-        for figure in task.figures
-        if figure.endswith("/")
+        f"dev/{task}/{figure}" for task in tasks for figure in tasks[task].figures if figure[-1] == "/"
     ]
     if name in known or name.startswith(tuple(by_label)):
         return
@@ -118,8 +115,6 @@ def check_metric(name: str, config: TrainConfig) -> None:
         )
     if name.startswith("gates/") and config.pruning == "none":
         raise InputError(f"metric {name}: runs with pruning=none have no masks; set pruning=dynamic")
-    masks = f", pruning={config.pruning}" + (
-        f", gates.scope={config.gates.scope}" if config.pruning != "none" else ""
-    )
-    runs = f"runs with tasks={','.join(config.chosen())}{masks}"
+    scope = "" if config.pruning == "none" else f", gates.scope={config.gates.scope}"
+    runs = f"runs with tasks={','.join(tasks)}, pruning={config.pruning}{scope}"
     raise InputError(f"metric: {runs} do not log '{name}'{did_you_mean(name, known)}")
