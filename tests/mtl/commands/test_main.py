@@ -174,7 +174,7 @@ def test_every_configuration_file_is_whole(file, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["trian"], "did you mean 'train'?"),
         (["data", "stat"], "did you mean 'data stats'?"),
@@ -189,10 +189,10 @@ def test_every_configuration_file_is_whole(file, capsys):
         ),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, said, capsys):
+def test_bad_input_is_one_line_and_exit_code_2(words, message, capsys):
     assert main(words) == 2
     errors = capsys.readouterr().err
-    assert said in errors
+    assert message in errors
     assert errors.count("\n") == 1
 
 
@@ -244,7 +244,7 @@ def test_convert_count_and_overwrite(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "nothing to convert"),
         (["--train=x.conllu"], "in which format?"),
@@ -254,13 +254,13 @@ def test_convert_count_and_overwrite(tmp_path, capsys):
         (["--train=jsonl:OUT/train.jsonl", "--overwrite"], "is a source that --out"),
     ],
 )
-def test_what_cannot_be_converted(words, said, tmp_path, capsys):
+def test_what_cannot_be_converted(words, message, tmp_path, capsys):
     if "--overwrite" in words:
         write_jsonl(tmp_path / "train.jsonl", [Sentence(("a",))])
     words = [word.replace("OUT", str(tmp_path)) for word in words]
     assert main(["data", "convert", f"--out={tmp_path}", *words]) == 2
     errors = capsys.readouterr().err
-    assert said in errors
+    assert message in errors
     assert errors.count("\n") == 1
 
 
@@ -294,18 +294,18 @@ def stdin(content: bytes) -> io.TextIOWrapper:
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "said"),
+    ("content", "code", "message"),
     [(b"", 0, "no words on standard input"), (b" \n\n", 0, "no words"), (b"K\xe4se", 2, "line 1: not UTF-8")],
 )
 def test_input_without_words_is_told_before_the_model_is_loaded(
-    content, code, said, tmp_path, monkeypatch, capsys
+    content, code, message, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     (tmp_path / "status.json").write_text('{"state": "finished"}')
     monkeypatch.setattr("sys.stdin", stdin(content))
     assert main(["predict", str(tmp_path)]) == code
     errors = capsys.readouterr().err
-    assert said in errors
+    assert message in errors
     assert errors.count("\n") == 1
 
 
@@ -345,7 +345,7 @@ def test_unannotated_corpus_is_refused(run, tmp_path, toy, capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("seed: null", "seed cannot be null"),
         ("encoder: {name: null}", "encoder.name cannot be null"),
@@ -353,9 +353,9 @@ def test_unannotated_corpus_is_refused(run, tmp_path, toy, capsys):
         ("corpus: null", "corpus cannot be null"),
     ],
 )
-def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, said, tmp_path, capsys):
+def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, message, tmp_path, capsys):
     (tmp_path / "bad.yaml").write_text(content + "\n")
     assert main(["train", str(tmp_path / "bad.yaml")]) == 2
     errors = capsys.readouterr().err
-    assert said in errors
+    assert message in errors
     assert errors.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The grid of a study: which runs, made how, in which order, and what is said of a bad one."""
+"""The grid of a study: which runs, made how, in which order, and the message on a bad one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def names(*blocks: Block, **study) -> list[str]:
 
 
 def test_setups_are_products_of_tasks_masks_and_seeds():
-    found = names(Block(("single", "pairs", "all"), ("none", "dynamic")))
+    names_found = names(Block(("single", "pairs", "all"), ("none", "dynamic")))
     bases = [*TASKS, *("+".join(pair) for pair in itertools.combinations(TASKS, 2)), "all"]
     expected = {
         f"{base}{masks}-seed{seed}" for base in bases for masks in ("", "-dynamic") for seed in (1, 2, 3)
     }
-    assert sorted(found) == sorted(expected)
+    assert sorted(names_found) == sorted(expected)
 
 
 def test_the_papers_experiment_has_every_run_of_the_paper():
@@ -104,13 +104,13 @@ def test_settings_hold_in_the_runs_that_they_concern():
     train = TrainConfig(gradient_conflict_every=5, gates=GatesConfig(overlap_penalty=0.5), dep=Dep(arc_dim=7))
     grid = (Block(("pos", "dep", "all"), ("none", "dynamic", "dynamic_per_task")),)
     runs = {run.name: run.config for run in planned(StudyConfig(train=train, grid=grid, seeds=(1,)), HERE)}
-    assert {name for name, each in runs.items() if each.gradient_conflict_every} == {
+    assert {name for name, config in runs.items() if config.gradient_conflict_every} == {
         "all-seed1", "all-dynamic-seed1"
     }  # fmt: skip
-    assert {name for name, each in runs.items() if each.gates.overlap_penalty} == {
+    assert {name for name, config in runs.items() if config.gates.overlap_penalty} == {
         "all-dynamic_per_task-seed1"
     }
-    assert {name.split("-")[0] for name, each in runs.items() if each.dep.arc_dim == 7} == {"dep", "all"}
+    assert {name.split("-")[0] for name, config in runs.items() if config.dep.arc_dim == 7} == {"dep", "all"}
     for config in runs.values():
         check_settings(config)
 

@@ -60,19 +60,19 @@ def world(tmp_path: Path, tiny_encoder: Path) -> World:
     return World(tmp_path, tiny_encoder)
 
 
-def said(plan) -> list[str]:
+def changes_of(plan) -> list[str]:
     return [str(change) for change in plan.changes]
 
 
 def test_nothing_has_changed_if_nothing_has_changed(world):
     world.finish(world.plan())
-    assert said(world.plan()) == []
-    assert said(world.plan("--train.trainer.threads=3", "--train.wandb.mode=offline")) == []
+    assert changes_of(world.plan()) == []
+    assert changes_of(world.plan("--train.trainer.threads=3", "--train.wandb.mode=offline")) == []
 
 
 def test_a_changed_configuration_is_named(world):
     world.finish(world.plan())
-    assert said(world.plan("--train.max_epochs=2", "--train.optimizer.encoder_lr=0.5")) == [
+    assert changes_of(world.plan("--train.max_epochs=2", "--train.optimizer.encoder_lr=0.5")) == [
         f"{task}-seed1: the configuration changed (max_epochs, optimizer.encoder_lr); made again"
         for task in ("pos", "ner")
     ]
@@ -85,10 +85,10 @@ def test_a_local_encoder_counts_by_its_files_and_not_by_its_place(world):
     grid = [{"setups": ["static", "single"]}]
     world.finish(world.plan(grid=grid))
     world.encoder = encoder.rename(world.root / "moved")
-    assert said(world.plan(grid=grid)) == []
+    assert changes_of(world.plan(grid=grid)) == []
     path = world.encoder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "note": 1}))
-    assert said(world.plan(grid=grid)) == [
+    assert changes_of(world.plan(grid=grid)) == [
         f"{name}: the encoder's files changed; made again" for name in ("static", "pos-seed1", "ner-seed1")
     ]
 
@@ -106,22 +106,22 @@ def test_a_key_that_is_added_with_a_neutral_default_repeats_nothing(world, monke
     plan = world.plan()
     assert [job.config["added"] for job in plan.jobs] == [0, 0]
     assert [job.made_of for job in plan.jobs] == before
-    assert said(plan) == []
+    assert changes_of(plan) == []
 
 
 def test_a_default_that_was_changed_repeats_what_used_the_old_one(world, monkeypatch):
     world.finish(world.plan())
     monkeypatch.setitem(effective.CHANGED_DEFAULTS, "optimizer.warmup", 0.06)
     monkeypatch.setitem(effective.CHANGED_DEFAULTS, "gates.init_mean", 0.0)  # of no run here
-    assert len(said(world.plan())) == 2
-    assert said(world.plan("--train.optimizer.warmup=0.06")) == []
+    assert len(changes_of(world.plan())) == 2
+    assert changes_of(world.plan("--train.optimizer.warmup=0.06")) == []
 
 
 def test_settings_of_another_task_do_not_make_a_new_run_of_the_grid(world):
     world.finish(world.plan())
     grid = [{"setups": ["single"]}, {"setups": ["all"], "set": {"max_epochs": 3}}]
     plan = world.plan(grid=grid)
-    assert said(plan) == []
+    assert changes_of(plan) == []
     assert [job.name for job in plan.jobs] == ["pos-seed1", "ner-seed1", "all-seed1"]
 
 
@@ -129,15 +129,19 @@ def test_a_changed_corpus_is_said(world):
     world.finish(world.plan())
     with (world.corpus / "dev.jsonl").open("a") as file:
         file.write((world.corpus / "test.jsonl").read_text().splitlines()[0] + "\n")
-    assert said(world.plan()) == [f"{task}-seed1: the corpus changed; made again" for task in ("pos", "ner")]
+    assert changes_of(world.plan()) == [
+        f"{task}-seed1: the corpus changed; made again" for task in ("pos", "ner")
+    ]
 
 
 def test_changed_code_is_said_and_may_be_accepted(world, monkeypatch):
     world.finish(world.plan())
     monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers: f"other {entry}")
-    assert said(world.plan()) == [f"{task}-seed1: the code changed; made again" for task in ("pos", "ner")]
-    assert said(world.plan(keep_code=True)) == []
-    assert len(said(world.plan("--train.max_epochs=2", keep_code=True))) == 2
+    assert changes_of(world.plan()) == [
+        f"{task}-seed1: the code changed; made again" for task in ("pos", "ner")
+    ]
+    assert changes_of(world.plan(keep_code=True)) == []
+    assert len(changes_of(world.plan("--train.max_epochs=2", keep_code=True))) == 2
 
 
 def test_a_run_is_made_again_with_the_one_that_it_starts_from(world):
@@ -145,7 +149,7 @@ def test_a_run_is_made_again_with_the_one_that_it_starts_from(world):
     world.finish(world.plan(grid=grid))
     assert [job.name for job in world.folder.jobs()] == ["pos-seed1", "pos-static-seed1"]
     with_words = [{"setups": ["pos"], "set": {"max_epochs": 2}}, {"setups": ["pos"], "masks": ["static"]}]
-    assert said(world.plan(grid=with_words)) == [
+    assert changes_of(world.plan(grid=with_words)) == [
         "pos-seed1: the configuration changed (max_epochs); made again",
         "pos-static-seed1: it starts from pos-seed1, which changed; made again",
     ]
@@ -155,7 +159,7 @@ def test_what_is_archived_can_still_be_found(world):
     world.finish(world.plan())
     (world.folder.run("ner-seed1") / "note.txt").write_text("mine")
     plan = world.plan(grid=[{"setups": ["pos"]}])
-    assert said(plan) == ["ner-seed1: not in the study any more; archived"]
+    assert changes_of(plan) == ["ner-seed1: not in the study any more; archived"]
     carry_out(plan)
     assert [job.name for job in world.folder.jobs()] == ["pos-seed1"]
     [kept] = (world.folder.path / ".replaced").glob("ner-seed1-*/note.txt")
@@ -234,7 +238,7 @@ def test_two_commands_begun_together_after_a_change_do_not_take_each_others_runs
         made.mkdir()
         world.folder.write_progress("pos-seed1", Progress("finished", first.jobs[0].made_of, 1))
         now = carry_out(second)
-        assert said(now) == []
+        assert changes_of(now) == []
         assert made.exists()
         assert world.folder.last_progress("pos-seed1").state == "finished"
 
@@ -255,7 +259,7 @@ def test_changed_probes_repeat_no_training(world):
         conflict = heads_table.rows("gradient_cosine", "pos", ["ner"], np.ones((1, 2, 3)), np.array([4]))
         heads_table.write(world.folder.run(name) / "heads.parquet", pl.concat([heads, conflict]), {})
     plan = world.plan("--probes.split=dev")
-    assert said(plan) == [
+    assert changes_of(plan) == [
         f"{task}-seed1: the probes' settings changed; probed again" for task in ("pos", "ner")
     ]
     carry_out(plan)
@@ -263,7 +267,7 @@ def test_changed_probes_repeat_no_training(world):
     assert left["measure"].unique().to_list() == ["gradient_cosine"]
     [kept] = (world.folder.path / ".replaced").glob("pos-seed1-*/heads.parquet")
     assert len(heads_table.read(kept)[0]) == 12
-    assert said(world.plan("--probes.masks=[]")) == [
+    assert changes_of(world.plan("--probes.masks=[]")) == [
         f"{task}-seed1: the study does not probe it any more; not probed any more" for task in ("pos", "ner")
     ]
 
@@ -275,22 +279,22 @@ def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
     monkeypatch.setattr(
         module, "code_fingerprint", lambda *entries: "new" if "prob" in entries[0] else real(*entries)
     )
-    assert said(world.plan(grid=grid)) == ["pos-seed1: the code of the probes changed; probed again"]
-    assert said(world.plan(grid=grid, keep_code=True)) == []
+    assert changes_of(world.plan(grid=grid)) == ["pos-seed1: the code of the probes changed; probed again"]
+    assert changes_of(world.plan(grid=grid, keep_code=True)) == []
 
 
 def test_code_is_kept_for_runs_that_start_from_others_too(world, monkeypatch):
     grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
     world.finish(world.plan(grid=grid))
     monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers: f"other {entry}")
-    assert len(said(world.plan(grid=grid))) == 2
+    assert len(changes_of(world.plan(grid=grid))) == 2
     plan = world.plan(grid=grid, keep_code=True)
-    assert said(plan) == []
+    assert changes_of(plan) == []
     assert [job.made_of for job in plan.jobs] == [
         world.folder.last_progress(job.name).made_of for job in plan.jobs
     ]
     plan = world.plan("--probes.split=dev", grid=grid, keep_code=True)
-    assert said(plan) == ["pos-seed1: the probes' settings changed; probed again"]
+    assert changes_of(plan) == ["pos-seed1: the probes' settings changed; probed again"]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +310,7 @@ def test_code_is_kept_for_runs_that_start_from_others_too(world, monkeypatch):
 )
 def test_settings_that_a_run_does_not_use_do_not_repeat_it(world, words):
     world.finish(world.plan())
-    assert said(world.plan(*words)) == []
+    assert changes_of(world.plan(*words)) == []
 
 
 @pytest.mark.parametrize(
@@ -320,7 +324,7 @@ def test_settings_that_a_run_does_not_use_do_not_repeat_it(world, words):
 )
 def test_settings_that_a_run_uses_do(world, words):
     world.finish(world.plan())
-    assert any(change.startswith("pos-seed1") for change in said(world.plan(*words)))
+    assert any(change.startswith("pos-seed1") for change in changes_of(world.plan(*words)))
 
 
 def test_a_study_and_its_corpus_that_were_moved_are_what_they_were(world):
@@ -332,7 +336,7 @@ def test_a_study_and_its_corpus_that_were_moved_are_what_they_were(world):
     moved.corpus, moved.folder = moved.root / "corpus", StudyFolder(moved.root / "studies" / "s")
     plan = moved.plan(grid=grid)
     assert len(plan.jobs) == 3
-    assert said(plan) == []
+    assert changes_of(plan) == []
 
 
 def test_splits_that_change_places_are_another_corpus(world):
@@ -340,7 +344,9 @@ def test_splits_that_change_places_are_another_corpus(world):
     (world.corpus / "dev.jsonl").rename(world.corpus / "x.jsonl")
     (world.corpus / "test.jsonl").rename(world.corpus / "dev.jsonl")
     (world.corpus / "x.jsonl").rename(world.corpus / "test.jsonl")
-    assert said(world.plan()) == [f"{task}-seed1: the corpus changed; made again" for task in ("pos", "ner")]
+    assert changes_of(world.plan()) == [
+        f"{task}-seed1: the corpus changed; made again" for task in ("pos", "ner")
+    ]
 
 
 def test_a_corpus_without_a_test_split_is_refused_before_the_first_run(world):

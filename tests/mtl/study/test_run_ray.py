@@ -66,13 +66,13 @@ class Node:
 
     def holds(self, pid: int) -> bool:
         """Whether a process is this node's."""
-        return pid in {each.pid for each in self._all()}
+        return pid in {process.pid for process in self._all()}
 
     def lose(self) -> None:
         """As when a machine is switched off."""
-        for each in self._all():
+        for process in self._all():
             with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
+                process.kill()
         self.process.wait()
 
     def _all(self) -> list[psutil.Process]:
@@ -219,8 +219,8 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
     assert "raylet" not in printed  # what Ray itself says of a lost node
 
     progress = small.progress(file)
-    assert {name for name, each in progress.items() if each["state"] == "finished"} == NAMES
-    assert {name: each["tries"] for name, each in progress.items()} == {
+    assert {name for name, job in progress.items() if job["state"] == "finished"} == NAMES
+    assert {name: job["tries"] for name, job in progress.items()} == {
         name: 2 if name in lost else 1 for name in NAMES
     }
     for name in NAMES:
@@ -237,8 +237,8 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
     assert small.metrics(file) == small.metrics(alone)
     for name in NAMES:
         ours, theirs = (
-            load_file(small.folder(each) / "runs" / name / "model" / "model.safetensors")
-            for each in (file, alone)
+            load_file(small.folder(study_file) / "runs" / name / "model" / "model.safetensors")
+            for study_file in (file, alone)
         )
         assert all((ours[key] == theirs[key]).all() for key in ours | theirs)
 
@@ -282,8 +282,8 @@ def test_a_node_without_the_folder_is_refused(tmp_path):
     ):
         problem = ray_worker(location, 1, on_gpu=False)
         assert problem is not None
-        said = f"node {socket.gethostname()} does not see {tmp_path}, or not from {location.directory}: "
-        assert problem.startswith(said)
+        message = f"node {socket.gethostname()} does not see {tmp_path}, or not from {location.directory}: "
+        assert problem.startswith(message)
         assert "file system that all nodes share" in problem
 
 
@@ -418,8 +418,8 @@ def test_nodes_that_come_and_go_are_said(planned, monkeypatch, handlers):
     with pytest.raises(InputError, match=r"^stop here$"):
         run_on_ray(planned, planned.jobs(), 0, console)
     of_run = "; cores of a run: 1, GPUs: 0)"
-    said = [line for line in console.export_text().splitlines() if line.startswith("Ray (")]
-    assert said == [
+    message = [line for line in console.export_text().splitlines() if line.startswith("Ray (")]
+    assert message == [
         f"Ray (nodes: 2{of_run}: 2 side by side",
         f"Ray (nodes: 1{of_run}: lost: 1",
         f"Ray (nodes: 2{of_run}: joined: 1",
@@ -457,8 +457,8 @@ def test_a_cluster_of_other_versions_is_said_with_both():
         )
 
     cluster.init = init  # type: ignore[method-assign]
-    said = "has other versions than this command: .*Python: 3.11.2 .*Python: 3.12.1$"
-    with pytest.raises(InputError, match=said), connected(cluster, None):
+    message = "has other versions than this command: .*Python: 3.11.2 .*Python: 3.12.1$"
+    with pytest.raises(InputError, match=message), connected(cluster, None):
         pass
 
 
@@ -478,7 +478,7 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
 
 
 @pytest.mark.parametrize(
-    ("count", "resources", "said"),
+    ("count", "resources", "message"),
     [
         (-1, RunResources(), "--jobs=-1: give a number of runs"),
         (0, RunResources(cpus=0.0), "--cpus=0: give the cores of one run"),
@@ -486,9 +486,9 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
         (0, RunResources(gpus=2.0), "--gpus=2: give a run's share of a GPU"),
     ],
 )
-def test_impossible_resources_are_refused(count, resources, said, tmp_path, monkeypatch):
+def test_impossible_resources_are_refused(count, resources, message, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
-    with pytest.raises(InputError, match=f"^{said}"):
+    with pytest.raises(InputError, match=f"^{message}"):
         run_on_ray(StudyFolder(tmp_path), [], count, Console(quiet=True), None, resources)
 
 

@@ -34,18 +34,18 @@ NAMES = {
 
 
 @pytest.fixture(scope="module")
-def whole(toy: Path, tiny_encoder: Path, tmp_path_factory) -> tuple[Path, str]:
+def finished_study(toy: Path, tiny_encoder: Path, tmp_path_factory) -> tuple[Path, str]:
     """A study that was carried out, and what it printed."""
     file = small.write(tmp_path_factory.mktemp("whole") / "s.yaml", toy, tiny_encoder, grid=GRID)
     return file, small.carry_out(file, "--jobs=2")
 
 
 @pytest.mark.slow
-def test_one_command_makes_runs_probes_figures_tables_and_the_report(whole):
-    file, printed = whole
+def test_one_command_makes_runs_probes_figures_tables_and_the_report(finished_study):
+    file, printed = finished_study
     folder = small.folder(file)
-    assert {name for name, each in small.progress(file).items() if each["state"] == "finished"} == NAMES
-    assert {each.parent.name for each in folder.glob("runs/*/heads.parquet")} == {
+    assert {name for name, job in small.progress(file).items() if job["state"] == "finished"} == NAMES
+    assert {path.parent.name for path in folder.glob("runs/*/heads.parquet")} == {
         "static", "pos-seed1", "ner-seed1", "all-seed1"
     }  # fmt: skip
     assert not list(folder.glob("runs/*/checkpoints"))  # nothing is left to go on with
@@ -59,8 +59,8 @@ def test_one_command_makes_runs_probes_figures_tables_and_the_report(whole):
 
 
 @pytest.mark.slow
-def test_a_finished_study_does_nothing_again(whole):
-    file, _ = whole
+def test_a_finished_study_does_nothing_again(finished_study):
+    file, _ = finished_study
     before = {path: path.stat().st_mtime_ns for path in small.folder(file).glob("runs/*/*")}
     printed = small.carry_out(file, "--jobs=2")
     assert {path: path.stat().st_mtime_ns for path in small.folder(file).glob("runs/*/*")} == before
@@ -69,9 +69,9 @@ def test_a_finished_study_does_nothing_again(whole):
 
 
 @pytest.mark.slow
-def test_runs_of_one_process_are_what_they_are_alone(whole, toy, tiny_encoder, tmp_path):
+def test_runs_of_one_process_are_what_they_are_alone(finished_study, toy, tiny_encoder, tmp_path):
     """InputCache that is kept between runs, and whatever else one run leaves to the next, changes nothing."""
-    file, _ = whole
+    file, _ = finished_study
     words = ["--config", str(small.folder(file) / "runs" / "all-dynamic-seed1" / "config.yaml")]
     subprocess.run(
         [sys.executable, "-m", "mtl", "train", *words, f"--runs={tmp_path}", "--name=alone"],
@@ -82,8 +82,8 @@ def test_runs_of_one_process_are_what_they_are_alone(whole, toy, tiny_encoder, t
 
 
 @pytest.mark.slow
-def test_the_list_of_runs_and_the_state(whole, tmp_path):
-    file, _ = whole
+def test_the_list_of_runs_and_the_state(finished_study, tmp_path):
+    file, _ = finished_study
     for where in (file, small.folder(file)):
         printed = small.carry_out(where, "--status")
         assert "9 jobs: 9 finished" in printed
@@ -93,7 +93,7 @@ def test_the_list_of_runs_and_the_state(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_study_that_is_killed_goes_on_to_the_same_scores(whole, toy, tiny_encoder, tmp_path):
+def test_a_study_that_is_killed_goes_on_to_the_same_scores(finished_study, toy, tiny_encoder, tmp_path):
     file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=GRID)
     for seconds in (7, 12):
         process = subprocess.Popen(small.command(file, "--jobs=2"), stdout=subprocess.DEVNULL)
@@ -103,7 +103,7 @@ def test_a_study_that_is_killed_goes_on_to_the_same_scores(whole, toy, tiny_enco
             os.kill(pid, signal.SIGKILL)
         process.wait()
     small.carry_out(file, "--jobs=2")
-    assert small.metrics(file) == small.metrics(whole[0])
+    assert small.metrics(file) == small.metrics(finished_study[0])
     assert not list((small.folder(file) / "jobs").glob("*.lease"))
 
 
@@ -139,8 +139,8 @@ def test_two_commands_on_one_folder_share_the_runs(toy, tiny_encoder, tmp_path):
         assert process.returncode == 0
     progress = small.progress(file)
     assert len(progress) == 6
-    assert {each["tries"] for each in progress.values()} == {1}
-    assert len({each["worker"] for each in progress.values()}) == 2
+    assert {job["tries"] for job in progress.values()} == {1}
+    assert len({job["worker"] for job in progress.values()}) == 2
     for name in progress:
         log = (small.folder(file) / "logs" / f"{name}.log").read_text()
         assert log.count("training ") == 1
@@ -157,7 +157,7 @@ def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encode
     printed = small.carry_out(file, code=1)
     progress = small.progress(file)
     assert progress["pos-static-impossible-seed1"]["state"] == "failed"
-    assert {name for name, each in progress.items() if each["state"] == "finished"} == {
+    assert {name for name, job in progress.items() if job["state"] == "finished"} == {
         "pos-seed1", "ner-seed1", "ner-dynamic-seed1"
     }  # fmt: skip
     log = small.folder(file) / "logs" / "pos-static-impossible-seed1.log"
@@ -245,7 +245,7 @@ def test_the_time_that_is_left_follows_from_what_is_finished():
 
 
 def _children(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _wait_for(condition, seconds: float = 60) -> None:

@@ -35,9 +35,9 @@ def collected(folder, study) -> str:
 
 
 def decides(page: Path) -> str:
-    found = re.search(r"The claims are those of <b>(.*?)</b>: (.*?)\.</p>", page.read_text())
-    assert "fixed beforehand as those of the first block with masks in the study" in found[2]
-    return found[1]
+    match = re.search(r"The claims are those of <b>(.*?)</b>: (.*?)\.</p>", page.read_text())
+    assert "fixed beforehand as those of the first block with masks in the study" in match[2]
+    return match[1]
 
 
 def names(folder: Path) -> set[str]:
@@ -64,7 +64,7 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
 
 
 @pytest.mark.parametrize(
-    ("grid", "said"),
+    ("grid", "message"),
     [
         ((SINGLE, STATIC, DYNAMIC), "STL, static"),
         ((SINGLE, HALF, DYNAMIC), "STL, dynamic, target 6.0"),
@@ -74,11 +74,11 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
         ((SINGLE, Block(("pos", "dep"), ("static",))), "STL, static"),
     ],
 )
-def test_the_first_block_with_masks_that_give_claims_decides(tmp_path, no_figures, grid, said):
+def test_the_first_block_with_masks_that_give_claims_decides(tmp_path, no_figures, grid, message):
     study = config(*grid)
     folder = carry_out(tmp_path / "s", study)
     collected(folder, study)
-    assert decides(folder.path / "report.html") == said
+    assert decides(folder.path / "report.html") == message
 
 
 def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures):

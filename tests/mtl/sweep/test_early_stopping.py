@@ -28,11 +28,11 @@ def test_hyperband_stops_the_worse_trials_and_never_the_best(bench):
     sweep.work(curve)
     trials = trials_of(sweep.study)
     states = dict(zip(QUALITIES, sweep.states(), strict=True))
-    evaluations = {QUALITIES[each.number]: len(each.intermediate_values) for each in trials}
+    evaluations = {QUALITIES[trial.number]: len(trial.intermediate_values) for trial in trials}
     assert states[1] == "finished"
     # By hand: 5 is the first, 2 and 1 are the best so far; of five the best one goes on, of six or more two.
     assert {quality for quality, state in states.items() if state == "stopped"} == {9, 7, 3, 8, 4, 6}
-    assert {evaluations[each] for each in (9, 7, 8, 4, 6)} == {1}
+    assert {evaluations[quality] for quality in (9, 7, 8, 4, 6)} == {1}
     assert sum(evaluations.values()) == 3 * 4 + 6  # of 36
     assert QUALITIES[best_of(sweep.sweep, trials).number] == 1
     stopped = trials[2]

@@ -39,7 +39,7 @@ def at_work(bench, journal, seconds=0.0):
 
 def lines(journal, word):
     return (
-        [each for each in journal.read_text().splitlines() if each.startswith(word)]
+        [line for line in journal.read_text().splitlines() if line.startswith(word)]
         if journal.exists()
         else []
     )
@@ -181,7 +181,7 @@ def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
     assert start(run_cap=3, project="p") == []
     [note] = start(run_cap=3, description="more", project="p")
     assert note == "without effect on trials without W&B's server: description"
-    for changes, said in (
+    for changes, message in (
         ({"method": "random", "run_cap": 9}, "other method"),
         ({"parameters": {"seed": {"values": [1, 2, 3]}}}, "other parameters.gates, parameters.seed"),
         ({"metric": {"name": "dev/mean", "goal": "minimize"}}, "metric.goal"),
@@ -191,7 +191,7 @@ def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
     ):
         with pytest.raises(InputError, match="another --name") as raised:
             start(**changes)
-        assert said in str(raised.value)
+        assert message in str(raised.value)
     [note] = start(made_of={**MADE_OF, "code": "other"})
     assert "code has changed" in note
 

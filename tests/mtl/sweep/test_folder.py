@@ -16,7 +16,7 @@ from mtl.workers.worker import FullDisk
 from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
 
 
-def said(call, *words):
+def refusal(call, *words):
     with pytest.raises(InputError) as raised:
         call(*words)
     assert "\n" not in str(raised.value)
@@ -28,8 +28,8 @@ def test_a_damaged_storage(bench, capsys):
     sweep.work()
     folder = sweep.folder
     # Its middle is gone, as after a crash of the disk.
-    whole = folder.storage.read_bytes()
-    for damaged in (b"this is no database" * 100, whole[:4096] + b"\xff" * (len(whole) - 4096)):
+    content = folder.storage.read_bytes()
+    for damaged in (b"this is no database" * 100, content[:4096] + b"\xff" * (len(content) - 4096)):
         folder.storage.write_bytes(damaged)
         assert main(["sweep", str(folder.path), "--status"]) == 2
         errors = capsys.readouterr().err
@@ -37,7 +37,7 @@ def test_a_damaged_storage(bench, capsys):
         assert "start a new sweep with another --name" in errors
         assert errors.count("\n") == 1
     folder.storage.unlink()
-    assert "is missing" in said(folder.study, sweep.sweep)
+    assert "is missing" in refusal(folder.study, sweep.sweep)
     assert not folder.storage.exists()
 
 
@@ -45,14 +45,14 @@ def test_a_damaged_storage(bench, capsys):
 def test_a_damaged_plan(bench, text):
     sweep = bench()
     sweep.folder.plan.write_text(text)
-    assert "sweep.json" in said(sweep.folder.kept)
+    assert "sweep.json" in refusal(sweep.folder.kept)
 
 
 def test_trials_without_their_plan_are_not_taken_for_those_of_another_sweep(bench):
     sweep = bench()
     sweep.work()
     sweep.folder.plan.unlink()
-    assert "holds trials" in said(sweep.folder.start, sweep_of(), {}, MADE_OF)
+    assert "holds trials" in refusal(sweep.folder.start, sweep_of(), {}, MADE_OF)
     assert len(trials_of(sweep.study)) == 6
 
 
@@ -67,7 +67,7 @@ def test_a_start_that_was_killed_begins_again(bench):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "cannot be made" in said(SweepFolder(tmp_path / "file" / "s").start, sweep_of(), {}, MADE_OF)
+    assert "cannot be made" in refusal(SweepFolder(tmp_path / "file" / "s").start, sweep_of(), {}, MADE_OF)
 
 
 def test_a_full_disk_ends_the_work_and_it_goes_on(bench, monkeypatch):

@@ -47,10 +47,10 @@ def test_best_trial_and_picture_stand_in_the_report(bench):
     report(sweep.folder.path, split="dev")
     page = (sweep.folder.path / "report.html").read_text()
     section = page.split('id="sweep"')[1].split("</section>")[0]
-    said = " ".join(re.sub(r"<[^>]*>", " ", section).split())
+    text = " ".join(re.sub(r"<[^>]*>", " ", section).split())
     # The largest penalty with the second seed: 80 + 5 + 2.
-    assert "6 trials by grid, to maximize dev/mean . Best: trial-0005 , 87.00" in said
-    assert "87.00, gates.penalty 1, seed 2, open heads 7." in said
+    assert "6 trials by grid, to maximize dev/mean . Best: trial-0005 , 87.00" in text
+    assert "87.00, gates.penalty 1, seed 2, open heads 7." in text
     assert page.count('href="#sweep"') == 1
     [packed] = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", section)
     drawn = ElementTree.fromstring(base64.b64decode(packed))
@@ -86,7 +86,7 @@ def test_of_many_settings_the_best_are_drawn(bench, monkeypatch):
     performed(sweep)
     evidence = gather(sweep.folder.path, "dev", SCORES, sweep_evidence(sweep.folder.path))
     assert {name.rsplit(" ", 1)[1] for name in evidence.scores["setup"]} == {
-        str(each) for each in penalties[3:]
+        str(penalty) for penalty in penalties[3:]
     }
     assert any(f"of {count} settings" in note for note in evidence.notes)
     assert len(evidence.sweep.trials) == count

@@ -120,7 +120,7 @@ def test_bad_files_are_said_by_a_dry_run_too(shown):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--join=a/b/c", "FILE"], "has no effect with --join"),
         (["--join=a/b/c", "--jobs=2"], "--jobs has no effect with --join"),
@@ -137,12 +137,12 @@ def test_bad_files_are_said_by_a_dry_run_too(shown):
         (["FILE", "--local", "--trails=3"], "did you mean 'trials'?"),
     ],
 )
-def test_options_without_effect_are_said(words, said, tmp_path, capsys):
+def test_options_without_effect_are_said(words, message, tmp_path, capsys):
     file = tmp_path / "search.yaml"
     file.write_text(GRID)
     assert main(["sweep", *(str(file) if word == "FILE" else word for word in words)]) == 2
     errors = capsys.readouterr().err
-    assert said in errors
+    assert message in errors
     assert errors.count("\n") == 1
 
 

@@ -55,15 +55,15 @@ def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
     Engine(folder, sweep, Training(folder, sweep, base, "offline", material), 3).work()
     assert [words[0] for words in loaded].count(str(tiny_encoder)) == 1  # the others are the kept models
     trials = trials_of(folder.study(sweep))
-    assert [folder.state(each) for each in trials] == ["finished", "stopped", "finished"]
+    assert [folder.state(trial) for trial in trials] == ["finished", "stopped", "finished"]
     # One that learns nothing is stopped at its first comparison, the others are trained to the end.
     assert [len(rows(folder, number)) for number in range(3)] == [3, 1, 3]
     for trial in trials:
         run = folder.run(trial.number)
         epoch = json.loads((run / "status.json").read_text())["kept_epoch"]
-        kept = [row for row in rows(folder, trial.number) if int(row["epoch"]) == epoch]
-        assert trial.values == [pytest.approx(float(kept[0]["loss/pos"]))]
-        assert trial.user_attrs["open_heads"] == {"shared": float(kept[0]["gates/shared/open"])}
+        kept_rows = [row for row in rows(folder, trial.number) if int(row["epoch"]) == epoch]
+        assert trial.values == [pytest.approx(float(kept_rows[0]["loss/pos"]))]
+        assert trial.user_attrs["open_heads"] == {"shared": float(kept_rows[0]["gates/shared/open"])}
         config = yaml.safe_load((run / "config.yaml").read_text())
         assert config["optimizer"]["decoder_lr"] == trial.user_attrs["values"]["optimizer.decoder_lr"]
         assert config["wandb"]["group"] == "s"
@@ -83,12 +83,12 @@ def of_sweep(place, word):
     """Processes of ours that work on a sweep folder."""
     import psutil
 
-    found = []
+    processes = []
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if word in line and any(str(place) in each for each in line):
-            found.append(process)
-    return found
+        if word in line and any(str(place) in part for part in line):
+            processes.append(process)
+    return processes
 
 
 def until(condition, seconds=240):
@@ -120,18 +120,18 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     first.kill()
     first.communicate()
     until(lambda: not of_sweep(folder.path, "mtl.sweep.workers"))
-    sweep, _, _ = folder.kept()
-    before = {each.number: dict(each.user_attrs["values"]) for each in trials_of(folder.study(sweep))}
+    sweep, _, _ = folder.kept_rows()
+    before = {trial.number: dict(trial.user_attrs["values"]) for trial in trials_of(folder.study(sweep))}
     again = program(*arguments)
     out, errors = again.communicate(timeout=600)
     assert again.returncode == 0, errors
     trials = trials_of(folder.study(sweep))
-    points = [tuple(each.user_attrs["values"].values()) for each in trials]
+    points = [tuple(trial.user_attrs["values"].values()) for trial in trials]
     assert points == [(0.01, 1), (0.01, 2), (1.0, 1), (1.0, 2)]
     assert all(trials[number].user_attrs["values"] == values for number, values in before.items())
-    assert {folder.state(each) for each in trials} == {"finished"}
+    assert {folder.state(trial) for trial in trials} == {"finished"}
     assert [len(rows(folder, number)) for number in range(4)] == [2] * 4
-    best = max(trials, key=lambda each: each.values[0])
+    best = max(trials, key=lambda trial: trial.values[0])
     assert f"best: trial-{best.number:04}" in out
     assert "wandb sync" in out
     assert "data:image/svg+xml" in (folder.path / "report.html").read_text()
@@ -168,7 +168,7 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     _, errors = first.communicate(timeout=240)
     assert first.returncode == 130
     assert "resumes it" in errors
-    sweep, _, _ = folder.kept()
+    sweep, _, _ = folder.kept_rows()
     assert folder.state(trials_of(folder.study(sweep))[0]) == "failed"
     again = program(*arguments)
     out, _ = again.communicate(timeout=400)
@@ -176,7 +176,7 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     assert "1 tried again" in out
     assert "batch.mode=aligned" in out
     assert "1 trials have failed" in out
-    assert [folder.state(each) for each in trials_of(folder.study(sweep))] == ["failed", "finished"]
+    assert [folder.state(trial) for trial in trials_of(folder.study(sweep))] == ["failed", "finished"]
     assert json.loads((folder.run(1) / "status.json").read_text())["state"] == "finished"
     assert not (folder.run(1) / "wandb").exists()
 

@@ -1,4 +1,4 @@
-"""From a sweep file to the configurations of its trials, and what is said of a bad file before the first."""
+"""From a sweep file to the configurations of its trials, and the message on a bad file before the first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mtl.sweep.trial_config import base_of, config_of_trial, trial_config
 from tests.mtl.sweep.conftest import sweep_of
 
 
-def said_of(material=None, **changes):
+def refusal_of(material=None, **changes):
     def checked():
         sweep = sweep_of(**changes)
         check_sweep(sweep, base_of(sweep), material)
@@ -68,7 +68,7 @@ def test_figures_of_runs_are_known():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (parameters(gates__penalti=[1.0]), "unknown key 'gates.penalti': did you mean 'gates.penalty'?"),
         (
@@ -195,8 +195,8 @@ def test_figures_of_runs_are_known():
         ({"description": {}}, "description: expected a text"),
     ],
 )
-def test_bad_files_are_said_in_one_line(changes, said):
-    assert said in said_of(**changes)
+def test_bad_files_are_said_in_one_line(changes, message):
+    assert message in refusal_of(**changes)
 
 
 def test_encoders_and_corpora_are_looked_at_before_the_first_trial(toy, tiny_encoder):
@@ -204,12 +204,14 @@ def test_encoders_and_corpora_are_looked_at_before_the_first_trial(toy, tiny_enc
     fine = sweep_of(command=command)
     check_sweep(fine, base_of(fine), InputCache(keep=True))
     alone = [[*command[:2], command[place], "${args}"] for place in (2, 3)]
-    assert "nowhere" in said_of(InputCache(), command=alone[0], **parameters(encoder__name=["nowhere/bert"]))
-    assert "missing" in said_of(InputCache(), command=alone[1], **parameters(corpus__path=["missing"]))
+    assert "nowhere" in refusal_of(
+        InputCache(), command=alone[0], **parameters(encoder__name=["nowhere/bert"])
+    )
+    assert "missing" in refusal_of(InputCache(), command=alone[1], **parameters(corpus__path=["missing"]))
 
 
 def test_files_that_are_none(tmp_path):
-    for text, said in (
+    for text, message in (
         ("[1, 2]", "holds no keys"),
         ("", "is empty"),
         ("a: [", "no YAML"),
@@ -226,7 +228,7 @@ def test_files_that_are_none(tmp_path):
         ("\x01: 3", "no YAML"),
     ):
         (tmp_path / "a.yaml").write_text(text)
-        with pytest.raises(InputError, match=said) as raised:
+        with pytest.raises(InputError, match=message) as raised:
             read_sweep(tmp_path / "a.yaml")
         assert str(tmp_path / "a.yaml") in str(raised.value)
     with pytest.raises(InputError, match="no such file"):

@@ -91,8 +91,8 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(pool, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_cores_are_those_that_the_process_may_use():
-    own = os.sched_getaffinity(0)
-    set_to_one = f"import os; os.sched_setaffinity(0, {{{min(own)}}})"
+    affinity = os.sched_getaffinity(0)
+    set_to_one = f"import os; os.sched_setaffinity(0, {{{min(affinity)}}})"
     lines = f"{set_to_one}\nfrom mtl.workers import pool\nprint(pool.cores())"
     told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
     assert told.stdout == "1\n"
