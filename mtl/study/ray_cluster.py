@@ -89,12 +89,12 @@ def _knock(address: str | None) -> None:
 
 def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
     """The number of workers that fit on the living nodes."""
-    fits = 0
-    for node in nodes:
-        has = node["Resources"]
-        by_kind = [has.get(kind, 0.0) // share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0]
-        fits += int(min(by_kind)) if node["Alive"] and by_kind else 0
-    return fits
+    shares = {kind: share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0}
+    return sum(
+        min(int(node["Resources"].get(kind, 0.0) // share) for kind, share in shares.items())
+        for node in nodes
+        if node["Alive"]
+    )
 
 
 def largest_of(nodes: Sequence[dict[str, Any]]) -> str:

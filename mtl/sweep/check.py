@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError, did_you_mean
 from mtl.sweep.file import Sweep
 from mtl.sweep.trial_config import check_key, trial_config
@@ -20,8 +20,6 @@ _OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
 """Keys that no parameter may set."""
 _SHAPING = ("tasks", "pruning", "gates.scope")
 """Keys that decide which figures a run logs."""
-_READ = ("encoder", "corpus", "tasks", *TASK_NAMES)
-"""Keys that decide which files a run reads."""
 
 
 def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None = None) -> None:
@@ -30,8 +28,7 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
         if parameter.key.split(".")[0] in _OF_THE_SWEEP:
             raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
         check_key(parameter.key)
-    for values in _side_by_side(sweep):
-        trial_config(base, values)
+    configs = [trial_config(base, values) for values in _one_by_one(sweep)]
     _check_stopping(sweep, base)
     for values in _shapes(sweep):
         config = trial_config(base, values)
@@ -40,7 +37,7 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
     if inputs is not None:
         from mtl.training.check_inputs import check_inputs
 
-        check_inputs((trial_config(base, values) for values in _one_by_one(sweep)), inputs)
+        check_inputs(configs, inputs)
 
 
 def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
@@ -56,29 +53,18 @@ def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
         )
 
 
-def _side_by_side(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """As few combinations as hold every value once; the types of keys do not depend on each other."""
-    examples = {parameter.key: parameter.examples() for parameter in sweep.parameters}
-    for position in range(max(map(len, examples.values()))):
-        yield {key: values[position] for key, values in examples.items() if position < len(values)}
-
-
 def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
     """All combinations of the values that decide which figures a run logs."""
     shaping = {
-        parameter.key: parameter.examples() for parameter in sweep.parameters if parameter.key in _SHAPING
+        parameter.key: parameter.examples for parameter in sweep.parameters if parameter.key in _SHAPING
     }
     for values in itertools.product(*shaping.values()):
         yield dict(zip(shaping, values, strict=True))
 
 
 def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """Combinations in which every value that decides what is read occurs once, beside the others' first."""
-    examples = {
-        parameter.key: parameter.examples()
-        for parameter in sweep.parameters
-        if parameter.key.split(".")[0] in _READ
-    }
+    """Combinations in which every value occurs at least once, beside the first ones of the others."""
+    examples = {parameter.key: parameter.examples for parameter in sweep.parameters if parameter.examples}
     first = {key: values[0] for key, values in examples.items()}
     yield first
     for key, values in examples.items():

@@ -41,6 +41,8 @@ class Parameter:
     """W&B's name of the distribution."""
     given: Mapping[str, Any]
     """The fields that describe it; checked for the distributions in `LOCAL`."""
+    examples: tuple[Any, ...]
+    """All listed values, or both ends as they would be drawn; none for W&B's other distributions."""
 
     def __str__(self) -> str:
         fields = (f"{name} {self.given[name]}" for name in _FIELDS[1:] if name in self.given)
@@ -54,7 +56,7 @@ class Parameter:
     @property
     def varies(self) -> bool:
         """Whether trials differ in it."""
-        return self.server_only or len(self.examples()) > 1
+        return self.server_only or len(self.examples) > 1
 
     @property
     def scale(self) -> Scale:
@@ -67,32 +69,22 @@ class Parameter:
     def size(self) -> int | None:
         """How many values it can take; `None` if it is drawn from a range of floats, or by W&B's server."""
         if self.kind == "int_uniform":
-            return int(self.given["max"]) - int(self.given["min"]) + 1
-        return len(self.examples()) if self.scale == "categories" else None
+            return int(self.examples[1] - self.examples[0] + 1)
+        return len(self.examples) if self.scale == "categories" else None
 
     def at(self, position: int) -> Any:
         """The value at a position among those that it can take."""
-        return self.given["min"] + position if self.kind == "int_uniform" else self.examples()[position]
+        return self.examples[0] + position if self.kind == "int_uniform" else self.examples[position]
 
     def draw(self, trial: Trial) -> Any:
         """The configuration's value for a trial; the same again for a trial that resumes."""
         if self.scale == "categories":
             # Values may be lists, which Optuna does not take: it draws their positions.
-            choices = self.examples()
-            return choices[trial.suggest_categorical(self.key, tuple(range(len(choices))))]
-        low, high = self.examples()
+            return self.examples[trial.suggest_categorical(self.key, tuple(range(len(self.examples))))]
+        low, high = self.examples
         if self.kind == "int_uniform":
             return trial.suggest_int(self.key, low, high)
         return trial.suggest_float(self.key, low, high, log=self.scale == "log")
-
-    def examples(self) -> tuple[Any, ...]:
-        """Values to try before the first trial: all listed ones, or both ends as they would be drawn."""
-        if self.server_only:
-            return ()
-        if self.scale == "categories":
-            return tuple(self.given["values"]) if "values" in self.given else (self.given["value"],)
-        number = int if self.kind == "int_uniform" else float
-        return number(self.given["min"]), number(self.given["max"])
 
 
 def parameters_from(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Parameter]:
@@ -123,7 +115,7 @@ def _parameter(key: str, given: Mapping[str, Any]) -> Parameter:
             raise InputError(f"{where}: unknown '{name}'{did_you_mean(str(name), _FIELDS)}")
     kind = str(given.get("distribution") or _default_kind(where, given))
     if kind in SERVER_ONLY:
-        return Parameter(key, kind, given)
+        return Parameter(key, kind, given, ())
     if kind not in LOCAL:
         raise InputError(
             f"{where}: unknown distribution '{kind}'{did_you_mean(kind, [*LOCAL, *SERVER_ONLY])}"
@@ -131,11 +123,14 @@ def _parameter(key: str, given: Mapping[str, Any]) -> Parameter:
     fields = LOCAL[kind]
     if given.keys() - {"distribution"} != set(fields):
         raise InputError(f"{where}: {kind} needs {' and '.join(fields)}, and nothing else")
+    if kind == "constant":
+        return Parameter(key, kind, given, (given["value"],))
     if kind == "categorical":
         _check_values(where, given["values"])
-    elif kind != "constant":
-        _check_ends(where, kind, given["min"], given["max"])
-    return Parameter(key, kind, given)
+        return Parameter(key, kind, given, tuple(given["values"]))
+    _check_ends(where, kind, given["min"], given["max"])
+    number = int if kind == "int_uniform" else float
+    return Parameter(key, kind, given, (number(given["min"]), number(given["max"])))
 
 
 def _default_kind(where: str, given: Mapping[str, Any]) -> str:

@@ -82,7 +82,7 @@ def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
     values = [values_of(trial)[parameter.key] for trial in trials]
     if parameter.scale != "categories":
         return Axis(parameter.key, parameter.scale, tuple(float(value) for value in values))
-    listed = parameter.examples() or tuple(values)
+    listed = parameter.examples or tuple(values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
         listed = tuple(sorted(listed))  # at even distances
     order = tuple(dict.fromkeys(map(value_text, listed)))

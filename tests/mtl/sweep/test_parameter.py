@@ -75,9 +75,9 @@ def test_ends_decide_between_whole_numbers_and_others(ends, kind):
     description = dict(zip(("min", "max"), ends, strict=True))
     assert {type(value) for value in drawn(description, 20).tolist()} == {kind}
     # What is tried on the configuration has the type of what is drawn.
-    assert {type(value) for value in only(description).examples()} == {kind}
+    assert {type(value) for value in only(description).examples} == {kind}
     named = only({"distribution": "uniform", **description})
-    assert {type(value) for value in named.examples()} == {float}
+    assert {type(value) for value in named.examples} == {float}
 
 
 def test_points_of_a_grid():
