@@ -31,12 +31,12 @@ def report(
     from mtl.files import write_text
     from mtl.runs.gather import gather
     from mtl.study.folder import StudyFolder
-    from mtl.study.primary_setup import chosen_claims, fixed_claims, kept_study
+    from mtl.study.primary_setup import chosen_claims, fixed_claims, stored_study
     from probes.report.claims import claim_sets
     from probes.report.overlaps import masks_by_setup
     from probes.report.report import report as page
 
-    study = kept_study(folder)
+    study = stored_study(folder)
     train = TrainConfig() if study is None else study.train
     scores: dict[str, str] = {task: getattr(train, task).score for task in TASK_NAMES}
     evidence = gather(

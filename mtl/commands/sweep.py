@@ -190,7 +190,7 @@ def _status(place: str, options: Options, console: Console) -> int:
     if not path.is_dir():
         path = Path(options.sweeps) / read_sweep(path, options.name).name
     folder = SweepFolder(path)
-    definition, _, _ = folder.kept()
+    definition, _, _ = folder.read_plan()
     with usable(folder.storage):
         study = folder.study(definition)
         console.print(overview(folder, definition, study))

@@ -56,7 +56,7 @@ class StudyConfig:
     seeds: tuple[int, ...] = (1, 2, 3)
     """Every run is made once with each."""
     train: TrainConfig = field(default_factory=TrainConfig)
-    """What all runs have in common; `train.tasks` are the study's tasks. Names, seeds, masks and the run to
+    """The settings that all runs share; `train.tasks` are the study's tasks. Names, seeds, masks and the run to
     start from are set by the grid."""
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     """What is measured on the heads of finished runs."""

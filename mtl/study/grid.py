@@ -138,7 +138,7 @@ def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
 
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
-    """What the runs of a block have in common."""
+    """The settings that the runs of a block share."""
     if not block.set:
         return train
     values = plain(dataclasses.asdict(train))

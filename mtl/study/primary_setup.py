@@ -17,7 +17,7 @@ from probes.report.data import ReportData
 RULE = "fixed beforehand as those of the first block with masks in the study's file"
 
 
-def kept_study(folder: Path) -> StudyConfig | None:
+def stored_study(folder: Path) -> StudyConfig | None:
     """The study that a folder holds, as it was last planned; `None` if there is none."""
     path = folder / "study.yaml"
     return read_configuration(StudyConfig, path) if path.is_file() else None

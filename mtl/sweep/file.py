@@ -81,7 +81,7 @@ class Sweep:
     metric: Metric
     parameters: tuple[Parameter, ...]
     base: tuple[str, ...]
-    """Arguments of `mtl train` that all trials have in common."""
+    """Arguments of `mtl train` that all trials share."""
     given: dict[str, Any]
     """The file's keys and values, as they are sent to W&B."""
 
@@ -122,7 +122,7 @@ class Sweep:
 
 
 def read_sweep(path: Path, name: str | None = None, words: Sequence[str] = ()) -> Sweep:
-    """The sweep of a file; `words` are added to what all trials have in common."""
+    """The sweep of a file; `words` are added to the arguments that all trials share."""
     given = read_mapping(path)
     try:
         return sweep_from({**given, "name": name or given.get("name") or path.stem}, words)

@@ -82,8 +82,8 @@ class SweepFolder:
         """The lock under which trials change their state; a dead process holds nothing."""
         return exclusive(self.path / "leases" / "sweep.lease")
 
-    def kept(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
-        """The sweep, what its trials have in common, and fingerprints of corpus and code."""
+    def read_plan(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
+        """The sweep, the settings that its trials share, and fingerprints of corpus and code."""
         try:
             plan = json.loads(self.plan.read_bytes())
             return sweep_from(plan["sweep"]), dict(plan["base"]), dict(plan["made_of"])
@@ -122,7 +122,7 @@ class SweepFolder:
                 self._make_storage(sweep)
                 write_json(self.plan, {"sweep": sweep.given, "base": dict(base), "made_of": dict(made_of)})
                 return notes
-            old, _, old_made_of = self.kept()
+            old, _, old_made_of = self.read_plan()
             self.check_same(sweep, base, made_of["corpus"])
             # The rest may change, such as the project; parameters keep the order that numbers trials.
             given = {**sweep.given, **{key: old.given[key] for key in _COMPARED if key in old.given}}
@@ -133,7 +133,7 @@ class SweepFolder:
 
     def check_same(self, sweep: Sweep, base: Mapping[str, Any], corpus: str | None = None) -> None:
         """Raise `InputError` if the folder holds another sweep, or one over another corpus."""
-        old, old_base, old_made_of = self.kept()
+        old, old_base, old_made_of = self.read_plan()
         changed = [
             key for part in _COMPARED for key in _changed(part, old.given.get(part), sweep.given.get(part))
         ]

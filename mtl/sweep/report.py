@@ -30,7 +30,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
         if not mine:
             console.print("another process makes the report")
             return page
-        sweep, base, _ = folder.kept()
+        sweep, base, _ = folder.read_plan()
         trials = trials_of(folder.study(sweep))
         finished = [folder.run(trial.number) for trial in trials if folder.state(trial) == "finished"]
         if not finished:
@@ -54,7 +54,7 @@ def sweep_evidence(path: Path) -> SweepEvidence | None:
     folder = SweepFolder(path)
     if not folder.plan.is_file():
         return None
-    sweep, _, _ = folder.kept()
+    sweep, _, _ = folder.read_plan()
     trials = [trial for trial in trials_of(folder.study(sweep)) if values_of(trial)]
     if not trials:
         return None

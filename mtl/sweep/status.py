@@ -144,7 +144,7 @@ def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[st
     """
     target = "" if sweep.metric.target is None else f", until {sweep.metric.target:g}"
     yield f"sweep {sweep.name}: {sweep.file.method}, to {sweep.metric.goal} {sweep.metric.name}{target}"
-    yield f"trials have in common: mtl train {' '.join(sweep.base)}".rstrip()
+    yield f"all trials share: mtl train {' '.join(sweep.base)}".rstrip()
     yield f"early termination: {sweep.file.early_terminate or 'none'}"
     points = sweep.points()
     if points is None:
@@ -173,6 +173,6 @@ def _exact(value: Any) -> str:
 def _so_far(folder: SweepFolder, limit: int) -> str:
     if not folder.plan.exists():
         return "not started"
-    sweep, _, _ = folder.kept()
+    sweep, _, _ = folder.read_plan()
     with usable(folder.storage):
         return totals(folder, folder.study(sweep), limit)

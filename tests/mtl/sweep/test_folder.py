@@ -45,7 +45,7 @@ def test_a_damaged_storage(bench, capsys):
 def test_a_damaged_plan(bench, text):
     sweep = bench()
     sweep.folder.plan.write_text(text)
-    assert "sweep.json" in refusal(sweep.folder.kept)
+    assert "sweep.json" in refusal(sweep.folder.read_plan)
 
 
 def test_trials_without_their_plan_are_not_taken_for_those_of_another_sweep(bench):
@@ -96,10 +96,10 @@ def test_what_may_change_does_and_the_order_of_points_does_not(bench):
     parameters = dict(reversed(sweep.sweep.given["parameters"].items()))
     again = sweep_of(parameters=parameters, project="other", run_cap=6)
     assert sweep.folder.start(again, {"trainer": {"threads": 3}}, {**MADE_OF, "code": "new"}) != []
-    kept, base, made_of = sweep.folder.kept()
-    assert (kept.file.project, kept.file.run_cap, base) == ("other", 6, {"trainer": {"threads": 3}})
+    stored, base, made_of = sweep.folder.read_plan()
+    assert (stored.file.project, stored.file.run_cap, base) == ("other", 6, {"trainer": {"threads": 3}})
     assert made_of == MADE_OF
-    sweep.sweep, sweep.limit = kept, 6
+    sweep.sweep, sweep.limit = stored, 6
     sweep.work(lambda number, values, look: Outcome(1.0))
     points = [trial.user_attrs["values"] for trial in trials_of(sweep.study)]
     assert sorted(map(point_of, points)) == PRODUCT

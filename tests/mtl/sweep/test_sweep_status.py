@@ -47,7 +47,7 @@ def test_a_grid_is_listed_point_by_point(shown, tmp_path):
     assert code == 0
     assert lines[:4] == [
         "sweep search: grid, to maximize dev/mean, until 90",
-        "trials have in common: mtl train configs/joint.yaml --pruning=dynamic",
+        "all trials share: mtl train configs/joint.yaml --pruning=dynamic",
         "early termination: after 1, 3, … up to 3 evaluations one in 3 continues",
         "trials: 6",
     ]
@@ -67,7 +67,7 @@ def test_drawn_parameters_are_told_with_their_distributions(shown, tmp_path):
     assert code == 0
     assert lines == [
         "sweep search: bayes, to minimize loss/pos",
-        "trials have in common: mtl train",
+        "all trials share: mtl train",
         "early termination: none",
         "trials: no limit; with --local, give run_cap or --trials=N",
         "  optimizer.encoder_lr: log_uniform_values: min 1e-05, max 0.001",
