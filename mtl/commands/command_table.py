@@ -21,15 +21,15 @@ class Command:
     options: str | None = None
     """The dataclass of the options that are no dotted keys, if there are any."""
     file: str = ""
-    """What comes first on the command line, if the signature does not say it."""
+    """The first words on the command line, unless the signature has them."""
     first: tuple[str, ...] = ()
     """The keys that people set first: of a configuration, the only ones that `--help` shows."""
     resumes: bool = False
-    """Whether the same command resumes what was interrupted."""
+    """Whether the same command resumes an interrupted one."""
 
 
 def load(path: str) -> Any:
-    """What `MODULE:NAME` names."""
+    """Import the object that `MODULE:NAME` names."""
     module, name = path.split(":")
     return getattr(importlib.import_module(module), name)
 

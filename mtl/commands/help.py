@@ -135,7 +135,7 @@ def _docstrings(kind: type) -> dict[str, str]:
 
 
 def _spelling(name: str, default: Any) -> str:
-    """How a key is written, with its default for a value."""
+    """The key as it is written, with its default as value."""
     if default is False:
         return f"--{name}"
     if is_dataclass(default) or (isinstance(default, tuple) and any(map(is_dataclass, default))):

@@ -111,7 +111,7 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether it says that memory is used up; torch's own class is not imported to find out."""
+    """Whether an error reports that memory is used up; torch is not imported for its class."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"

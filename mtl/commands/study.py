@@ -22,7 +22,7 @@ from mtl.study.status import overview, totals
 
 @dataclass(frozen=True)
 class Options:
-    """How a study is carried out; its file says what it is."""
+    """Options of the command; the study itself is in its file."""
 
     jobs: int = 0
     """Runs side by side here; 0: one per GPU, or one on a CPU. With Ray: at most; 0: all that fit."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """How a sweep is carried out; its file, in W&B's format, says what it is."""
+    """Options of the command; the sweep itself is in its file, in W&B's format."""
 
     local: bool = False
     """Run the trials on this machine with Optuna, without a server."""

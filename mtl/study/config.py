@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True)
 class ProbesConfig:
-    """What is measured on the heads of finished runs."""
+    """Measurements on the heads of finished runs."""
 
     masks: tuple[Masks, ...] = ("none",)
     """Runs with which kinds of masks are probed; none: no probes."""
@@ -59,6 +59,6 @@ class StudyConfig:
     """The settings that all runs share; `train.tasks` are the study's tasks. Names, seeds, masks and the run to
     start from are set by the grid."""
     probes: ProbesConfig = field(default_factory=ProbesConfig)
-    """What is measured on the heads of finished runs."""
+    """Measurements on the heads of finished runs."""
     split: Literal["dev", "test"] = "test"
     """Which split's scores are reported."""

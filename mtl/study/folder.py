@@ -1,4 +1,4 @@
-"""A study's folder on disk: its runs, its jobs and how far each is, and who works on them."""
+"""A study's folder on disk: runs, jobs, their progress, and the leases of processes."""
 
 from __future__ import annotations
 
@@ -81,23 +81,23 @@ class StudyFolder:
         self._progress(name).unlink(missing_ok=True)
 
     def snapshot(self, jobs: Sequence[Job] | None = None) -> Snapshot:
-        """How far these jobs are, or all."""
+        """The state of these jobs, or of all."""
         by_name = {job.name: job for job in (self.jobs() if jobs is None else jobs)}
         return Snapshot(by_name, {name: self.progress(name) for name in by_name})
 
     def progress(self, name: str) -> Progress:
-        """How far a job is; `running` only as long as its process lives."""
+        """The progress of a job; `running` only while its process lives."""
         progress = self.last_progress(name)
         if progress.state == "running" and holder_of(self.lease_file(name)) is None:
             return replace(progress, state="interrupted")
         return progress
 
     def last_progress(self, name: str) -> Progress:
-        """How far a job is, as last written."""
+        """The progress of a job, as last written."""
         return _read(Progress, self._progress(name)) or Progress()
 
     def write_progress(self, name: str, progress: Progress) -> None:
-        """Write how far a job is."""
+        """Write the progress of a job."""
         write_json(self._progress(name), asdict(progress))
 
     def holders(self, jobs: Sequence[Job]) -> dict[str, Holder]:

@@ -29,16 +29,16 @@ class Job:
     `probes`' settings and of the code for `probing`."""
     needs: str | None = None
     probe: dict[str, Any] | None = None
-    """What is probed afterwards and how; `None`: nothing."""
+    """The arguments of probing; `None`: the run is not probed."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is; written only by the process that holds its lease."""
+    """The progress of a job; written only by the process that holds its lease."""
 
     state: State = "waiting"
     made_of: dict[str, str] = field(default_factory=dict)
-    """What the job was made of when it was started."""
+    """The fingerprints of the job when it was started."""
     tries: int = 0
     started: float = 0.0
     ended: float = 0.0
@@ -55,24 +55,24 @@ class Progress:
 
 
 def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two runs are made of the same things, but for how they are probed."""
+    """Whether two runs have the same fingerprints, except those of probes."""
     return without_probes(one) == without_probes(other)
 
 
 def without_probes(made_of: Mapping[str, str]) -> dict[str, str]:
-    """What the training of a run is made of."""
+    """The fingerprints of a run's training."""
     return {part: print_ for part, print_ in made_of.items() if part not in PROBED}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All jobs of a study and how far each is, by name, at one moment."""
+    """All jobs of a study and their progress, by name, at one moment."""
 
     jobs: Mapping[str, Job]
     progress: Mapping[str, Progress]
 
     def state(self, name: str) -> State:
-        """A job's state as the study is planned now; a result of other things than planned does not count."""
+        """A job's state as the study is planned now; a result with other fingerprints does not count."""
         job, progress = self.jobs[name], self.progress[name]
         if job.needs is not None and self.state(job.needs) == "failed":
             return "failed"

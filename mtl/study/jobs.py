@@ -1,4 +1,4 @@
-"""The jobs that a study's file, the corpora and the code ask for, and what each is made of."""
+"""The jobs that a study's file asks for, with the fingerprints of their settings, corpora and code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache | No
 
 
 def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | None) -> None:
-    """Whether all settings, encoders and corpora can be used, before the first run."""
+    """Raise `InputError` for settings, encoders and corpora that cannot be used, before the first run."""
     check_encoder(study.train.encoder.name)
     for run in runs:
         try:
@@ -110,7 +110,7 @@ def settings_of(job: Job) -> dict[str, Any]:
 
 
 def probe_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """How probes are made, so far as it differs from the defaults."""
+    """The settings of probes that differ from the defaults."""
     default = dataclasses.asdict(ProbesConfig())
     return {
         f"probes.{key}": value for key, value in arguments.items() if key in default and value != default[key]

@@ -33,7 +33,7 @@ class Change:
     why: str
     """The reason."""
     what: Literal["made again", "probed again", "not probed any more", "archived"]
-    """What happens to it."""
+    """The consequence."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.why}; {self.what}"

@@ -89,7 +89,7 @@ def run_on_ray(
 
 
 class ClusterCapacity:
-    """How many runs fit on the cluster; prints when nodes join or are lost, and when no run fits."""
+    """The number of runs that fit on the cluster; prints when nodes join or are lost, and when no run fits."""
 
     def __init__(self, ray: Any, cpus: float, gpus: float, console: Console) -> None:
         self._ray, self._cpus, self._gpus, self._console = ray, cpus, gpus, console
@@ -101,7 +101,7 @@ class ClusterCapacity:
         return f"Ray (nodes: {alive}; cores of a run: {self._cpus:g}, GPUs: {self._gpus:g})"
 
     def look(self) -> int:
-        """How many runs fit; raises `InputError` when none could for `ROOMLESS` seconds."""
+        """The number of runs that fit; raises `InputError` if none could for `ROOMLESS` seconds."""
         before, self._nodes = self._nodes, self._ray.nodes()
         had, has = ({node["NodeID"] for node in nodes if node["Alive"]} for nodes in (before, self._nodes))
         if had and had - has:
@@ -131,7 +131,7 @@ class StudyLocation:
     study: str
     """The folder's path as the jobs have it."""
     directory: str
-    """What relative paths refer to."""
+    """The directory of relative paths."""
     marker: str
     """Name of a file in the folder that only this call of `mtl study` has made; it holds `ACCOUNT`."""
 

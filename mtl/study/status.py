@@ -1,4 +1,4 @@
-"""How far a study is, as a table; read from its folder without loading torch."""
+"""The state of a study as a table, read from its folder without loading torch."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def remaining(snapshot: Snapshot) -> float | None:
 
 
 def _size(job: Job) -> float:
-    """How much work a job is, by tasks and epochs; with a mask per task a sentence is one row per task."""
+    """The work of a job, by tasks and epochs; with a mask per task a sentence is one row per task."""
     if not job.config:
         return 0.5
     tasks = len(job.config["tasks"])

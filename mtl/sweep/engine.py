@@ -176,7 +176,7 @@ def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
 
 
 def pruner_for(sweep: Sweep) -> optuna.pruners.BasePruner:
-    """What stops trials early.
+    """The pruner that stops trials early.
 
     Optuna's `HyperbandPruner` would spread trials over brackets with later and later first comparisons; W&B's
     hyperband uses the first of them for all trials.

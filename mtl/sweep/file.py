@@ -86,7 +86,7 @@ class Sweep:
     """The file's keys and values, as they are sent to W&B."""
 
     def points(self) -> int | None:
-        """How many trials a grid has; `None` if trials are drawn, or laid out by W&B's server."""
+        """The number of a grid's trials; `None` if trials are drawn, or laid out by W&B's server."""
         sizes = [parameter.size for parameter in self.parameters]
         return None if self.file.method != "grid" or None in sizes else math.prod(filter(None, sizes))
 

@@ -24,7 +24,7 @@ from mtl.workers.worker import disk_is_full, full_disk
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60
-"""How long SQLite waits for another process."""
+"""Seconds that SQLite waits for another process."""
 _WAY_OUT = "put it back from a copy, or start a new sweep with another --name"
 _COMPARED = ("method", "metric", "parameters", "early_terminate")
 """Keys of a sweep file that must not change while its trials are made."""
@@ -170,7 +170,7 @@ class SweepFolder:
         return list(states.values()).count("failed")
 
     def state(self, trial: FrozenTrial) -> State:
-        """How far a trial is; `running` only as long as its process lives."""
+        """The state of a trial; `running` only while its process lives."""
         if trial.state == TrialState.RUNNING:
             if progress_of(trial).error:
                 return "failed"

@@ -60,14 +60,14 @@ class Parameter:
 
     @property
     def scale(self) -> Scale:
-        """How its values are best laid out on an axis."""
+        """The scale of an axis for its values."""
         if self.kind in ("constant", "categorical"):
             return "categories"
         return "log" if "log" in self.kind else "linear"
 
     @property
     def size(self) -> int | None:
-        """How many values it can take; `None` if it is drawn from a range of floats, or by W&B's server."""
+        """The number of values; `None` for a range of floats, and for W&B's other distributions."""
         if self.kind == "int_uniform":
             return int(self.examples[1] - self.examples[0] + 1)
         return len(self.examples) if self.scale == "categories" else None

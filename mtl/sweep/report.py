@@ -90,7 +90,7 @@ def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
 
 
 def _heads(trials: Sequence[FrozenTrial]) -> list[Axis]:
-    """How many heads every mask leaves open, where there are masks."""
+    """Axes with the number of open heads of every mask, if there are masks."""
     heads = [trial.user_attrs.get("open_heads", {}) for trial in trials]
     masks = dict.fromkeys(mask for by_mask in heads for mask in by_mask)
     return [

@@ -120,7 +120,7 @@ def score_text(trial: FrozenTrial) -> str:
 
 
 def heads_text(trial: FrozenTrial) -> str:
-    """How many heads a trial's masks leave open."""
+    """The number of open heads of a trial's masks, as text."""
     heads = trial.user_attrs.get("open_heads", {})
     counts = ", ".join(
         f"{count:.0f}" if mask == "shared" else f"{mask} {count:.0f}" for mask, count in heads.items()

@@ -37,18 +37,18 @@ STATE_STYLES = {
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """How the processes are started."""
+    """Worker processes of one machine, and the way to start them."""
 
     module: str
     """Run as `python -m MODULE FOLDER PARENT THREADS …`."""
     folder: Path
-    """What they work on; their output goes to `logs/worker-…` in it."""
+    """The folder of the study or sweep; their output goes to `logs/worker-…` in it."""
     threads: int
     """Of each process."""
     gpus: Sequence[str] = ()
     """Each process gets one of these, in turn."""
     arguments: Sequence[str] = ()
-    """What follows the number of threads."""
+    """The arguments after the number of threads."""
     directory: Path | None = None
     """Where they are started; `None`: in this process's working directory."""
     environment: Mapping[str, str] = field(default_factory=dict)

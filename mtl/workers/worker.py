@@ -23,7 +23,7 @@ INTERRUPTED, DISK_FULL, REFUSED = 130, 3, 2
 """Worker exit codes: interrupted, disk full, bad input (restarting would not help; the last log line is the
 message)."""
 TRIES = 3
-"""How often work is started whose process dies; work that fails with an error is not tried again."""
+"""Most tries of work whose process dies; work that fails with an error is not tried again."""
 LOOK = 0.5
 """Seconds between two looks at the folder."""
 
