@@ -54,10 +54,10 @@ class StudyConfig:
     sets: dict[str, list[str]] = field(default_factory=dict)
     """Names for sets of tasks, to be used as setups."""
     seeds: tuple[int, ...] = (1, 2, 3)
-    """Every run is made once with each."""
+    """Every run is trained once with each seed."""
     train: TrainConfig = field(default_factory=TrainConfig)
-    """The settings that all runs share; `train.tasks` are the study's tasks. Names, seeds, masks and the run to
-    start from are set by the grid."""
+    """The settings that all runs share; `train.tasks` are the study's tasks. The grid sets names, seeds, masks
+    and the run to start from."""
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     """Measurements on the heads of finished runs."""
     split: Literal["dev", "test"] = "test"
