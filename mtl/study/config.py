@@ -56,8 +56,8 @@ class StudyConfig:
     seeds: tuple[int, ...] = (1, 2, 3)
     """Every run is trained once with each seed."""
     train: TrainConfig = field(default_factory=TrainConfig)
-    """The settings that all runs share; `train.tasks` are the study's tasks. The grid sets names, seeds, masks
-    and the run to start from."""
+    """The settings that all runs share; `train.tasks` are the tasks of the study. Names, seeds, masks and
+    the run to start from are set by the grid."""
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     """Measurements on the heads of finished runs."""
     split: Literal["dev", "test"] = "test"

@@ -89,7 +89,7 @@ def run_on_ray(
 
 
 class ClusterCapacity:
-    """The number of runs that fit on the cluster; prints nodes that join or are lost, and that no run fits."""
+    """The number of runs that fit on the cluster; prints when nodes join, are lost or are all too small."""
 
     def __init__(self, ray: Any, cpus: float, gpus: float, console: Console) -> None:
         self._ray, self._cpus, self._gpus, self._console = ray, cpus, gpus, console
