@@ -28,8 +28,8 @@ Whoever changes the default of a key adds it here, with the default of before, a
 (a second change leaves the entry as it is). A key that is added with a default that does *not* do what the
 program did before belongs here, too, with the value that does. Then
 
-- runs made with the old default keep their fingerprint, and runs with the new one get another, whatever
-  "default" means by then;
+- runs made with the old default keep their fingerprint, and runs with the new one get another, also after
+  the default changes again;
 - a configuration file of a run that lacks the key is read as having the old value.
 """
 

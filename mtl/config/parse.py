@@ -1,7 +1,7 @@
 """Configuration files and dotted keys, made into typed values by jsonargparse.
 
-jsonargparse judges each value by the type of its key. What is wrong it tells in many lines of its own terms,
-so that its messages are not used: a value that it refuses is described here by its key and type.
+jsonargparse checks each value against the type of its key. Its messages are long and in its own terms, so
+that they are not shown: a refused value is described here by its key and type.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_configuration(kind: type[T], path: Path) -> T:
 
 
 def configuration_from(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """An object of a dataclass from nested plain values; `where` begins the message if they are wrong."""
+    """An object of a dataclass from nested plain values; an error message starts with `where`."""
     try:
         return _built(kind, values, "")
     except InputError as error:

@@ -16,7 +16,7 @@ else:
     TaskName = Literal[TASK_NAMES]
 PruningRegime = Literal["none", "dynamic", "static", "gates_only"]
 ALIASES = {"from": "init_from"}
-"""Keys that the command line knows by another name, which Python keeps for itself."""
+"""Keys whose name on the command line is a keyword of Python: option -> field."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class Files:
-    """Files of a corpus that is not one folder of JSON lines."""
+    """The files of a corpus that is not a folder of JSON lines."""
 
     train: str | None = None
     """Training file, folder or glob."""
@@ -98,7 +98,7 @@ class OptimizerConfig:
     warmup: float = 0.1
     """Share of the updates in which the rates rise linearly."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the rates go on after the warm-up (to zero, but for `constant`)."""
+    """How the rates change after the warm-up: to zero, except with `constant`."""
     clip: float = 1.0
     """Largest norm of the gradient, gates excluded; 0: no clipping."""
     accumulate: int = 1
@@ -161,7 +161,7 @@ class TrainerConfig:
     threads: int | None = None
     """CPU threads of one process; `null`: as torch chooses."""
     checkpoint_minutes: float = 5.0
-    """A checkpoint to go on from is written this often, besides at every evaluation."""
+    """Minutes between checkpoints, from which a run resumes; one is also written after every epoch."""
 
 
 @dataclass(frozen=True)

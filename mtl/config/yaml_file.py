@@ -47,7 +47,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """The value that a piece of YAML stands for; the text itself if it is no YAML."""
+    """The value of a piece of YAML; the text itself if it is no YAML."""
     try:
         check_text(text)
         return yaml.load(text, _Loader)

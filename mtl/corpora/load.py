@@ -144,7 +144,7 @@ def require_first_sentence(
 ) -> None:
     """Raise `InputError` if a split has no sentence for a task; with `annotated`, no annotated one.
 
-    Reads as far as that sentence only (in JSONL), so that a fault behind it is not found.
+    In JSONL nothing behind that sentence is read, so that faults there are not found.
     """
     [source] = sources(config, (name,))
     path, count = _path_of(source, split), 0

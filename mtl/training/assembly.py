@@ -97,13 +97,13 @@ def assemble(
 
 
 def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
-    """What compares the tasks' gradients on heads, if the configuration asks for it."""
+    """Measures the tasks' gradients on heads against each other; `None` unless configured."""
     every = config.gradient_conflict_every
     return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
-    """Give the model fresh gates, and freeze what the regime does not train; returns what the gates cost.
+    """Give the model fresh gates and freeze what the regime does not train; returns the cost of the gates.
 
     `None` without masks: then the model stays as it is.
     """
@@ -124,7 +124,7 @@ def _report(
     tasks: Mapping[str, Task],
     labels: Mapping[str, Labels],
 ) -> None:
-    """Print how much each task has to learn from, and how much of it cannot be learned."""
+    """Print how many sentences each task has, and how many annotations it cannot represent."""
     for split, corpus in corpora.items():
         annotated = Counter(name for example in corpus for name in example.targets)
         counts = "  ".join(f"{name} {annotated[name]}" for name in tasks)

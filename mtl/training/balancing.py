@@ -35,7 +35,7 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
 
 
 def shared_parameters(encoder: Encoder, balancer: Balancer) -> list[nn.Parameter]:
-    """The parameters of which the balancer needs the tasks' gradients."""
+    """The parameters whose gradients per task the balancer needs."""
     if balancer.gradients == "none":
         return []
     module: nn.Module = encoder if balancer.gradients == "encoder" else encoder.last_layer()

@@ -13,9 +13,9 @@ _COMPARING = ("gradnorm", "pcgrad")
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Raise `InputError` for settings out of range or that do not go together.
+    """Raise `InputError` for settings that are out of range or contradict each other.
 
-    Neither files nor encoder are read for it, and torch is not imported.
+    Reads no file and no encoder, and imports no torch.
     """
     tasks = tuple(config.chosen())
     if not tasks:
@@ -43,7 +43,7 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) -> None:
-    """Raise `InputError` for a balancer that cannot work with the tasks or the way of batching."""
+    """Raise `InputError` for a balancer that does not fit the tasks or `batch.mode`."""
     for task, weight in config.weights.items():
         if task not in tasks:
             raise InputError(
@@ -59,9 +59,9 @@ def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) ->
 
 
 def check_target(config: TrainConfig) -> None:
-    """Raise `InputError` for an encoder that does not exist, or has not the heads that are to be kept.
+    """Raise `InputError` for an encoder that does not exist or has fewer heads than are to stay open.
 
-    Reads the encoder's configuration, not its weights. A model that training starts from is looked at when it
+    Reads the encoder's configuration, not its weights. A model that training starts from is checked when it
     is loaded.
     """
     from transformers import AutoConfig

@@ -14,10 +14,10 @@ from mtl.models.known_encoders import check_encoder
 
 
 def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache | None) -> None:
-    """Raise `InputError` for the first encoder or corpus that cannot be used; each is looked at once.
+    """Raise `InputError` for the first encoder or corpus that cannot be used; each is checked once.
 
     With `inputs` every sentence is read, into that cache. Without it, as for a dry run, a corpus is read up
-    to the first sentence that is annotated for the task: that takes no time, and finds no fault behind it.
+    to the first sentence that is annotated for the task; faults behind that sentence are not found.
     """
     seen: set[str] = set()
     for config in configs:

@@ -30,8 +30,8 @@ class DirectCheckpointIO(TorchCheckpointIO):
 class Resumption(pl.Callback):
     """Writes a checkpoint at every epoch's end, at intervals, and when the run is asked to stop.
 
-    A checkpoint holds the state of the random generators, so that a run resumed from it computes what it
-    would have computed. `interrupted` tells that a signal ended the run.
+    A checkpoint holds the state of the random generators, so that a resumed run computes the same as an
+    unbroken one. `interrupted` is set when a signal asks the run to stop.
     """
 
     def __init__(self, path: Path, minutes: float) -> None:
@@ -47,13 +47,13 @@ class Resumption(pl.Callback):
             self._handlers[number] = signal.signal(number, self._stop)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Give the signals back."""
+        """Restore the signal handlers."""
         self._restore_handlers()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Give the signals back to a process that does something else after this run."""
+        """Restore the signal handlers: the process may do something else after this run."""
         self._restore_handlers()
 
     def _restore_handlers(self) -> None:
@@ -67,7 +67,7 @@ class Resumption(pl.Callback):
         self.interrupted = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Put the random generators where they were."""
+        """Restore the random generators."""
         self._written = time.monotonic()
         if self._generators:
             restore_generators(self._generators)
@@ -76,8 +76,8 @@ class Resumption(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         """Write a checkpoint if it is time to, between updates."""
-        # After the last batch comes the epoch's end with its evaluation, which a run resumed from here would
-        # leave out: the checkpoint is written there.
+        # Not after the last batch: a run resumed from there would skip the evaluation at the epoch's end. A
+        # checkpoint is written after that evaluation anyway.
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 == trainer.num_training_batches:
             return
         # Ranks do not see a clock or a signal at the same batch: several of them meet at epochs' ends only.
@@ -119,7 +119,7 @@ def generators() -> dict[str, Any]:
 
 
 def restore_generators(state: dict[str, Any]) -> None:
-    """Put all random generators into a state that `generators` returned.
+    """Restore all random generators to a state that `generators` returned.
 
     On a machine with fewer GPUs than the state has, the first ones' are used.
     """

@@ -1,4 +1,4 @@
-"""The training batches' way to Lightning."""
+"""Hands the training batches to Lightning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.training.ranks import rank_and_ranks
 
 
 class TrainingData(pl.LightningDataModule):
-    """Hands Lightning a fresh plan per epoch, and goes on where a checkpoint was written."""
+    """Makes a new plan of batches per epoch; a resumed run starts after the batches that are done."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class TrainingData(pl.LightningDataModule):
     def state_dict(self) -> dict[str, int]:
         """How many batches of the epoch are done."""
         loop = self.owner.fit_loop.epoch_loop
-        whole = loop.batch_progress.is_last_batch
-        return {"batches_done": 0 if whole else loop.batch_progress.current.ready}
+        epoch_is_done = loop.batch_progress.is_last_batch
+        return {"batches_done": 0 if epoch_is_done else loop.batch_progress.current.ready}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Skip the batches that were done."""

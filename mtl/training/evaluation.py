@@ -20,10 +20,10 @@ from mtl.training.step import JointTraining
 
 
 class Evaluation(pl.Callback):
-    """Scores the model on dev, keeps history, gates and a model, and stops when it gets no better.
+    """Scores the model on dev, writes history, gates and a model, and stops when scores get no better.
 
-    Scores are computed in float32, also where training is in bf16: the same as the final scores, and as
-    those of `mtl evaluate`.
+    Scores are computed in float32 even if training is in bf16, as the final scores and those of
+    `mtl evaluate` are.
 
     Args:
         run: Where history, gates and model are written.
@@ -32,7 +32,7 @@ class Evaluation(pl.Callback):
         patience: Evaluations without a better mean score before training stops; `None`: never.
         keep_best: Keep the best model; otherwise the last.
         console: Where a line per evaluation is printed.
-        observers: Are shown every evaluation; each may end the run.
+        observers: Get every evaluation; any of them may end the run.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Evaluation(pl.Callback):
         trainer.should_stop = trainer.should_stop or self.ended
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Evaluate, if it is this epoch's turn."""
+        """Evaluate if an evaluation is due after this epoch."""
         epoch = trainer.current_epoch + 1
         last = epoch == trainer.max_epochs
         if epoch % self.every and not last:
@@ -92,8 +92,8 @@ class Evaluation(pl.Callback):
         row |= {f"loss/{name}": round(loss, 5) for name, loss in losses.items()}
         row |= {
             f"dev/{name}/{key}": round(value, 3)
-            for name, row_ in scores.items()
-            for key, value in row_.items()
+            for name, figures in scores.items()
+            for key, value in figures.items()
         }
         row |= {"dev/mean": round(mean, 3)}
         gates = {} if model.gates is None else gate_summary(model.gates)
@@ -143,12 +143,12 @@ class Evaluation(pl.Callback):
         trainer.should_stop = trainer.should_stop or self.ended
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must know."""
+        """The state that a resumed run needs."""
         state = {name: getattr(self, name) for name in ("history", "gates", "best", "waited", "ended")}
         return {**state, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what was known when the checkpoint was written."""
+        """Restore the state of the checkpoint."""
         self.history, self.gates = state_dict["history"], state_dict["gates"]
         self.best, self.waited = state_dict["best"], state_dict["waited"]
         self.ended, self._seconds = state_dict.get("ended", False), state_dict["seconds"]

@@ -14,8 +14,8 @@ from mtl.heads.target import Choice, HeadTarget
 from mtl.models.joint import JointModel
 
 RATE_TIMES_UPDATES = 10.0
-"""Default rate of log alpha x updates planned. Adam moves a log alpha by about its rate per update, so this
-is the way it can go: some twice as far as from the default start to the closing point."""
+"""Default of rate x planned updates. Adam moves a log alpha by about its rate per update, so this is the
+farthest it can move: some twice the distance from the default start to the closing point."""
 DEFAULT_TARGET = 1 / 3
 """Share of heads that stay open where neither a target nor a penalty is given (docs/masks.md says why)."""
 FORCED_WARNING = 0.1
@@ -100,7 +100,7 @@ def new_gates(config: GatesConfig, layers: int, heads: int, tasks: Sequence[str]
 
 
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
-    """What the configuration makes the gates cost over a run of `updates` updates."""
+    """The cost of the gates as configured, for a run of `updates` updates."""
     wanted = config.target_open
     if wanted is None and config.penalty is None:
         wanted = DEFAULT_TARGET
@@ -128,7 +128,7 @@ def gate_rate(config: GatesConfig, updates: int) -> float:
 
 
 def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
-    """A line for the user if no gate can get from its start to the closing point in this run."""
+    """A warning if no gate can move from its start to the closing point in this run."""
     needed = (gates.log_alpha.mean().item() - gates.closing_point) / rate
     if needed <= updates:
         return None
@@ -139,7 +139,7 @@ def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
 
 
 def choice_warnings(loss: GateLoss) -> list[str]:
-    """A line for every mask of which a target's choice had to move many heads: it was hardly learned."""
+    """A warning for every mask in which a target's choice moved many heads: it was hardly learned."""
     if loss.target is None:
         return []
     wanted = loss.target.wanted

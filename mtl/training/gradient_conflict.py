@@ -43,7 +43,7 @@ class GradientConflict(nn.Module):
 
     @contextmanager
     def watching(self, step: int) -> Iterator[list[Tensor]]:
-        """Collect the head outputs of a forward pass if it is this step's turn; else the list stays empty."""
+        """Collect the head outputs of a forward pass; the list stays empty in steps that are not measured."""
         if step % self.every:
             yield []
             return
@@ -60,14 +60,15 @@ class GradientConflict(nn.Module):
             else None
             for task in self.tasks
         ]
-        for place, (first, second) in enumerate(self.pairs):
+        for pair, (first, second) in enumerate(self.pairs):
             one, other = gradients[first], gradients[second]
             if one is None or other is None:
                 continue
             norms = one.norm(dim=2) * other.norm(dim=2)
-            there = norms > 0
-            self.total[place] += torch.where(there, (one * other).sum(2) / norms.clamp(min=1e-38), 0.0)
-            self.steps[place] += there
+            both_nonzero = norms > 0
+            cosines = (one * other).sum(2) / norms.clamp(min=1e-38)
+            self.total[pair] += torch.where(both_nonzero, cosines, 0.0)
+            self.steps[pair] += both_nonzero
 
     def rows(self, epoch: int) -> list[dict[str, Any]]:
         """The epoch's means as rows of heads.parquet, the epoch in `choice`; then starts from zero."""
@@ -79,13 +80,13 @@ class GradientConflict(nn.Module):
             {
                 "measure": MEASURE, "task": "", "label": f"{self.tasks[first]}-{self.tasks[second]}",
                 "attention": site.attention, "layer": site.layer, "head": head,
-                "value": means[place][row][head], "count": steps[place][row][head],
+                "value": means[pair][row][head], "count": steps[pair][row][head],
                 "choice": f"epoch {epoch}",
             }
-            for place, (first, second) in enumerate(self.pairs)
+            for pair, (first, second) in enumerate(self.pairs)
             for row, site in enumerate(self.tap.sites)
             for head in range(self.tap.heads)
-            if steps[place][row][head]
+            if steps[pair][row][head]
         ]  # fmt: skip
         self.total.zero_()
         self.steps.zero_()
@@ -119,5 +120,5 @@ class ConflictRecord(pl.Callback):
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the rows of the epochs that are done."""
+        """Restore the rows of the epochs that are done."""
         self.rows = state_dict["rows"]

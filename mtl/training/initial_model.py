@@ -49,8 +49,9 @@ def with_settings_of_source(config: TrainConfig) -> TrainConfig:
 def refuse_given(config: TrainConfig, given: Mapping[str, Any]) -> None:
     """Raise `InputError` if settings that come with the run to start from are given with other values.
 
-    `given` holds what files and flags give, nested: a configuration does not tell a value that was given from
-    a default. Without this check `--from=RUN --encoder.pooling=mean` would silently keep another pooling.
+    `given` holds the nested values of files and flags: in a configuration, a given value that equals the
+    default cannot be told from the default. Without this check `--from=RUN --encoder.pooling=mean` would
+    silently keep another pooling.
     """
     if config.init_from is None:
         return

@@ -17,7 +17,7 @@ from probes.figures.masks import animation, mask_picture
 
 
 class MaskPictures(Observer):
-    """Draws the masks at every evaluation (masks.png), and at the end how heads were claimed (masks.gif)."""
+    """Draws the masks at every evaluation (masks.png) and, at the end, their history (masks.gif)."""
 
     def __init__(self) -> None:
         self._run: Run | None = None
@@ -44,7 +44,7 @@ class MaskPictures(Observer):
             animation(self._table(self._run), self._run.folder / "masks.gif")
 
     def _table(self, run: Run) -> polars.DataFrame:
-        """The gates so far; a mask that tasks share once only."""
+        """The gates so far; a shared mask is in it once, not per task."""
         table = polars.read_parquet(run.folder / "gates.parquet")
         if self._shared:
             task = table["task"][0]

@@ -1,4 +1,4 @@
-"""What watches a training from outside: it is handed in, and no part of what makes the result."""
+"""Observers: callbacks that watch a run and are no part of what makes its result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Observer(pl.Callback):
 
 
 class AfterEvaluation(Observer):
-    """Passes each row of the history to a function; where it returns true, the run ends (used by sweeps)."""
+    """Passes each row of the history to a function, which ends the run by returning true (for sweeps)."""
 
     def __init__(self, function: Callable[[Mapping[str, Any]], bool]) -> None:
         self.function = function

@@ -1,4 +1,4 @@
-"""Which batches an epoch has."""
+"""The batches of an epoch, and their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sampling = Literal["in_turn", "proportional", "tempered"]
 def planner(
     config: BatchConfig, seed: int, corpus: Sequence[Example], tasks: Sequence[str]
 ) -> Callable[[int], list[Step]]:
-    """From the number of an epoch to its batches; the same for the same seed, on every rank."""
+    """A function from the number of an epoch to its batches, which are the same on every rank."""
 
     def plan(epoch: int) -> list[Step]:
         rng = np.random.default_rng([seed, epoch])
@@ -40,9 +40,9 @@ def separate_plan(
 ) -> list[Step]:
     """Batches of one task each (He & Choi 2021).
 
-    `in_turn` takes the tasks by turns until each has passed over its data; `proportional` shuffles all
-    batches of all tasks; `tempered` draws as many batches as there are, task k with probability in
-    proportion to n_k^(1/temperature) and its batches in order, starting over when they are used up.
+    `in_turn` alternates between tasks until each has passed over its data; `proportional` shuffles all
+    batches of all tasks; `tempered` draws as many batches as there are in all, task k with a probability
+    proportional to n_k^(1/temperature), and takes its batches in order, from the start again after the last.
     """
     plans = {name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
     plans = {name: plan for name, plan in plans.items() if plan}

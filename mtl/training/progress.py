@@ -66,9 +66,9 @@ class ProgressLine(Observer):
         )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()
 
     def on_run_failure(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()

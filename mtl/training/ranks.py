@@ -1,4 +1,4 @@
-"""One run by several processes: which of them this is, and whether they are as many as the run is for."""
+"""Several processes on one run: this process's rank, and a check of how many the launcher started."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ def is_first_process() -> bool:
 
 
 def rank_and_ranks() -> tuple[int, int]:
-    """This process's number among those that train together, and how many they are."""
+    """The rank of this process and the number of processes that train together."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
 
 
 def check_processes(config: TrainerConfig) -> None:
-    """Raise `InputError` if torchrun or srun began this process, but not as many as the run is for.
+    """Raise `InputError` if torchrun or srun started another number of processes than the run is for.
 
-    Lightning does not look where it is to be one process: each of them would train all of the run, alone.
+    With devices=1 Lightning ignores the launcher, so every launched process would train the whole run alone.
     """
     if config.devices < 1 or config.num_nodes < 1:
         raise InputError(
             f"trainer.devices={config.devices}, trainer.num_nodes={config.num_nodes}: give numbers from 1 on"
         )
     wanted = config.devices * config.num_nodes
-    for program, begun in (("torchrun", _of_torchrun()), ("srun", _of_srun())):
-        if begun is not None and begun != wanted:
+    for program, started in (("torchrun", _of_torchrun()), ("srun", _of_srun())):
+        if started is not None and started != wanted:
             raise InputError(
-                f"{program} began {begun} processes, and trainer.devices={config.devices} times "
+                f"{program} started {started} processes, and trainer.devices={config.devices} times "
                 f"trainer.num_nodes={config.num_nodes} makes {wanted}: devices are the processes per "
                 "machine, num_nodes the machines"
             )
 
 
 def _of_torchrun() -> int | None:
-    begun = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE")
-    return int(begun) if begun else None
+    processes = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE")
+    return int(processes) if processes else None
 
 
 def _of_srun() -> int | None:
-    # Not SLURM_NTASKS, which a batch script has, too, whose commands are one process each.
-    begun = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
-    return begun if begun > 1 else None
+    # Not SLURM_NTASKS: a batch script has it too, and the commands in it are one process each.
+    processes = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+    return processes if processes > 1 else None
 
 
 @contextmanager
 def distributed(config: TrainerConfig) -> Iterator[None]:
-    """Raises as `InputError` what Lightning finds wrong with devices, machines and SLURM's numbers."""
+    """Turn what Lightning refuses about devices, machines and SLURM's numbers into `InputError`."""
     try:
         yield
     except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:

@@ -90,7 +90,7 @@ def _train(
     tasks = config.chosen()
     settings = plain(dataclasses.asdict(config))
     corpus = corpus_fingerprint(config.corpus, tuple(tasks))
-    # All processes of a run decide alike, though the first one may replace the folder meanwhile: the new
+    # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
     resumes = run.holds(settings, corpus, config.overwrite)
     if resumes and run.status()["state"] == "finished":
@@ -112,7 +112,7 @@ def _train(
         require_layers(splits[split], tasks, split)
     training = None if trained else assemble(config, run, splits, console, inputs, observers)
     trainer = trainer_for(config, []) if training is None else training.trainer
-    device = trainer.strategy.root_device  # now: at the end Lightning moves the model to the CPU
+    device = trainer.strategy.root_device  # read now: after training Lightning moves the model to the CPU
     if is_first_process() and not resumes:
         aside = run.put_aside()
         if aside is not None:
@@ -212,7 +212,7 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
 
 
 def _provenance(config: TrainConfig, corpus: str) -> dict[str, Any]:
-    """What a result depends on besides the configuration, and which process made it."""
+    """What a result depends on besides the configuration, and the process that made it."""
     return {
         "seed": config.seed,
         "started": _now(),

@@ -1,4 +1,4 @@
-"""Lightning's trainer, with what this program wants of it."""
+"""Lightning's trainer as this program configures it."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Keep Lightning to what the user can act on."""
+    """Silence messages of Lightning that the user can do nothing about."""
     logger = logging.getLogger("pytorch_lightning")
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            # A loader over tokenised sentences needs no workers; frozen decoders are in evaluation mode; the
-            # last is about Lightning's own code.
+            # A loader over tokenised sentences needs no workers; frozen decoders are in evaluation mode on
+            # purpose; LeafSpec is in Lightning's own code.
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
             warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
-            # `TrainingData` skips the batches that were done, which Lightning does not look for there.
+            # `TrainingData` skips the batches that are done; Lightning does not know that.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
             yield
     finally:
@@ -66,7 +66,7 @@ def quiet_lightning() -> Iterator[None]:
 
 
 def device_name(device: torch.device) -> str:
-    """What a run is trained on, for its status."""
+    """The device of a run, as its status names it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU, {torch.get_num_threads()} threads"

@@ -40,7 +40,7 @@ def pair_sentences(left: Sequence[Keys], right: Sequence[Keys]) -> list[int | No
 
 
 def corresponds(left: Keys, right: Keys) -> bool:
-    """Whether the words stand one to one: equally many, and not shifted within the sentence.
+    """Whether the words pair one to one: equally many, and not shifted within the sentence.
 
     Shifted (one word split and another joined) is where insertions and deletions explain the differing keys
     with at least two edits fewer than changed keys do.

@@ -18,7 +18,7 @@ _FRAMESET = re.compile(r"\d+|XX")
 
 
 def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
-    """Sentences with frames, from predicate and argument columns that follow the words or stand alone.
+    """Sentences with frames, from predicate and argument columns with or without words before them.
 
     Where the first column already holds the predicates, the words come from `words` (one a line, in the first
     column), by default the file beside it with the suffix `.words`. A frameset number in the column before

@@ -18,7 +18,7 @@ IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 
 
 def plain_word(word: str) -> str:
-    r"""A treebank's word as it stood in the text: `-LRB-` is `(`, `1\/2` is `1/2`, OntoNotes' `/.` is `.`."""
+    r"""A treebank's word as it was in the text: `-LRB-` is `(`, `1\/2` is `1/2`, OntoNotes' `/.` is `.`."""
     if word in _BRACKETS:
         return _BRACKETS[word]
     if word in {"/.", "/?"}:
@@ -30,8 +30,8 @@ def parse_tree(text: str) -> Tree:
     """The tree in bracket notation; raises `ValueError` if it is malformed, too deep or cannot be written."""
     if text.count("(") > DEEPEST:
         depth = deepest = 0
-        for sign in re.finditer(r"[()]", text):
-            depth += 1 if sign.group() == "(" else -1
+        for bracket in re.finditer(r"[()]", text):
+            depth += 1 if bracket.group() == "(" else -1
             deepest = max(deepest, depth)
         if deepest > DEEPEST:
             raise ValueError(f"{deepest} levels of brackets; at most {DEEPEST} are read")

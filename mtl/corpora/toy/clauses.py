@@ -126,7 +126,7 @@ class Clauses:
             add(("ARGM-NEG" if often == "never" else "ARGM-TMP", before[0]))
         after = self._complements(choice, predication, subject, depth, bool(gap))
         if not any(part.label in ("S", "SBAR") for sibling in after for part in sibling.walk()):
-            # After a clause nothing would tell whose adjunct it is.
+            # After a clause, it would be ambiguous whose adjunct it is.
             after += self._adjuncts(predication, depth)
         part = phrase("VP", "root", *before, main, *after, head=len(before))
         fronted = None
@@ -243,7 +243,7 @@ class Clauses:
         if rng.random() < 0.12:
             adjuncts.append(("ARGM-MNR", phrase("ADVP", "advmod", word(rng.choice(MANNERS), "RB", "advmod"))))
         if rng.random() < 0.1:
-            # 'by' also marks the agent of a passive; a name does not tell by itself which of the two it is.
+            # 'by' also marks the agent of a passive, and a place's name alone does not disambiguate the two.
             place = self._plain("place", "obl")
             adjuncts.append(
                 ("ARGM-LOC", self.nominals.prepositional("outside" if place.entity else "by", place))

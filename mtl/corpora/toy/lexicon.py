@@ -155,7 +155,7 @@ VERBS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The proper names of one split; people's are first names, surnames stand apart."""
+    """The proper names of one split; people's are first names, surnames are apart."""
 
     person: tuple[str, ...]
     surname: tuple[str, ...]

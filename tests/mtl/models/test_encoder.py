@@ -9,8 +9,9 @@ from transformers import AutoModel
 
 from mtl.errors import InputError
 from mtl.models import pretrained
-from mtl.models.encoder import Encoder, Reading, pool
+from mtl.models.encoder import Encoder, Reading
 from mtl.models.known_encoders import embedded_minilm
+from mtl.models.pooling import pool
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from tests.mtl import tiny
 
