@@ -14,25 +14,25 @@ def best_heads(table: pl.DataFrame) -> pl.DataFrame:
     `chance` is the best fixed offset for attention, and for clustering the best head under shuffled labels:
     the best of as many heads as the value beside it.
     """
-    of = ["task", "label"]
+    label = ["task", "label"]
     probes = table.filter(pl.col("measure").is_in(list(SKILLS)))
     best = (
         probes.sort(-pl.col("value"), in_order(sites_of(probes)), "layer", "head")
-        .group_by(of, maintain_order=True)
+        .group_by(label, maintain_order=True)
         .first()
     )
     chance = (
         table.filter(pl.col("measure").is_in(list(SKILLS.values())))
-        .group_by(of)
+        .group_by(label)
         .agg(chance=pl.col("value").max())
     )
     majorities = [measure.majority for measure in MEASURES if measure.majority is not None]
-    majority = table.filter(pl.col("measure").is_in(majorities)).select(*of, majority="value")
+    majority = table.filter(pl.col("measure").is_in(majorities)).select(*label, majority="value")
     return (
-        best.join(chance, on=of, how="left")
-        .join(majority, on=of, how="left")
+        best.join(chance, on=label, how="left")
+        .join(majority, on=label, how="left")
         .select(
-            "measure", *of, "count", "value", "attention", "layer", "head", "chance", "majority", "choice"
+            "measure", *label, "count", "value", "attention", "layer", "head", "chance", "majority", "choice"
         )
         .sort("task", "count", "label", descending=[False, True, False])
     )

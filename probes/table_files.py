@@ -31,7 +31,7 @@ FORMATS: tuple[Format, ...] = ("tex", "csv", "parquet")
 
 def escape(text: str) -> str:
     """Text that LaTeX prints literally."""
-    return _SPECIAL.sub(lambda found: _LATEX[found.group()], text)
+    return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
 
 
 def latex(table: pl.DataFrame, decimals: int = 2) -> str:

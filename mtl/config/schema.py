@@ -1,4 +1,4 @@
-"""The whole configuration of a training run, as typed values; every field is a key and a flag."""
+"""The configuration of a training run as typed values; every field is a key and a flag."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIASES = {"from": "init_from"}
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The pretrained encoder, and how words are read off it."""
+    """The pretrained encoder, and how word vectors are read off it."""
 
     name: str = "minilm"
     """A hub name, a folder, or `minilm` for the embedded encoder."""
@@ -62,7 +62,7 @@ class CorpusConfig:
     """Files for all tasks whose layer their format has, instead of the folder's."""
 
     def files_of(self, task: str) -> Files | None:
-        """A task's own files; `None`: it is read from the folder."""
+        """The files of one task; `None`: it is read from the folder."""
         files: Files | None = getattr(self, task)
         return files
 
@@ -82,7 +82,7 @@ class BatchConfig:
     sampling: Literal["in_turn", "proportional", "tempered"] = "proportional"
     """Order of the tasks' batches if they are separate."""
     temperature: float = 2.0
-    """Of tempered sampling: tasks are drawn in proportion to their batches to the power 1/temperature."""
+    """For `tempered` sampling: tasks are drawn in proportion to their batches to the power 1/temperature."""
 
 
 @dataclass(frozen=True)
@@ -112,23 +112,23 @@ class BalancerConfig:
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """How the tasks' losses are weighed against each other."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Of `fixed`: a weight per task; 1 where none is given."""
+    """For `fixed`: a weight per task; 1 if none is given."""
     window: int = 5
-    """Of `moving_average`: how many of a task's last losses are averaged."""
+    """For `moving_average`: the number of last losses that are averaged per task."""
     alpha: float = 1.5
-    """Of `gradnorm`: how strongly slow tasks are favoured."""
+    """For `gradnorm`: how strongly slow tasks are favoured."""
     lr: float = 0.025
     """Learning rate of learned weights (`uncertainty`, `gradnorm`)."""
 
 
 @dataclass(frozen=True)
 class GatesConfig:
-    """Head masks: how many, what they cost, how they start."""
+    """Head masks: their number, their cost and their initial values."""
 
     scope: Literal["shared", "per_task"] = "shared"
     """One mask for all tasks, or one each over the same encoder."""
     penalty: float | None = None
-    """Weight of the expected number of open heads per layer (lambda); `null`: `target_open` says how many."""
+    """Weight of the expected number of open heads per layer (lambda); `null`: use `target_open` instead."""
     penalty_warmup: float = 0.0
     """Share of the updates in which the penalty weight rises linearly from zero."""
     overlap_penalty: float = 0.0
@@ -139,7 +139,7 @@ class GatesConfig:
     lr: float | None = None
     """Learning rate of log alpha; `null`: 10 / number of updates, so that heads have time to close."""
     temperature: float = 0.33
-    """Of the hard concrete distribution."""
+    """Temperature of the hard concrete distribution."""
     init_mean: float = 2.0
     """Mean of the initial log alpha; 2 starts every evaluation gate at 0.95 (the paper: 0, gates at 0.5)."""
     init_std: float = 0.1
@@ -148,10 +148,10 @@ class GatesConfig:
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """What a run is trained on, and how often its state is saved."""
+    """The devices of a run, and how often its state is saved."""
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
-    """What to train on; `auto` takes a GPU where there is one."""
+    """The device to train on; `auto` takes a GPU if there is one."""
     devices: int = 1
     """Processes (one per GPU, or CPU processes)."""
     num_nodes: int = 1
@@ -177,7 +177,7 @@ class WandbConfig:
     group: str | None = None
     """Group of the run, for instance a study's setup."""
     job_type: str | None = None
-    """What the run is for, for instance `train`."""
+    """Purpose of the run, for instance `train`."""
     tags: tuple[str, ...] = ()
     """Tags of the run."""
 
@@ -195,7 +195,7 @@ class TrainConfig:
     """Replace a run with another configuration or on a changed corpus; the same run is resumed. The old
     run is moved to `.replaced/` beside it and deleted when the new one has finished."""
     seed: int = 1
-    """Of initialisation, batches and dropout."""
+    """Seed of initialisation, batches and dropout."""
     tasks: tuple[TaskName, ...] = TASK_NAMES
     """The tasks to train."""
     max_epochs: int = 30
@@ -205,8 +205,8 @@ class TrainConfig:
     evaluate_every: int = 1
     """Epochs between evaluations on dev."""
     keep: Literal["auto", "best", "last"] = "auto"
-    """Which model the run keeps: the best on dev, or the last. `auto`: the best, but the last if masks are
-    learned, since an earlier one has its heads still open."""
+    """The model that the run keeps: the best on dev, or the last. `auto`: the best, but the last if masks are
+    learned, since heads of earlier models are still open."""
     pruning: PruningRegime = "none"
     """When head masks are learned: never, with everything else, after training (decoders frozen), or
     on frozen encoder and decoders."""

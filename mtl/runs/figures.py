@@ -50,35 +50,35 @@ def _opened(folders: Sequence[Path]) -> list[Run]:
 
 def _rgb(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = gates_of(_opened(folders), tasks)
-    found = list(gates["task"].unique(maintain_order=True))
-    if len(found) == 3:
+    names = list(gates["task"].unique(maintain_order=True))
+    if len(names) == 3:
         masks, left_out = final_masks(gates)
         return FigureWithTables(rgb_overlap(masks.mean(), masks.sites, masks.tasks), (*notes, *left_out))
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != 3 or runs["run"].n_unique() != 3:
         raise InputError(
             f"rgb needs three runs with a mask each, or three tasks; given are {runs['run'].n_unique()} with "
-            f"masks of {', '.join(found)}: add runs, or choose with --tasks=[a,b,c]"
+            f"masks of {', '.join(names)}: add runs, or choose with --tasks=[a,b,c]"
         )
     # Here each run is a channel, regardless of its seed and task.
     numbered = {run: place for place, run in enumerate(runs["run"])}
     masks, _ = final_masks(
         gates.with_columns(task=pl.lit("mask"), seed=pl.col("run").replace_strict(numbered))
     )
-    by_task = len(found) > 1
-    names = [
+    by_task = len(names) > 1
+    channels = [
         f"{row['task']} {row['seed']}" if by_task else f"seed {row['seed']}"
         for row in runs.iter_rows(named=True)
     ]
-    if len(set(names)) < 3:
-        names = [Path(run).name for run in runs["run"]]
-    return FigureWithTables(rgb_overlap(masks.gate[0], masks.sites, names), notes)
+    if len(set(channels)) < 3:
+        channels = [Path(run).name for run in runs["run"]]
+    return FigureWithTables(rgb_overlap(masks.gate[0], masks.sites, channels), notes)
 
 
 def _grey(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
     gates, notes = gates_of(_opened(folders), tasks)
-    every = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
-    masks, _ = final_masks(every)
+    by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
+    masks, _ = final_masks(by_run)
     return FigureWithTables(grey_overlap(masks.gate[:, 0], masks.sites), notes)
 
 
@@ -167,8 +167,8 @@ def draw(
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True) -> list[Path]:
-    """Write the figure as its suffix says (.pdf, .png, .svg) and its numbers beside it; returns the files."""
-    kind = next(each for each in FORMATS if each == out.suffix.lower().removeprefix("."))
+    """Write the figure by its suffix (.pdf, .png, .svg) and its numbers beside it; returns the files."""
+    kind = next(name for name in FORMATS if name == out.suffix.lower().removeprefix("."))
     contents = render(drawn.figure, kind)
     with whole_file(out) as path:
         path.write_bytes(contents)

@@ -13,7 +13,7 @@ from mtl.runs.tables import gates_of, scores_of
 from probes.report.data import HeadsKept
 
 KEEPING = ("penalty", "target_open")
-"""Keys of `gates` that say how many heads are kept."""
+"""Keys of `gates` that set how many heads are kept."""
 MOST_SETUPS = 16
 """Most setups that one figure can distinguish."""
 
@@ -28,7 +28,7 @@ def heads_kept_of(
     gates, without_masks = gates_of(runs, tasks, shared_once=False)
     last = gates.filter(pl.col("step") == pl.col("step").max().over("run"))
     heads = last.group_by("run", "task").len()["len"][0]
-    kept = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
+    open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
     scores, without_scores = scores_of(runs, split, score)
     if tasks:
         scores = scores.filter(pl.col("task").is_in(tasks))
@@ -36,7 +36,7 @@ def heads_kept_of(
         raise InputError("; ".join([*without_scores, f"no scores on {split}"]))
     settings, too_many = _settings(runs)
     table = (
-        scores.join(kept, on=["run", "task"], how="left")
+        scores.join(open_heads, on=["run", "task"], how="left")
         .join(settings, on="run")
         .with_columns(pl.col("kept").fill_null(heads))
         .select("task", "setup", "setting", "seed", "run", "kept", "score")
@@ -47,7 +47,7 @@ def heads_kept_of(
 
 
 def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The setup and seed of each run and, in `setting`, what says how many heads it is to keep; and notes.
+    """The setup and seed of each run and, in `setting`, its keys for the number of heads; and notes.
 
     Runs are of one setup if they differ in that and their seeds only.
     """

@@ -22,7 +22,7 @@ _KEYS_IN_WORDS = {
     "optimizer.decoder_lr": "decoder rate {}",
 }
 _OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
-"""Keys in which the runs of a setup may differ, or that its name holds anyway."""
+"""Keys in which the runs of a setup may differ, or that its name contains anyway."""
 
 
 def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
@@ -33,15 +33,15 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
     tasks.
     """
     tasks = [tuple(config["tasks"]) for config in configs]
-    sets = {len(each): {other for other in tasks if len(other) == len(each)} for each in tasks}
+    sets = {len(names): {other for other in tasks if len(other) == len(names)} for names in tasks}
     flat = [_flat(_used(config)) for config in configs]
     varying = {size: _varying(flat, configs, tasks, size) for size in sets}
     bases, variants = [], []
-    for config, own, values in zip(configs, tasks, flat, strict=True):
-        names = f" {'+'.join(own)}" if len(sets[len(own)]) > 1 else ""
-        bases.append("STL" if len(own) == 1 else f"MTL-{len(own)}{names}")
+    for config, trained, values in zip(configs, tasks, flat, strict=True):
+        names = f" {'+'.join(trained)}" if len(sets[len(trained)]) > 1 else ""
+        bases.append("STL" if len(trained) == 1 else f"MTL-{len(trained)}{names}")
         pruning = str(config.get("pruning", "none"))
-        keys = [in_words(key, values[key]) for key in varying[len(own)] if key in values]
+        keys = [in_words(key, values[key]) for key in varying[len(trained)] if key in values]
         variants.append(tuple([pruning] * (pruning != "none") + keys))
     single = {variant for base, variant in zip(bases, variants, strict=True) if base == "STL"}
     return [
@@ -64,10 +64,10 @@ def _baseline(base: str, variant: tuple[str, ...], single: set[tuple[str, ...]])
     """For joint runs the single-task runs that have most in common with them, the plainest for others."""
     if not single:
         return None
-    plainest = min(single, key=lambda each: (len(each), each))
+    plainest = min(single, key=lambda words: (len(words), words))
     if base == "STL":
         return None if variant == plainest else ", ".join(["STL", *plainest])
-    alike = min(single, key=lambda each: (-len({*each} & {*variant}), len(each), each))
+    alike = min(single, key=lambda words: (-len({*words} & {*variant}), len(words), words))
     return ", ".join(["STL", *alike])
 
 
@@ -79,17 +79,19 @@ def _varying(
 ) -> list[str]:
     """Keys that take several values among runs of the same tasks and pruning, of this many tasks."""
     groups: dict[tuple[object, ...], list[Mapping[str, str]]] = {}
-    for values, config, own in zip(flat, configs, tasks, strict=True):
-        if len(own) == size:
-            groups.setdefault((own, config.get("pruning", "none")), []).append(values)
+    for values, config, trained in zip(flat, configs, tasks, strict=True):
+        if len(trained) == size:
+            groups.setdefault((trained, config.get("pruning", "none")), []).append(values)
     keys = dict.fromkeys(key for values in flat for key in values)
     return [
-        key for key in keys if any(len({each.get(key) for each in group}) > 1 for group in groups.values())
+        key
+        for key in keys
+        if any(len({values.get(key) for values in group}) > 1 for group in groups.values())
     ]
 
 
 def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration without what gates would be like, for a run that has none."""
+    """The configuration, without the keys of gates for a run that has none."""
     if config.get("pruning", "none") != "none":
         return config
     return {key: value for key, value in config.items() if key != "gates"}

@@ -1,4 +1,4 @@
-"""Tables over several runs, out of their folders: gates, what heads are good at, scores."""
+"""Tables over several runs, read from their folders: gates, measures on heads, scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.runs.run import Run
 from probes import heads_table
 
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
-"""What must not differ between probed runs that are compared."""
+"""Settings of probing in which compared runs must agree."""
 
 
 def gates_of(
@@ -23,9 +23,8 @@ def gates_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All rows of the runs' gates.parquet with `run` and `seed`, and notes on runs that have no masks.
 
-    `tasks` chooses among the tasks; with `shared_once` a mask that tasks share is taken once,
-    named after them all. Raises
-    `InputError` if no run has masks, a task is in none, or the encoders differ.
+    `tasks` chooses among the tasks; with `shared_once` a mask that tasks share is taken once, named after
+    them all. Raises `InputError` if no run has masks, a task is in none, or the encoders differ.
     """
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     parts, notes = [], []
@@ -52,12 +51,12 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     """All measures on the folders' heads, with `regime`, `run` and `seed`, and notes.
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
-    the tasks that it was trained on are taken, and what belongs to no task. Runs of two tasks are pairs,
+    the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are pairs,
     unless none has more.
     """
     parts, notes = [], []
     encoders, settings = {}, {}
-    most = max((len(Run.open(each).config()["tasks"]) for each in folders if _is_run(each)), default=0)
+    most = max((len(Run.open(path).config()["tasks"]) for path in folders if _is_run(path)), default=0)
     for folder in folders:
         path = folder / "heads.parquet"
         if not path.is_file():
@@ -68,16 +67,17 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
         except ValueError as error:
             raise InputError(str(error)) from error
         settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
-        regime, seed, own = "static", 0, [name for name in table["task"].unique(maintain_order=True) if name]
+        regime, seed = "static", 0
+        trained = [name for name in table["task"].unique(maintain_order=True) if name]
         if _is_run(folder):
             run = Run.open(folder)
             config = run.config()
-            own, seed = list(config["tasks"]), int(config["seed"])
-            regime = "stl" if len(own) == 1 else "pair" if len(own) == 2 and most > 2 else "joint"
+            trained, seed = list(config["tasks"]), int(config["seed"])
+            regime = "stl" if len(trained) == 1 else "pair" if len(trained) == 2 and most > 2 else "joint"
             encoders[str(folder)] = encoder_of(run)
         else:
             encoders[str(folder)] = provenance.get("target", "")
-        part = _chosen(table.filter(pl.col("task").is_in(own)), tasks, str(folder), notes)
+        part = _chosen(table.filter(pl.col("task").is_in(trained)), tasks, str(folder), notes)
         if part is not None:
             part = pl.concat([part, table.filter(pl.col("task") == "")])
             parts.append(part.with_columns(regime=pl.lit(regime), run=pl.lit(str(folder)), seed=pl.lit(seed)))
@@ -158,7 +158,7 @@ def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
 
 
 def encoder_of(run: Run) -> str:
-    """The name of the encoder that a run began with, through the runs that it started from."""
+    """The name of the encoder from which a run started, directly or through other runs."""
     config = run.config()
     source = config.get("init_from")
     if source and (Path(source) / "config.yaml").is_file():

@@ -20,7 +20,7 @@ from mtl.runs.run import Run, git_revision
 STEP = "trainer/global_step"
 """The key of W&B's x axis: the number of updates."""
 INIT_SECONDS, FINISH_SECONDS = 60.0, 300.0
-"""How long W&B's server is waited for at a view's start and end, and a key that it asks a terminal for."""
+"""Timeouts for starting a W&B run (including the prompt for an API key) and for finishing it."""
 
 
 def new_identity(name: str) -> str:
@@ -29,10 +29,10 @@ def new_identity(name: str) -> str:
 
 
 class View:
-    """A W&B run, begun when first used; one that was begun before goes on.
+    """A W&B run, started at its first use; one that was started before is resumed.
 
-    Where W&B fails, one line says so on standard error, and from then on nothing is logged. Only the first
-    use imports W&B.
+    If W&B fails, one line is printed on standard error, and nothing is logged from then on. The first use
+    imports W&B.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class View:
         self._run: Any = None
 
     def begin(self) -> None:
-        """Begin or go on with the W&B run, for it to be seen before anything is logged."""
+        """Start or resume the W&B run, so that it is visible before anything is logged."""
         self._attempt(lambda run: None)
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
@@ -85,7 +85,7 @@ class View:
         self._attempt(action)
 
     def end(self, failed: bool = False) -> None:
-        """End the W&B run, if it has begun; what the server has not taken by then stays in the local log."""
+        """End the W&B run, if it was started; what the server has not received stays in the local log."""
         if self._run is not None:
             self._attempt(lambda run: run.finish(exit_code=int(failed)))
             self._run = None
@@ -95,29 +95,29 @@ class View:
             return
         try:
             if self._run is None:
-                self._run = self._begun()
+                self._run = self._started()
             action(self._run)
         except Exception as error:  # W&B's own, those of its process, of the network, of the disk
             self.failed = True
             reason = (str(error).strip() or "no reason given").splitlines()[0]
             print(
                 f"mtl: W&B has not got all of {self.name} ({type(error).__name__}: {reason}); "
-                f"the files in {self.folder} are whole",
+                f"the files in {self.folder} are complete",
                 file=sys.stderr,
                 flush=True,
             )
             self._abandon()
 
-    def _begun(self) -> Any:
+    def _started(self) -> Any:
         import wandb
 
-        # On a terminal W&B asks for a key that it lacks, and would wait for it without end.
+        # On a terminal W&B prompts for a missing key, and would wait for it without end.
         wandb.setup(wandb.Settings(login_timeout=INIT_SECONDS))
         run = wandb.init(
             dir=str(self.folder),
             id=self.identity,
             resume="allow",
-            reinit="create_new",  # whatever a failed run has left open in this process
+            reinit="create_new",  # a failed run may be open in this process
             mode=self.wandb.mode,
             project=self.wandb.project,
             entity=self.wandb.entity,
@@ -143,12 +143,12 @@ class View:
         if run is not None:
             try:
                 run.finish(exit_code=1)
-            except Exception:  # it has been said already that W&B fails
+            except Exception:  # the failure was reported before
                 return
 
 
 def view_of(config: TrainConfig, run: Run) -> View:
-    """The run's view; the same W&B run again where the run goes on."""
+    """The run's view; a resumed run has the same W&B run as before."""
     identity = run.status().get("wandb_id") or new_identity(config.run_name())
     run.update_status({"wandb_id": identity})
     settings = {**plain(dataclasses.asdict(config)), "git": git_revision()}

@@ -1,4 +1,4 @@
-"""The balancer that a configuration asks for, and the gradients that it needs."""
+"""Build the configured balancer, and compute the gradients that it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mtl.training.check import check_balancer
 
 
 def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Balancer:
-    """Build the balancer; raises `InputError` where it cannot work with the tasks or the way of batching."""
+    """Build the balancer; raises `InputError` if it does not work with the tasks or the mode of batching."""
     check_balancer(config, tuple(tasks), mode)
     number = len(tasks)
     balancers = {

@@ -1,4 +1,4 @@
-"""What the best head knows of each label, before training and after it alone, in pairs and jointly."""
+"""Accuracy of the best head per label, before training, and after training alone, in pairs and jointly."""
 
 from __future__ import annotations
 

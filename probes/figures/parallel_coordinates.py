@@ -44,34 +44,34 @@ def parallel_coordinates(
 
     Raises `ValueError` if no trial has a score.
     """
-    kept = [place for place, score in enumerate(scores) if score is not None and math.isfinite(score)]
-    if not kept:
+    scored = [place for place, score in enumerate(scores) if score is not None and math.isfinite(score)]
+    if not scored:
         raise ValueError("no trial has a score: there is nothing to draw")
-    score = np.array([scores[place] for place in kept], dtype=float)
+    score = np.array([scores[place] for place in scored], dtype=float)
     rank = np.argsort(np.argsort(score if maximize else -score, kind="stable"), kind="stable")
-    whole = [*axes, Axis(metric, "linear", tuple(scores))]
-    columns = [_heights(axis, kept, rank) for axis in whole]
-    figure = new_figure(2.6, max(3.3, 1.0 + 0.95 * len(whole)))
+    all_axes = [*axes, Axis(metric, "linear", tuple(scores))]
+    columns = [_heights(axis, scored, rank) for axis in all_axes]
+    figure = new_figure(2.6, max(3.3, 1.0 + 0.95 * len(all_axes)))
     panel = figure.subplots()
     norm = Normalize(score.min(), score.max() if score.max() > score.min() else score.min() + 1)
     colours = colormaps["viridis" if maximize else "viridis_r"]
     for place in np.argsort(rank):
-        chosen = kept[place] == best
+        chosen = scored[place] == best
         panel.plot(
-            range(len(whole)), [heights[place] for heights in columns],
+            range(len(all_axes)), [heights[place] for heights in columns],
             color=colours(norm(score[place])), linewidth=2.2 if chosen else 0.9,
             alpha=1.0 if chosen else 0.75, zorder=3 if chosen else 2, solid_capstyle="round",
         )  # fmt: skip
         if chosen:
             panel.plot(
-                range(len(whole)), [heights[place] for heights in columns], linestyle="none", marker="o",
+                range(len(all_axes)), [heights[place] for heights in columns], linestyle="none", marker="o",
                 markersize=3.5, color=INK, zorder=4,
             )  # fmt: skip
-    for across, axis in enumerate(whole):
-        _draw_axis(panel, across, axis, kept)
-    panel.set_xlim(-0.35, len(whole) - 0.45)
+    for across, axis in enumerate(all_axes):
+        _draw_axis(panel, across, axis, scored)
+    panel.set_xlim(-0.35, len(all_axes) - 0.45)
     panel.set_ylim(-0.06, 1.06)
-    panel.set_xticks(range(len(whole)), [_wrapped(axis.name) for axis in whole])
+    panel.set_xticks(range(len(all_axes)), [_wrapped(axis.name) for axis in all_axes])
     panel.tick_params(axis="x", length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     panel.set_yticks([])
     panel.spines[:].set_visible(False)
@@ -81,16 +81,16 @@ def parallel_coordinates(
     return figure
 
 
-def _heights(axis: Axis, kept: Sequence[int], rank: np.ndarray) -> Float[np.ndarray, " trial"]:
+def _heights(axis: Axis, scored: Sequence[int], rank: np.ndarray) -> Float[np.ndarray, " trial"]:
     """The trials' values, scaled to 0 to 1; NaN for what is not known."""
-    values = [axis.values[place] for place in kept]
+    values = [axis.values[place] for place in scored]
     if axis.scale == "categories":
         steps = max(len(axis.order) - 1, 1)
         middle = np.array([axis.order.index(str(value)) / steps for value in values])
         aside = (rank / max(len(values) - 1, 1) - 0.5) * 2
         return (middle if len(axis.order) > 1 else middle + 0.5) + aside * min(SPREAD, 0.3 / steps)
     numbers = _scaled(axis, [math.nan if value is None else float(value) for value in values])
-    low, high = _ends(axis, kept)
+    low, high = _ends(axis, scored)
     return (numbers - low) / (high - low) if high > low else np.where(np.isnan(numbers), np.nan, 0.5)
 
 
@@ -104,15 +104,15 @@ def _scaled(axis: Axis, numbers: Sequence[float]) -> Float[np.ndarray, " number"
     return np.log10(array) if _is_log(axis) else array
 
 
-def _ends(axis: Axis, kept: Sequence[int]) -> tuple[float, float]:
-    known = [float(value) for place in kept if (value := axis.values[place]) is not None]
+def _ends(axis: Axis, scored: Sequence[int]) -> tuple[float, float]:
+    known = [float(value) for place in scored if (value := axis.values[place]) is not None]
     scaled = _scaled(axis, known or [1.0])
     return float(scaled.min()), float(scaled.max())
 
 
-def _draw_axis(panel: Axes, across: int, axis: Axis, kept: Sequence[int]) -> None:
+def _draw_axis(panel: Axes, across: int, axis: Axis, scored: Sequence[int]) -> None:
     panel.plot([across, across], [0, 1], color=FAINT, linewidth=0.6, zorder=1)
-    for height, text in _marks(axis, kept):
+    for height, text in _marks(axis, scored):
         panel.plot([across - 0.03, across], [height, height], color=FAINT, linewidth=0.6, zorder=1)
         panel.text(
             across - 0.05, height, text, ha="right", va="center", fontsize=5.5, color=INK, zorder=5,
@@ -120,12 +120,12 @@ def _draw_axis(panel: Axes, across: int, axis: Axis, kept: Sequence[int]) -> Non
         )  # fmt: skip
 
 
-def _marks(axis: Axis, kept: Sequence[int]) -> list[tuple[float, str]]:
+def _marks(axis: Axis, scored: Sequence[int]) -> list[tuple[float, str]]:
     """Heights and texts: every category, or both ends of the numbers and round ones between."""
     if axis.scale == "categories":
         steps = len(axis.order) - 1
         return [(place / steps if steps else 0.5, text) for place, text in enumerate(axis.order)]
-    low, high = _ends(axis, kept)
+    low, high = _ends(axis, scored)
     spelt = (lambda place: f"{10**place:.3g}") if _is_log(axis) else (lambda place: f"{place:.4g}")
     if high <= low:
         return [(0.5, spelt(low))]

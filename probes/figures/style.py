@@ -175,7 +175,7 @@ def grid_size(table: pl.DataFrame) -> tuple[tuple[Site, ...], int]:
 def site_ticks(
     sites: Sequence[Site], inches: float = math.inf, between: str = " "
 ) -> tuple[list[int], list[str]]:
-    """Places of sites and their layers' numbers from 1, fewer where they would touch on so many inches.
+    """Places of sites and their layers' numbers from 1, fewer if they would touch within these inches.
 
     With several kinds of attention the first layer of each is `cross 1`, with `between` in the middle.
     """

@@ -1,1 +1,1 @@
-"""What is measured on attention heads, without parameters, and what each measure gives by chance."""
+"""Measures on attention heads without parameters, and their chance levels."""

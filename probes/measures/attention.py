@@ -59,8 +59,8 @@ class AttentionProbe(Probe):
     def update(self, records: HeadRecords) -> None:
         """Count in a batch."""
         items = self.items.within(records)
-        found = hits(records.attended(root=self.root, final=self.final), items)
-        self._hit += summed(found.from_anchor | found.from_item, items.label, len(self.items.names))
+        hit = hits(records.attended(root=self.root, final=self.final), items)
+        self._hit += summed(hit.from_anchor | hit.from_item, items.label, len(self.items.names))
         self._count += torch.bincount(items.label, minlength=len(self.items.names)).cpu()
 
     def compute(self) -> pl.DataFrame:

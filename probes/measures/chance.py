@@ -20,7 +20,7 @@ def offset_hits(items: Items) -> tuple[Bool[np.ndarray, "item offset"], Bool[np.
     leads there hits nothing.
     """
     offset = torch.tensor(OFFSETS)
-    start, end, anchor = (each[:, None] for each in (items.start, items.end, items.anchor))
+    start, end, anchor = (places[:, None] for places in (items.start, items.end, items.anchor))
     ahead, back = anchor + offset, anchor - offset
     return (
         ((ahead >= start) & (ahead < end)).numpy(),

@@ -77,8 +77,8 @@ class ClusteringProbe(FittedProbe):
         if self._absent.any():
             # Without a centroid a label must not win, as a nearness of 0 might.
             nearness.masked_fill_(self._absent.to(nearness.device), -torch.inf)
-        for turn, own in enumerate(self._labels):
-            label = _of(own, items)
+        for turn, labelling in enumerate(self._labels):
+            label = _of(labelling, items)
             nearest = nearness[..., turn * labels : (turn + 1) * labels].max(-1)
             # All nearnesses are 0 where there is no vector.
             hit = (nearest.indices == label[:, None, None]) & (nearest.values != 0)
@@ -88,7 +88,7 @@ class ClusteringProbe(FittedProbe):
     def compute(self) -> pl.DataFrame:
         """Measures `clustering` and, by chance, `clustering_shuffled` and `clustering_majority`."""
         names, count = self.items.names, self._count.numpy()
-        value = [shares(hit, each) for hit, each in zip(self._hit, count, strict=True)]
+        value = [shares(hit, items_of_label) for hit, items_of_label in zip(self._hit, count, strict=True)]
         most = chance.majority(self.items, self.fitted)
         return pl.concat(
             [

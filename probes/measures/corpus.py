@@ -20,7 +20,7 @@ FREQUENT = 500
 
 @dataclass(frozen=True, slots=True)
 class ProbeCorpus:
-    """What is probed for per task, and where centroids and word frequencies come from."""
+    """The items probed per task, and the sentences from which centroids and word frequencies come."""
 
     sentences: Sequence[Sentence]
     items: Mapping[str, Items]
@@ -89,7 +89,7 @@ def tasks_probed_by(
 
 
 def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) -> Int[Tensor, " sentence"]:
-    """Where the rarest word of each sentence stands (the first on ties), -1 if it is among the most frequent.
+    """The place of the rarest word of each sentence (the first on ties), -1 if it is among the most frequent.
 
     The `FREQUENT` most frequent words of `frequencies` (ties in alphabetical order) are the frequent ones;
     case counts.

@@ -1,4 +1,4 @@
-"""What is probed for: labelled stretches of words, arcs and arguments included, indexed once per corpus."""
+"""Probe targets: labelled stretches of words, arcs and arguments included, indexed once per corpus."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _lowest(tree: Tree, start: int) -> Iterator[Item]:
 
 
 class ProbeTarget(NamedTuple):
-    """What is probed for in a task, and how."""
+    """The items of a task that are probed, and how."""
 
     items: Callable[[Sentence], Iterable[Item]]
     by: Literal["attention", "clustering"]
@@ -161,4 +161,4 @@ PROBE_TARGETS: Mapping[str, ProbeTarget] = {
     "con": ProbeTarget(lowest_constituents, "clustering"),
     "srl": ProbeTarget(arguments, "attention"),
 }
-"""What is probed for in each task (He & Choi 2021). A task that is not here is not probed."""
+"""The items that are probed in each task (He & Choi 2021). A task that is not here is not probed."""

@@ -22,7 +22,7 @@ def measure(
 
     `observe` gives a batch's records by its number. Probes are fitted on `fitted_elsewhere`, or on the same
     batches in a first pass, from which records are kept for the second as long as they take less than `kept`
-    bytes; the other batches are observed once more. What is measured does not depend on the bound.
+    bytes; the other batches are observed once more. The values do not depend on the bound.
     """
     fitting = [probe for probe in probes if isinstance(probe, FittedProbe)]
     ready = [probe for probe in probes if probe not in fitting]

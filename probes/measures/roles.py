@@ -108,7 +108,7 @@ class RareWordProbe(Probe):
     """The share of words that attend most to their sentence's rarest word, where that is not a frequent one.
 
     `rarest`: per sentence of the corpus the place of that word, -1 where all words are frequent; `choice`
-    says where the frequencies come from.
+    names the source of the frequencies.
     """
 
     def __init__(
@@ -148,16 +148,16 @@ def roles(heads: pl.DataFrame) -> pl.DataFrame:
 
     Columns: measure, task, label, attention, layer, head, value, chance; the best head of a role first.
     """
-    of = ["task", "label"]
+    label = ["task", "label"]
     positional = heads.filter(
         (pl.col("measure") == "positional") & (pl.col("value") >= POSITIONAL)
     ).with_columns(chance=pl.lit(None, dtype=pl.Float64))
-    offsets = heads.filter(pl.col("measure") == "syntactic_offset").select(*of, chance="value")
+    offsets = heads.filter(pl.col("measure") == "syntactic_offset").select(*label, chance="value")
     syntactic = (
         heads.filter(pl.col("measure") == "syntactic")
-        .join(offsets, on=of)
+        .join(offsets, on=label)
         .filter(pl.col("value") >= pl.col("chance") + SYNTACTIC_MARGIN)
     )
-    columns = ["measure", *of, *KEYS, "value", "chance"]
+    columns = ["measure", *label, *KEYS, "value", "chance"]
     held = pl.concat([positional.select(columns), syntactic.select(columns)])
-    return held.sort("measure", *of, -pl.col("value"), in_order(sites_of(heads)), "layer", "head")
+    return held.sort("measure", *label, -pl.col("value"), in_order(sites_of(heads)), "layer", "head")

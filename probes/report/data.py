@@ -1,4 +1,4 @@
-"""What a report is made of: tables over all runs of a study."""
+"""The contents of a report: tables over all runs of a study."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ class ReportData:
     probes: pl.DataFrame
     """Provenance of every table of probes that was used."""
     notes: tuple[str, ...]
-    """What is missing or was left out, and why."""
+    """Notes on what is missing or was left out, with reasons."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""

@@ -60,7 +60,7 @@ def _map(cells: str, sites: Sequence[Site], heads: int, title: str, looks: str =
 
 
 def rgb_key(names: Sequence[str]) -> Markup:
-    """What each colour of `rgb_map` stands for."""
+    """The legend of `rgb_map`: the set of masks of each colour."""
     sets = [chosen for size in (3, 2, 1, 0) for chosen in itertools.combinations(range(3), size)]
     swatches = []
     for chosen in sets:

@@ -35,14 +35,14 @@ class Row:
 def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     """The tasks, and a row for every setup that has a score."""
     tasks = tuple(evidence.scores["task"].unique(maintain_order=True))
-    of: dict[tuple[str, str], dict[int, float]] = {}
+    by_seed: dict[tuple[str, str], dict[int, float]] = {}
     for setup, task, seed, score in evidence.scores.select("setup", "task", "seed", "score").iter_rows():
-        of.setdefault((setup, task), {})[seed] = score
+        by_seed.setdefault((setup, task), {})[seed] = score
     rows = []
     for setup in evidence.setups:
         cells = tuple(
-            _cell(of[setup.name, task], of.get((setup.baseline or "", task), {}))
-            if (setup.name, task) in of
+            _cell(by_seed[setup.name, task], by_seed.get((setup.baseline or "", task), {}))
+            if (setup.name, task) in by_seed
             else None
             for task in tasks
         )

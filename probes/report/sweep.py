@@ -36,14 +36,14 @@ class SweepEvidence:
     """The name of the best finished trial."""
 
     def table(self) -> pl.DataFrame:
-        """The trials, a column for each axis, the best first and those without a score last."""
+        """The trials, a column for trial axis, the best first and those without a score last."""
         rows = pl.DataFrame(
             {
-                "trial": [each.name for each in self.trials],
-                "state": [each.state for each in self.trials],
-                self.metric: pl.Series([each.score for each in self.trials], dtype=pl.Float64),
+                "trial": [trial.name for trial in self.trials],
+                "state": [trial.state for trial in self.trials],
+                self.metric: pl.Series([trial.score for trial in self.trials], dtype=pl.Float64),
                 **{axis.name: pl.Series(list(axis.values), strict=False) for axis in self.axes},
-                "seconds": [round(each.seconds, 1) for each in self.trials],
+                "seconds": [round(trial.seconds, 1) for trial in self.trials],
             }
         )
         finished = pl.col("state") == "finished"
@@ -57,10 +57,10 @@ class SweepEvidence:
 
     def picture(self) -> Figure | None:
         """Parallel coordinates; `None` until a trial has a score."""
-        scores = [each.score for each in self.trials]
+        scores = [trial.score for trial in self.trials]
         if all(score is None for score in scores):
             return None
-        best = next((place for place, each in enumerate(self.trials) if each.name == self.best), None)
+        best = next((place for place, trial in enumerate(self.trials) if trial.name == self.best), None)
         return parallel_coordinates(self.axes, scores, self.metric, best, self.goal == "maximize")
 
 

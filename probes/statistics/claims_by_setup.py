@@ -39,13 +39,13 @@ def by_claims(
         tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
         test = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
         apart = tests.row(by_predicate=pl.col("test") == DIFFERENCE, named=True)
-        said = verdict(masks, heads, table, tests, level)
+        result = verdict(masks, heads, table, tests, level)
         rows.append(
             {
                 "claims": name, "tasks": len(masks.tasks), "seeds": len(masks.seeds),
                 "contested": int(table["contested"].sum()), "value": test["value"], "p": test["p"],
                 "difference": apart["value"],
-                "lacking": said.reason if said.word == TOO_FEW else "",
+                "lacking": result.reason if result.word == TOO_FEW else "",
             }
         )  # fmt: skip
     return _corrected(

@@ -42,7 +42,7 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether claims and losses go together, and why, at what level of error; no word on why they do."""
+    """Whether claims and losses go together, with reason and level of error. It names no cause."""
 
     word: Word
     reason: str
@@ -200,7 +200,7 @@ def points(share: float) -> str:
 
 
 def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: float) -> str:
-    """What is missing for a verdict, in words; empty if nothing is."""
+    """What is missing for a verdict, as text; empty if nothing is."""
     if len(masks.tasks) < 2:
         return f"masks of {len(masks.tasks)} task, and competition needs two"
     runs = heads.group_by("regime", "task").agg(pl.col("seed").n_unique())

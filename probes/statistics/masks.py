@@ -42,15 +42,15 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """
     if gates.is_empty():
         raise ValueError("no masks: give runs that were trained with gates")
-    of = ["task", "seed"]
-    runs = gates.group_by(of, maintain_order=True).agg(pl.col("run").unique(maintain_order=True))
+    mask_of = ["task", "seed"]
+    runs = gates.group_by(mask_of, maintain_order=True).agg(pl.col("run").unique(maintain_order=True))
     for row in runs.filter(pl.col("run").list.len() > 1).iter_rows(named=True):
         raise ValueError(
             f"{_list(row['run'])} all have a mask of {row['task']} with seed {row['seed']}: give one of them"
         )
-    last = gates.filter(pl.col("step") == pl.col("step").max().over(of))
+    last = gates.filter(pl.col("step") == pl.col("step").max().over(mask_of))
     sites, heads = sites_of(last), int(last["head"].to_numpy().max()) + 1
-    cells = dict(last.group_by(of, maintain_order=True))
+    cells = dict(last.group_by(mask_of, maintain_order=True))
     for (task, seed), mask in cells.items():
         # As many rows as heads, and no head twice.
         if not mask.height == len(sites) * heads == mask.select(KEYS).n_unique():

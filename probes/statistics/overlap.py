@@ -52,7 +52,7 @@ def correlation_table(masks: Masks, draws: int = DRAWS, level: float = 0.95) -> 
     Columns: first, second, `paper` (between two tasks the correlation of their mean gates; of a task with
     itself `predicted_agreement`), `pairwise` (mean correlation of a run of the one with a run of the other,
     never of a run with itself) and its bootstrap interval over seeds, `low` to `high`. Null: not defined.
-    A percentile interval from three seeds is narrower than its level says.
+    A percentile interval from three seeds is too narrow for its level.
     """
     vectors, means = standardised(masks.gate), standardised(masks.mean())
     weights = seed_weights(len(masks.seeds), draws, np.random.default_rng(0))
@@ -103,10 +103,10 @@ def overlap_coefficient(
     return _ratio((first & second).sum((-2, -1)), np.minimum(first.sum((-2, -1)), second.sum((-2, -1))))
 
 
-def _ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
+def _ratio(part: ArrayLike, total: ArrayLike) -> np.ndarray:
     """NaN where there is nothing to divide by; an array also of single numbers."""
-    parts, wholes = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
-    return np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)
+    parts, totals = np.asarray(part, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    return np.divide(parts, totals, out=np.full_like(parts, np.nan), where=totals > 0)
 
 
 def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask site head"]) -> pl.DataFrame:

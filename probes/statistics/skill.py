@@ -1,4 +1,4 @@
-"""What heads are good at beyond chance, in the encoder as it was and after training alone and jointly."""
+"""Skills of heads above chance, before training, and after training alone and jointly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
     clustering the same head under shuffled labels. Below chance there is no skill to lose: skill is 0 there.
     Columns: regime, task, label, attention, layer, head, value, chance, skill, count, seeds.
     """
-    of = ["task", "label"]
+    label = ["task", "label"]
     values = heads.filter(pl.col("measure").is_in(list(SKILLS)))
     joined = with_chance(values, heads.filter(pl.col("measure").is_in(list(SKILLS.values()))))
     unknown = joined.filter(pl.col("chance").is_null())
@@ -30,11 +30,11 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
         raise ValueError(f"no chance level for {row['task']} {row['label']} in {row['run']}: probe it again")
     return (
         joined.with_columns(skill=(pl.col("value") - pl.col("chance")).clip(0))
-        .group_by("regime", *of, *KEYS, maintain_order=True)
+        .group_by("regime", *label, *KEYS, maintain_order=True)
         .agg(
             pl.col("value", "chance", "skill").mean(), pl.col("count").max(), seeds=pl.col("seed").n_unique()
         )
-        .sort("regime", *of, in_order(sites_of(values)), "layer", "head")
+        .sort("regime", *label, in_order(sites_of(values)), "layer", "head")
     )
 
 

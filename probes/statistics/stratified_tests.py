@@ -92,6 +92,6 @@ def _chance(drawn: Float[np.ndarray, " draw"], observed: float, scale: float) ->
 def _centred_ranks(values: Float[np.ndarray, " head"], strata: Strata) -> Float[np.ndarray, " head"]:
     ranks = np.empty(len(values))
     for stratum in np.unique(strata):
-        own = strata == stratum
-        ranks[own] = rankdata(values[own]) - (own.sum() + 1) / 2
+        inside = strata == stratum
+        ranks[inside] = rankdata(values[inside]) - (inside.sum() + 1) / 2
     return ranks

@@ -76,14 +76,14 @@ def test_rows_counted_by_site_get_the_kind_and_its_layer() -> None:
             table.headless_rows("attention_offset", "dep", ("a",), np.array([0.5]), np.array([4])),
         ]
     )
-    sites = (("self", 0), ("cross", 0), ("cross", 1))
+    sites = (table.Site("self", 0), table.Site("cross", 0), table.Site("cross", 1))
     placed = table.at_sites(frame, sites)
     assert placed.schema == table.SCHEMA
     assert placed.select("attention", "layer", "head", "value").rows()[2:6] == [
         ("cross", 0, 0, 2.0), ("cross", 0, 1, 3.0), ("cross", 1, 0, 4.0), ("cross", 1, 1, 5.0)
     ]  # fmt: skip
     assert placed.row(6, named=True)["layer"] is None
-    assert table.at_sites(frame, [("self", layer) for layer in range(3)]).equals(frame)
+    assert table.at_sites(frame, [table.Site("self", layer) for layer in range(3)]).equals(frame)
 
 
 def test_tables_without_a_choice_are_read_and_others_are_refused(tmp_path: Path) -> None:

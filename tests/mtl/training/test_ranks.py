@@ -24,7 +24,7 @@ def test_other_numbers_of_processes_than_the_run_is_for_are_refused(program, env
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for devices, nodes in ((1, 1), (2, 1), (4, 2)):
-        with pytest.raises(InputError, match=f"^{program} began 4 processes, .* makes {devices * nodes}:"):
+        with pytest.raises(InputError, match=f"^{program} started 4 processes, .* makes {devices * nodes}:"):
             check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
     for devices, nodes in ((4, 1), (2, 2)):
         check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
@@ -70,7 +70,7 @@ def test_a_finished_run_is_overwritten_by_the_processes_of_torchrun(toy, tiny_en
     ]  # fmt: skip
     alone = torchrun(*words)
     assert alone.returncode != 0
-    assert "torchrun began 2 processes, and trainer.devices=1 times" in alone.stderr
+    assert "torchrun started 2 processes, and trainer.devices=1 times" in alone.stderr
     assert not (tmp_path / "run").exists()
 
     for seed, more in ((1, []), (2, ["--overwrite=true"])):
