@@ -28,11 +28,11 @@ def evaluate(
 
     Args:
         run: The run's folder.
-        split: Which split of the corpus.
+        split: Split of the corpus.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         export: Folder for gold and prediction in the formats of the official scorers.
         json_out: File for the scores.
-        accelerator: What to compute on; auto takes a GPU where there is one.
+        accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and scores
             may differ in the last digits.
     """

@@ -31,7 +31,7 @@ def figure(
         runs: Folders of runs; for labels and heatmap also of probed encoders.
         out: File: .pdf, .png or .svg.
         tasks: Only these tasks, for instance --tasks=[pos,dep,srl].
-        split: Scores on which split, in heads-kept.
+        split: Split of the scores in heads-kept.
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
     """
     from mtl.runs.figures import animate, draw, save

@@ -30,7 +30,7 @@ def predict(
         run: The run's folder.
         input: Running text, or tokenised sentences (a line each, words separated by spaces).
         output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines.
-        accelerator: What to compute on; auto takes a GPU where there is one.
+        accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
             annotations may differ.
         max_words: Words in a sentence, at most; memory grows with its square, time with its cube.

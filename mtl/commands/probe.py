@@ -32,14 +32,14 @@ def probe(
     Args:
         target: A run's folder, or an encoder: 'minilm', a folder or a name on the hub.
         corpus: Folder with .jsonl files; default: the run's own corpus.
-        split: Which split of the corpus.
+        split: Split of the corpus.
         out: Folder for heads.parquet; default: the run's folder.
         masks: Whether a run's head masks are applied; a task with a mask of its own is probed under that.
         centroids: Where centroids of clusters (and word frequencies) come from: the split that is scored, as
             in the paper, which flatters rare labels, or the training split.
         final_special: Whether the final special token competes for the most attended word.
         markdown: File for the printed summary as Markdown.
-        accelerator: What to compute on; auto takes a GPU where there is one.
+        accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights and its attention, so that equal maxima become
             frequent: such tables are not compared with those of 32-true.
     """

@@ -22,7 +22,7 @@ def report(
     Args:
         folder: Holds folders of runs (or runs/ with them), and of probed encoders.
         out: The page; FOLDER/report.html if not given.
-        split: Scores on which split; that of the study if the folder holds one, else test.
+        split: Split of the scores; if not given, that of the study in the folder, else test.
         claims: The setup, as the report names it, whose masks say which task claims which head. If not given:
             in a study the first block with masks that its file names, else the setup of single-task runs with
             masks of most tasks and seeds.

@@ -22,7 +22,7 @@ class Block:
     """When head masks are learned, and whether each task has one of its own. `static` starts from the run
     without masks, which is added where it is not asked for."""
     set: dict[str, Any] = field(default_factory=dict)
-    """Dotted keys of a run's configuration that these runs have different from the others."""
+    """Dotted keys of a run's configuration with other values in these runs."""
     label: str | None = None
     """Ends the names of these runs; needed where two blocks have runs of the same setup, masks and seed."""
 
@@ -43,7 +43,7 @@ class ProbesConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A whole experiment: a grid of runs and what is measured on them."""
+    """An experiment: a grid of runs and the measurements on their heads."""
 
     name: str | None = None
     """The study's folder below `studies`; default: the name of its file."""
@@ -61,4 +61,4 @@ class StudyConfig:
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     """Measurements on the heads of finished runs."""
     split: Literal["dev", "test"] = "test"
-    """Which split's scores are reported."""
+    """Split of the scores in the report."""
