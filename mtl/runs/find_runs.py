@@ -63,7 +63,7 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
             notes.append(f"{path} is not finished ({state}): left out")
             continue
         configs[path] = config
-    setups = setups_of(list(configs.values()))
+    setups = setups_of([_with_cut(Run(path), config) for path, config in configs.items()])
     runs = [
         RunWithSetup(Run(path), config, setup)
         for (path, config), setup in zip(configs.items(), setups, strict=True)
@@ -76,6 +76,11 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
         return of_setup, run.setup.name, trained, run.config["seed"], run.run.folder
 
     return sorted(runs, key=order)
+
+
+def _with_cut(run: Run, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration by which a run's setup is named; a cut run has that of the run it was cut from."""
+    return {**config, "pruning": f"{config.get('pruning', 'none')}, cut"} if run.was_cut() else config
 
 
 def _configuration(run: Run) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list
     """The learning curves of all runs that were trained; a run that was cut out of another has none."""
     parts = [pl.DataFrame(schema=HISTORY)]
     for run in runs:
-        if "cut_from" in run.run.status():
+        if run.run.was_cut():
             continue
         try:
             history = history_of(run.run, score)

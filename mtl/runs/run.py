@@ -63,6 +63,10 @@ class Run:
         status: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"state": "new"}
         return status
 
+    def was_cut(self) -> bool:
+        """Whether `mtl prune` cut the run out of another: it has a model and scores, no history or masks."""
+        return "cut_from" in self.status()
+
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
         """Per split and task the figures of the best model."""
         metrics: dict[str, dict[str, dict[str, float]]] = json.loads(

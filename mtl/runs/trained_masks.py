@@ -19,8 +19,9 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     forced: list[tuple[Run, int, int]] = []
     for run in runs:
         folder = run.run.folder
-        if run.config.get("pruning", "none") == "none" and not (folder / "gates.parquet").is_file():
-            continue  # trained without gates: has no masks, and should not
+        maskless = run.config.get("pruning", "none") == "none" or run.run.was_cut()
+        if maskless and not (folder / "gates.parquet").is_file():
+            continue  # trained without gates, or cut: has no masks, and should not
         try:
             gates, left_out = gates_of([run.run])
             gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))

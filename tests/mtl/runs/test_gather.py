@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from html.parser import HTMLParser
 
@@ -485,10 +486,18 @@ def test_a_history_that_cannot_be_read_is_noted(study):
 
 def test_a_run_that_was_cut_has_no_history_and_no_note_about_it(study):
     study.small()
-    run = Run(study.root / "runs/dep-dynamic-shared-seed1")
-    (run.folder / "history.csv").unlink()
-    run.update_status({"cut_from": "runs/dep-dynamic-shared-seed2"})
-    assert not page_of(study.root).says("history.csv")
+    source = study.root / "runs/dep-dynamic-shared-seed1"
+    run = Run(source.with_name("cut"))
+    shutil.copytree(source, run.folder)
+    for name in ("history.csv", "gates.parquet"):
+        (run.folder / name).unlink()
+    run.update_status({"cut_from": str(source)})
+    report = gather(study.root, "test", SCORES)
+    noise = [note for note in report.notes if re.search("no masks|history|repeats", note)]
+    assert noise == []
+    setups = report.scores.select("setup", "run").unique().rows()
+    assert any(setup == "STL, dynamic, cut" and name.endswith("cut") for setup, name in setups)
+    assert any(name.endswith("dep-dynamic-shared-seed1") for _, name in setups)  # no repeat of its cut model
 
 
 def test_dots_that_would_touch_are_moved_aside_and_no_others():
