@@ -100,6 +100,8 @@ class Attention(NamedTuple):
     """The attention at one site of a model: its module, its output projection, and the heads still in it."""
 
     site: Site
+    layer: nn.Module
+    """The transformer layer that it belongs to."""
     module: nn.Module
     output: nn.Linear
     output_inside: bool
@@ -134,7 +136,9 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
         path = stack.attention.format(*numbers)
         parent = path.rpartition(".")[0]
         inside = not stack.output.startswith("^")
+        of_layer = stack.attention[: stack.attention.rindex("{}") + 2].format(*numbers)
         try:
+            block = model.base_model.get_submodule(of_layer)
             module = model.base_model.get_submodule(path)
             output = model.base_model.get_submodule(
                 f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
@@ -150,7 +154,7 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
                 f"{path}: its output projection is no linear layer over {len(left)} heads; correct its row "
                 f"{config.model_type!r} in mtl/heads/families.py"
             )
-        found.append(Attention(Site(stack.kind, layer), module, output, inside, left))
+        found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
     return found
 
 

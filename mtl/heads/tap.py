@@ -41,12 +41,21 @@ class HeadTap:
         self.remaining = [attention.remaining for attention in found]
         """The heads still there, per site."""
         self._served: dict[nn.Module, list[int]] = {}
+        self._layer: dict[nn.Module, nn.Module] = {}
         for index, attention in enumerate(found):
             self._served.setdefault(attention.output, []).append(index)
+            self._layer[attention.output] = attention.layer
 
     @contextmanager
-    def scale(self, scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"]) -> Iterator[None]:
-        """Multiply each head's output by its scale, one for all rows or one per row; differentiable."""
+    def scale(
+        self,
+        scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"],
+        fill: Float[Tensor, "site head head_dim"] | None = None,
+    ) -> Iterator[None]:
+        """Multiply each head's output by its scale, one for all rows or one per row; differentiable.
+
+        With `fill`, what a scale takes away is filled up: x becomes scale * x + (1 - scale) * fill.
+        """
         if scale.shape[-2:] != (len(self.sites), self.heads):
             raise ValueError(
                 f"a head scale of shape {tuple(scale.shape)} does not fit "
@@ -59,7 +68,10 @@ class HeadTap:
             split = outputs.unflatten(-1, (len(heads), outputs.shape[-1] // max(len(heads), 1)))
             # [head] or [row head] against [row subword head head_dim].
             factor = factor[..., None] if scale.dim() == 2 else factor[:, None, :, None]
-            return (split * factor.to(outputs.dtype)).flatten(-2)
+            scaled = split * factor.to(outputs.dtype)
+            if fill is not None:
+                scaled = scaled + (1 - factor).to(outputs.dtype) * fill[site, list(heads)].to(outputs.dtype)
+            return scaled.flatten(-2)
 
         with self._hooked(multiply):
             yield
@@ -113,16 +125,21 @@ class HeadTap:
         def restart(module: nn.Module, inputs: tuple[object, ...]) -> None:
             calls.clear()
 
+        def count(layer: nn.Module, inputs: tuple[object, ...]) -> None:
+            calls[layer] = calls.get(layer, -1) + 1
+
         def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            # Where sites share a module, its n-th call in a forward pass is its n-th site.
+            # Where sites share a module, the n-th call of its layer in a forward pass is its n-th site.
             served = self._served[module]
-            turn = calls.get(module, 0)
-            calls[module] = turn + 1
-            replaced = act(served[turn], inputs[0])
+            site = served[calls[self._layer[module]]] if len(served) > 1 else served[0]
+            replaced = act(site, inputs[0])
             return None if replaced is None else (replaced, *inputs[1:])
 
         handles = [self.model.register_forward_pre_hook(restart)]
         try:
+            # Layers are counted, and not calls of the module: `LayerReplay` leaves those out.
+            shared = {self._layer[module] for module, served in self._served.items() if len(served) > 1}
+            handles += [layer.register_forward_pre_hook(count) for layer in shared]
             handles += [module.register_forward_pre_hook(before) for module in self._served]
             yield
         finally:
