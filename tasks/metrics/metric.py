@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torchmetrics
+from jaxtyping import Float, Int
 
 from tasks.sentence import Sentence
 
@@ -25,6 +27,23 @@ class TaskMetric(torchmetrics.Metric, ABC):
     @abstractmethod
     def compute(self) -> dict[str, float]:
         """Figures by name, in per cent."""
+
+    @staticmethod
+    @abstractmethod
+    def sentence_counts(
+        predicted: Sequence[Any], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        """Per sentence what its annotation adds to the counts of `score`: what resampling of sentences needs."""
+
+    @staticmethod
+    @abstractmethod
+    def score(counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+        """The task's main figure (`Task.score`) in per cent, from counts summed over sentences."""
+
+
+def share(part: Float[np.ndarray, "*draw"], whole: Float[np.ndarray, "*draw"]) -> Float[np.ndarray, "*draw"]:
+    """In per cent; 0 of 0 is 0."""
+    return 100.0 * part / np.maximum(whole, 1)
 
 
 def precision_recall_f1(correct: int, predicted: int, gold: int) -> dict[str, float]:

@@ -1,0 +1,255 @@
+"""What a head is worth by gradients: how the loss answers to its gate.
+
+With a gate of 1 on the output of every head, the derivative of a sentence's loss L in the gate of head h is
+g_h = sum over positions of A_h . dL/dA_h, where A_h is what the head hands to its output projection. Four
+measures follow from g over the sentences of a corpus, all from the same backward passes:
+
+- importance: mean of |g| (Michel et al. 2019, equation 2). Per token, as in their code for BERT: |.| is taken
+  at every position and then summed.
+- taylor: mean of -g, the first-order estimate of the loss's rise when the head is closed.
+- fisher: mean of g squared, the diagonal of the empirical Fisher information of the gates; half of it is a
+  second-order estimate of that rise.
+- integrated: minus the mean over sentences of the integral of g over gates that all go from 0 to 1 together
+  (Sundararajan et al. 2017), by the midpoint rule. Summed over heads it is the loss with all heads closed less
+  that with all open.
+
+Losses are in nats per sentence, so that nothing depends on how sentences are put into batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtl.analysis.probe import Mask, masks_of
+from mtl.errors import InputError
+from mtl.heads.families import Site, family_of
+from mtl.heads.tap import HeadTap
+from mtl.models.batches import Batch
+from mtl.models.joint import JointModel, in_evaluation_mode
+from probes import heads_table
+
+Per = Literal["example", "token"]
+"""Where absolute values are taken: of a sentence's derivative (the paper), or at each of its positions."""
+MEASURES = ("importance", "taylor", "fisher", "integrated")
+Inputs = TypeVar("Inputs")
+
+
+@dataclass
+class GateGradients:
+    """Sums over sentences of what follows from the derivatives of their losses in the gates of the heads."""
+
+    sites: tuple[Site, ...]
+    heads: int
+    per: Per = "example"
+    examples: int = 0
+    """Sentences added."""
+    sums: dict[str, Float[Tensor, "site head"]] = field(default_factory=dict)
+    """By measure, in float64 on the CPU."""
+
+    def add(self, positions: Float[Tensor, "row subword site head"], example: Int[Tensor, " row"]) -> None:
+        """Add derivatives at gates of 1 by position; rows of one sentence (windows) bear its number."""
+        count = int(example.max()) + 1 if len(example) else 0
+        rows = positions.double().sum(1)
+        gradient = rows.new_zeros(count, *rows.shape[1:]).index_add(0, example, rows)
+        absolute = gradient.abs() if self.per == "example" else positions.double().abs().sum(1)
+        self._add("importance", absolute)
+        self._add("taylor", -gradient)
+        self._add("fisher", gradient.square())
+        self.examples += count
+
+    def add_integrated(self, positions: Float[Tensor, "row subword site head"], weight: float) -> None:
+        """Add derivatives at other gates, with the weight of their step."""
+        self._add("integrated", -weight * positions.double().sum(1))
+
+    def value(self, measure: str) -> Float[np.ndarray, "site head"]:
+        """A measure's mean over sentences."""
+        return (self.sums[measure] / max(self.examples, 1)).numpy()
+
+    def table(self, task: str = "", normalise: bool = False) -> pl.DataFrame:
+        """Rows of heads.parquet; `normalise` divides a layer's importances by their Euclidean norm."""
+        parts = []
+        for measure in MEASURES:
+            if measure not in self.sums:
+                continue
+            value, choice = self.value(measure), ""
+            if measure == "importance":
+                choice = f"per {self.per}"
+                if normalise:
+                    norm = np.linalg.norm(value, axis=1, keepdims=True)
+                    value, choice = value / np.where(norm > 0, norm, 1.0), f"{choice}, normalised per layer"
+            count = np.array([self.examples])
+            parts.append(heads_table.rows(measure, task, [""], value[None], count, choice))
+        return heads_table.at_sites(pl.concat(parts), self.sites)
+
+    def _add(self, measure: str, rows: Float[Tensor, "row site head"]) -> None:
+        total = rows.sum(0).cpu()
+        self.sums[measure] = self.sums[measure] + total if measure in self.sums else total
+
+
+def task_importance(
+    model: JointModel,
+    batches: Iterable[Batch],
+    *,
+    per: Per = "example",
+    steps: int = 0,
+    masks: bool = True,
+    advance: Callable[[int], None] = lambda sentences: None,
+) -> dict[str, GateGradients]:
+    """Per task the gradients of its loss over all batches.
+
+    Tasks under the same mask share one forward pass of a batch, followed by a backward pass for each. Where
+    the model has masks, gates multiply them (unless `masks` is false): a closed head is worth nothing.
+
+    Args:
+        model: Encoder and decoders.
+        batches: Annotated sentences with targets (`models.evaluate.batches`); tasks without any are left out.
+        per: Where absolute values are taken.
+        steps: Steps of the integral; 0: no integrated gradients, which cost a pass for each step.
+        masks: Whether the model's masks are applied.
+        advance: Receives the number of sentences of each finished batch.
+    """
+    tap, device = model.encoder.tap, next(model.parameters()).device
+    names = tuple(model.tasks)
+    chosen = masks_of(model, names) if masks else [Mask("", names, None)]
+    measured: dict[str, GateGradients] = {}
+    with in_evaluation_mode(model), frozen(model):
+        for whole in batches:
+            batch = whole.to(device)
+            for mask in chosen:
+                tasks = [name for name in mask.tasks if name in batch.rows]
+                if not tasks:
+                    continue
+                part = of_tasks(batch, tasks)
+                for name in tasks:
+                    measured.setdefault(name, GateGradients(tap.sites, tap.heads, per))
+
+                def losses(part: Batch = part, mask: Mask = mask) -> dict[str, Tensor]:
+                    scores = model(part, _on(mask.head_scale, device))
+                    return {
+                        name: model.decoder(name).loss(output.scores, part.targets[name], output.mask)
+                        for name, output in scores.items()
+                    }
+
+                for name, positions in gate_gradients(tap, losses):
+                    rows = part.subwords.sentence
+                    # Sentences without this task have no part in its loss.
+                    number = torch.full((part.subwords.sentences,), -1, device=device)
+                    number[part.rows[name]] = torch.arange(len(part.rows[name]), device=device)
+                    here = number[rows] >= 0
+                    measured[name].add(positions[here], number[rows][here])
+                for gate, weight in midpoints(steps):
+                    for name, positions in gate_gradients(tap, losses, gate):
+                        measured[name].add_integrated(positions, weight)
+            advance(len(whole.sentences))
+    return measured
+
+
+def head_importance(
+    model: PreTrainedModel,
+    batches: Iterable[Inputs],
+    loss: Callable[[PreTrainedModel, Inputs], Float[Tensor, " row"]],
+    *,
+    per: Per = "example",
+    normalise: bool = False,
+    steps: int = 0,
+) -> pl.DataFrame:
+    """What each head of any `transformers` model of the families table is worth, by gradients of a loss.
+
+    Args:
+        model: The model, with or without a head on top; it is left as it was.
+        batches: What `loss` takes, for instance a `DataLoader`; read once.
+        loss: Gives the loss of each row of a batch (`reduction="none"`), computed by `model`.
+        per: Where absolute values are taken: `example` (the paper) or `token` (its code for BERT).
+        normalise: Divide a layer's importances by their Euclidean norm.
+        steps: Steps of integrated gradients; 0: none.
+
+    Returns:
+        One row per measure and head: measure, layer, head, value and count (rows of batches), among the
+        columns of heads.parquet.
+
+    Raises:
+        InputError: the loss is no vector with an entry per row, or there are no batches.
+    """
+    tap = HeadTap(model, family_of(model))
+    measured = GateGradients(tap.sites, tap.heads, per)
+    with in_evaluation_mode(model), frozen(model):
+        for batch in batches:
+
+            def losses(batch: Inputs = batch) -> dict[str, Tensor]:
+                return {"": loss(model, batch)}
+
+            [(_, positions)] = gate_gradients(tap, losses)
+            measured.add(positions, torch.arange(len(positions), device=positions.device))
+            for gate, weight in midpoints(steps):
+                [(_, positions)] = gate_gradients(tap, losses, gate)
+                measured.add_integrated(positions, weight)
+    if not measured.examples:
+        raise InputError("importance needs at least one batch")
+    return measured.table(normalise=normalise)
+
+
+def gate_gradients(
+    tap: HeadTap, losses: Callable[[], Mapping[str, Float[Tensor, " example"]]], gate: float = 1.0
+) -> Iterator[tuple[str, Float[Tensor, "row subword site head"]]]:
+    """Per loss of a forward pass its derivative in the gates, position by position, all gates at `gate`.
+
+    One forward pass inside `tap.scale`, then a backward pass for each loss.
+    """
+    device = next(tap.model.parameters()).device
+    gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
+    with torch.enable_grad(), tap.scale(gates), tap.observe() as outputs:
+        computed = dict(losses())
+    rows = len(outputs[0])
+    for turn, (name, loss) in enumerate(computed.items()):
+        if loss.dim() != 1 or not loss.requires_grad or (not name and len(loss) != rows):
+            raise InputError(
+                f"the loss must give one differentiable value for each of the {rows} rows of a batch "
+                f"(reduction='none'), and gave shape {tuple(loss.shape)}"
+            )
+        last = turn == len(computed) - 1
+        gradients = torch.autograd.grad(loss.sum(), outputs, retain_graph=not last)
+        products = [
+            (output.detach() * gradient).sum(-1)
+            for output, gradient in zip(outputs, gradients, strict=True)
+        ]
+        yield name, torch.stack(products, 2) / gate
+
+
+def midpoints(steps: int) -> Iterator[tuple[float, float]]:
+    """The places and weights of the midpoint rule on 0 to 1."""
+    return (((step + 0.5) / steps, 1 / steps) for step in range(steps))
+
+
+@contextlib.contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Parameters take no gradients inside the block, which saves nearly half of a backward pass."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:
+    """The batch as it is for some of its tasks only."""
+    rows = {name: batch.rows[name] for name in names}
+    targets: dict[str, Any] = {name: batch.targets[name] for name in names if name in batch.targets}
+    return dataclasses.replace(batch, rows=rows, targets=targets)
+
+
+def _on(scale: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if scale is None else scale.to(device)
