@@ -11,18 +11,17 @@ from typing import Literal
 
 import polars as pl
 
+from mtl.analysis.heads_file import forget_measures, write_measures
 from mtl.analysis.probe import Mask, index_corpus, masks_of, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
-from mtl.files import whole_file
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, versions
-from probes import heads_table as table
 from probes.measures.items import PROBE_TARGETS
 from probes.measures.table import MADE_BY_PROBING
 
@@ -94,25 +93,17 @@ def probe_run(
         "final_special": str(final_special).lower(),
         "versions": json.dumps(versions()),
         "git": git_revision() or "",
-        **({} if precision == "32-true" else {"precision": precision}),
+        # Only where it is not the default: tables from before it could be chosen are compared with others.
+        "precision": None if precision == "32-true" else precision,
     }
     path = folder / "heads.parquet"
-    _write(path, heads, settings)
+    write_measures(path, heads, MADE_BY_PROBING, settings)
     return ProbeResult(heads, path, tuple(left_out))
 
 
 def forget_probes(path: Path) -> None:
     """Remove what probing wrote from a heads.parquet; without rows from training, remove the file."""
-    try:
-        heads, provenance = table.read(path)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    rest = heads.filter(~pl.col("measure").is_in(MADE_BY_PROBING))
-    if rest.is_empty():
-        path.unlink()
-        return
-    with whole_file(path) as temporary:
-        table.write(temporary, rest, provenance)
+    forget_measures(path, MADE_BY_PROBING)
 
 
 def _opened(
@@ -142,17 +133,3 @@ def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
     return tuple(
         name for name in PROBE_TARGETS if source.path is not None or getattr(source, name) is not None
     )
-
-
-def _write(path: Path, heads: pl.DataFrame, provenance: dict[str, str]) -> None:
-    """Write the table; rows of measures that probing does not make stay (gradient conflicts, of training)."""
-    if path.exists():
-        try:
-            before, known = table.read(path)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        heads = pl.concat([before.filter(~pl.col("measure").is_in(MADE_BY_PROBING)), heads])
-        known.pop("precision", None)  # written only where it is not 32-true
-        provenance = {**known, **provenance}
-    with whole_file(path) as temporary:
-        table.write(temporary, heads, provenance)

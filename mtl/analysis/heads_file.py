@@ -1,0 +1,52 @@
+"""The one writer of heads.parquet, where every measure on a run's heads stays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.files import whole_file
+from probes import heads_table as table
+
+
+def write_measures(
+    path: Path, rows: pl.DataFrame, replaced: Collection[str], provenance: Mapping[str, str | None]
+) -> None:
+    """Put rows of the `replaced` measures into the table, instead of all rows of these measures in it.
+
+    Rows and provenance of other measures stay. Keys of provenance are the file's: a measure that is made by
+    itself prefixes its own (`relevance.split`), those without a prefix are probing's. `None` removes a key.
+    Raises `InputError` if the file is there and is no such table.
+    """
+    foreign = sorted(set(rows["measure"]) - set(replaced))
+    if foreign:
+        raise ValueError(f"rows of {foreign[0]!r}, which is not among the replaced measures")
+    settings: dict[str, str | None] = dict(provenance)
+    if path.exists():
+        before, known = read_measures(path)
+        rows = pl.concat([before.filter(~pl.col("measure").is_in(replaced)), rows])
+        settings = {**known, **provenance}
+    with whole_file(path) as temporary:
+        table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
+
+
+def forget_measures(path: Path, forgotten: Collection[str]) -> None:
+    """Remove all rows of some measures from the table; without other rows, remove the file."""
+    heads, provenance = read_measures(path)
+    rest = heads.filter(~pl.col("measure").is_in(forgotten))
+    if rest.is_empty():
+        path.unlink()
+        return
+    with whole_file(path) as temporary:
+        table.write(temporary, rest, provenance)
+
+
+def read_measures(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
+    """The table and its provenance; raises `InputError` if the file is no such table."""
+    try:
+        return table.read(path)
+    except ValueError as error:
+        raise InputError(str(error)) from error
