@@ -220,8 +220,7 @@ def gate_gradients(
         last = turn == len(computed) - 1
         gradients = torch.autograd.grad(loss.sum(), outputs, retain_graph=not last)
         products = [
-            (output.detach() * gradient).sum(-1)
-            for output, gradient in zip(outputs, gradients, strict=True)
+            (output.detach() * gradient).sum(-1) for output, gradient in zip(outputs, gradients, strict=True)
         ]
         yield name, torch.stack(products, 2) / gate
 

@@ -1,4 +1,4 @@
-"""Forward passes that start at a layer: the layers below it hand out what they gave before."""
+"""Forward passes that start at a layer's heads: all below them hands out what it gave before."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtl.heads.families import Family, attentions
+from mtl.heads.families import Attention, Family, attentions
 
 
 class LayerReplay:
-    """Records what every layer of a transformer gives, and repeats it in later passes over the same rows.
+    """Records what every layer and its heads give, and repeats it in later passes over the same rows.
 
-    A change in one layer leaves the layers below it as they are. Passes that differ only from a layer on can
-    share what is below: they are laid side by side as copies of the rows in one batch.
+    A change to the heads of one layer leaves the layers below it as they are, and what these heads compute
+    before the change. Passes that differ from there on share all of that: they are laid side by side as
+    copies of the rows in one batch.
 
     Args:
         model: any `transformers` model of the family, with or without a head on top.
@@ -25,25 +26,36 @@ class LayerReplay:
     """
 
     def __init__(self, model: PreTrainedModel, family: Family) -> None:
-        layers = [attention.layer for attention in attentions(model, family)]
         self.model = model.base_model
+        self._attentions = attentions(model, family)
+        layers = [attention.layer for attention in self._attentions]
         self._modules = list(dict.fromkeys(layers))
         # Sites of several kinds of attention may lie in one layer. With one kind, a module that comes
         # repeatedly serves several layers (ALBERT), and is called once for each.
         several = len(family.stacks) > 1
-        self.layer_of_site = [self._modules.index(layer) for layer in layers] if several else range(len(layers))
-        """Per site the number of its layer, counted in the order in which layers are computed."""
-        self._recorded: list[Any] = []
+        self._layer_of_site = (
+            [self._modules.index(layer) for layer in layers] if several else list(range(len(layers)))
+        )
+        self._layers: list[Any] = []
+        self._heads: list[Tensor] = []
+        self._outputs: list[Any] = []
 
     @contextmanager
     def record(self) -> Iterator[None]:
-        """Record what every layer gives in the forward pass inside the block."""
-        self._recorded = []
+        """Record what layers and heads give in the forward pass inside the block, the heads' before any scale
+        that is set inside the block."""
+        self._layers, self._heads, self._outputs = [], [], []
 
-        def add(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            self._recorded.append(output)
+        def add(recorded: list[Any]) -> Callable[..., None]:
+            return lambda module, inputs, output=None: recorded.append(
+                inputs[0] if output is None else output
+            )
 
-        handles = [module.register_forward_hook(add) for module in self._modules]
+        handles = [module.register_forward_hook(add(self._layers)) for module in self._modules]
+        for module in dict.fromkeys(attention.module for attention in self._attentions):
+            handles.append(module.register_forward_hook(add(self._outputs)))
+        for module in dict.fromkeys(attention.output for attention in self._attentions):
+            handles.append(module.register_forward_pre_hook(add(self._heads)))
         try:
             yield
         finally:
@@ -52,38 +64,71 @@ class LayerReplay:
 
     @contextmanager
     def start_at(self, site: int, copies: int = 1) -> Iterator[None]:
-        """Inside the block, layers below the one of `site` hand out what was recorded.
+        """Inside the block, nothing below the output projection of `site` is computed again.
 
         Passes inside the block are over the rows of the recorded one, repeated `copies` times.
         """
-        start, done = self.layer_of_site[site], 0
+        start, done = self._layer_of_site[site], 0
+        attention = self._attentions[site]
+        shared = self._shared_attention(site, attention, copies)
 
         def restart(module: nn.Module, inputs: tuple[Any, ...]) -> None:
             nonlocal done
             done = 0
 
-        def replaying(compute: Callable[..., Any]) -> Callable[..., Any]:
+        def layer(compute: Callable[..., Any]) -> Callable[..., Any]:
             def forward(*inputs: Any, **named: Any) -> Any:
                 nonlocal done
                 done += 1
-                return compute(*inputs, **named) if done > start else _copied(self._recorded[done - 1], copies)
+                return compute(*inputs, **named) if done > start else _copied(self._layers[done - 1], copies)
+
+            return forward
+
+        def heads(compute: Callable[..., Any], given: Callable[[], Any]) -> Callable[..., Any]:
+            def forward(*inputs: Any, **named: Any) -> Any:
+                return given() if done == start + 1 else compute(*inputs, **named)
 
             return forward
 
         handle = self.model.register_forward_pre_hook(restart)
         try:
+            # Modules stay where they are, since models read their attributes and hook them.
             for module in self._modules:
-                # The layer itself stays where it is, since models read its attributes and hook it.
-                module.__dict__["forward"] = replaying(module.forward)
+                module.__dict__["forward"] = layer(module.forward)
+            if shared is not None:
+                attention.module.__dict__["forward"] = heads(attention.module.forward, shared)
             yield
         finally:
             handle.remove()
-            for module in self._modules:
+            for module in (*self._modules, attention.module):
                 module.__dict__.pop("forward", None)
+
+    def _shared_attention(self, site: int, attention: Attention, copies: int) -> Callable[[], Any] | None:
+        """What gives the attention module's output from the recorded heads; `None` where that cannot be done.
+
+        A module with the output projection inside may do more than that (ALBERT's adds and norms). It is
+        left out only if its output is exactly what the projection gives.
+        """
+        if not attention.remaining:
+            return None
+        recorded, context = self._outputs[site], self._heads[site]
+        if not attention.output_inside:
+            return lambda: _copied(recorded, copies)
+        first = recorded[0] if isinstance(recorded, tuple) else recorded
+        if not torch.equal(
+            nn.functional.linear(context, attention.output.weight, attention.output.bias), first
+        ):
+            return None
+
+        def project() -> Any:
+            projected = attention.output(_copied(context, copies))
+            return (projected, *recorded[1:]) if isinstance(recorded, tuple) else projected
+
+        return project
 
 
 def _copied(output: Any, copies: int) -> Any:
-    """A layer's output (a tensor, or a tuple that holds some) for that many copies of its rows."""
+    """A module's output (a tensor, or a tuple that holds some) for that many copies of its rows."""
     if isinstance(output, torch.Tensor):
         return output.repeat(copies, *[1] * (output.dim() - 1))
     return tuple(_copied(part, copies) for part in output) if isinstance(output, tuple) else output

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.metrics.metric import TaskMetric
+from tasks.metrics.metric import TaskMetric, share
 from tasks.sentence import Sentence
 
 
@@ -29,17 +31,25 @@ class Accuracy(TaskMetric):
         gold: Sequence[Sentence],
         given: Sequence[str | tuple[str, ...]] | None = None,
     ) -> None:
-        labels = correct = 0
-        for guess, sentence in zip(predicted, gold, strict=True):
-            layer = getattr(sentence, self.layer)
-            if layer is None:
-                continue
-            pairs = [(guess, layer)] if isinstance(layer, str) else zip(guess, layer, strict=True)
-            for left, right in pairs:
-                labels += 1
-                correct += left == right
+        correct, labels = self.sentence_counts(predicted, gold).sum(0).tolist()
         self.labels += labels
         self.correct += correct
 
     def compute(self) -> dict[str, float]:
         return {"accuracy": 100 * int(self.correct) / max(int(self.labels), 1)}
+
+    def sentence_counts(
+        self, predicted: Sequence[str | tuple[str, ...]], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        counts = np.zeros((len(gold), 2), dtype=np.int64)
+        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
+            layer = getattr(sentence, self.layer)
+            if layer is None:
+                continue
+            pairs = [(guess, layer)] if isinstance(layer, str) else zip(guess, layer, strict=True)
+            right = [left == right for left, right in pairs]
+            row[:] = sum(right), len(right)
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+        return share(counts)

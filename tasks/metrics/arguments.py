@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasks.frames import joined
-from tasks.metrics.metric import TaskMetric, precision_recall_f1
+from tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
 from tasks.sentence import Frame, Sentence
 
 
@@ -37,15 +38,10 @@ class ArgumentScores(TaskMetric):
         given: Sequence[tuple[Frame, ...]] | None = None,
     ) -> None:
         counts = np.zeros((3, 3), dtype=np.int64)
+        counts[:2] = self.sentence_counts(predicted, gold).sum(0).reshape(2, 3)
         for index, sentence in enumerate(gold):
-            if sentence.frames is None:
-                continue
-            true = _by_predicate(sentence.frames)
-            guess = _by_predicate(predicted[index])
-            counts[0] += _overlap(guess, true)
-            counts[1] += len(guess.keys() & true.keys()), len(guess), len(true)
-            if given is not None:
-                counts[2] += _overlap(_by_predicate(given[index]), true)
+            if given is not None and sentence.frames is not None:
+                counts[2] += _overlap(_by_predicate(given[index]), _by_predicate(sentence.frames))
         self.counts += torch.from_numpy(counts).to(self.counts.device)
         self.given += given is not None
 
@@ -55,6 +51,20 @@ class ArgumentScores(TaskMetric):
         if self.given:
             scores |= {f"given_{name}": value for name, value in given.items()}
         return scores
+
+    def sentence_counts(
+        self, predicted: Sequence[tuple[Frame, ...]], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        counts = np.zeros((len(gold), 6), dtype=np.int64)
+        for row, frames, sentence in zip(counts, predicted, gold, strict=True):
+            if sentence.frames is None:
+                continue
+            guess, true = _by_predicate(frames), _by_predicate(sentence.frames)
+            row[:] = *_overlap(guess, true), len(guess.keys() & true.keys()), len(guess), len(true)
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+        return f1(counts)
 
 
 _Arguments = dict[int, set[tuple[str, tuple[tuple[int, int], ...]]]]

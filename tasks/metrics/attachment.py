@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.metrics.metric import TaskMetric
+from tasks.metrics.metric import TaskMetric, share
 from tasks.sentence import Arcs, Sentence
 
 
@@ -30,19 +32,7 @@ class AttachmentScores(TaskMetric):
     def update(
         self, predicted: Sequence[Arcs], gold: Sequence[Sentence], given: Sequence[Arcs] | None = None
     ) -> None:
-        words = attached = labelled = labelled_fully = 0
-        for guess, sentence in zip(predicted, gold, strict=True):
-            if sentence.arcs is None:
-                continue
-            arcs = sentence.arcs
-            words += len(sentence)
-            for head, relation, gold_head, gold_relation in zip(
-                guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
-            ):
-                if head == gold_head:
-                    attached += 1
-                    labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
-                    labelled_fully += relation == gold_relation
+        labelled, words, attached, labelled_fully = self.sentence_counts(predicted, gold).sum(0).tolist()
         self.words += words
         self.uas += attached
         self.las += labelled
@@ -51,3 +41,25 @@ class AttachmentScores(TaskMetric):
     def compute(self) -> dict[str, float]:
         words = max(int(self.words), 1)
         return {name: 100 * int(getattr(self, name)) / words for name in ("uas", "las", "las_subtypes")}
+
+    def sentence_counts(
+        self, predicted: Sequence[Arcs], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        counts = np.zeros((len(gold), 4), dtype=np.int64)
+        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
+            if sentence.arcs is None:
+                continue
+            arcs = sentence.arcs
+            attached = labelled = labelled_fully = 0
+            for head, relation, gold_head, gold_relation in zip(
+                guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
+            ):
+                if head == gold_head:
+                    attached += 1
+                    labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
+                    labelled_fully += relation == gold_relation
+            row[:] = labelled, len(sentence), attached, labelled_fully
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+        return share(counts)

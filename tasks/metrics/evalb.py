@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasks.binarise import constituents
-from tasks.metrics.metric import TaskMetric
+from tasks.metrics.metric import TaskMetric, f1
 from tasks.sentence import Sentence, Span
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
@@ -54,21 +56,7 @@ class BracketScores(TaskMetric):
         gold: Sequence[Sentence],
         given: Sequence[tuple[Span, ...]] | None = None,
     ) -> None:
-        matched = guessed = true = exact = sentences = 0
-        for guess, sentence in zip(predicted, gold, strict=True):
-            if sentence.tree is None:
-                continue
-            scored = (leaf.label not in DELETED for leaf in sentence.tree.leaves())
-            scored_before = list(accumulate(scored, initial=0))
-            if scored_before[-1] == 0:
-                continue  # EVALB skips sentences of nothing but deleted words
-            ours = scored_brackets(guess, scored_before)
-            theirs = scored_brackets(constituents(sentence.tree), scored_before)
-            matched += (ours & theirs).total()
-            guessed += ours.total()
-            true += theirs.total()
-            exact += ours == theirs
-            sentences += 1
+        matched, guessed, true, exact, sentences = self.sentence_counts(predicted, gold).sum(0).tolist()
         self.matched += matched
         self.predicted += guessed
         self.gold += true
@@ -83,3 +71,22 @@ class BracketScores(TaskMetric):
             "f1": 200 * matched / max(predicted + gold, 1),
             "exact": 100 * int(self.exact) / max(int(self.sentences), 1),
         }
+
+    def sentence_counts(
+        self, predicted: Sequence[tuple[Span, ...]], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        counts = np.zeros((len(gold), 5), dtype=np.int64)
+        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
+            if sentence.tree is None:
+                continue
+            scored = (leaf.label not in DELETED for leaf in sentence.tree.leaves())
+            scored_before = list(accumulate(scored, initial=0))
+            if scored_before[-1] == 0:
+                continue  # EVALB skips sentences of nothing but deleted words
+            ours = scored_brackets(guess, scored_before)
+            theirs = scored_brackets(constituents(sentence.tree), scored_before)
+            row[:] = (ours & theirs).total(), ours.total(), theirs.total(), ours == theirs, 1
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+        return f1(counts)

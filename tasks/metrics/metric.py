@@ -28,22 +28,25 @@ class TaskMetric(torchmetrics.Metric, ABC):
     def compute(self) -> dict[str, float]:
         """Figures by name, in per cent."""
 
-    @staticmethod
     @abstractmethod
     def sentence_counts(
-        predicted: Sequence[Any], gold: Sequence[Sentence]
+        self, predicted: Sequence[Any], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"]:
-        """Per sentence what its annotation adds to the counts of `score`: what resampling of sentences needs."""
+        """What each annotated sentence adds to the counts of `score`; they are what resampling needs."""
 
-    @staticmethod
     @abstractmethod
-    def score(counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
         """The task's main figure (`Task.score`) in per cent, from counts summed over sentences."""
 
 
-def share(part: Float[np.ndarray, "*draw"], whole: Float[np.ndarray, "*draw"]) -> Float[np.ndarray, "*draw"]:
-    """In per cent; 0 of 0 is 0."""
-    return 100.0 * part / np.maximum(whole, 1)
+def share(counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    """The first of the counts in per cent of the second; 0 of 0 is 0."""
+    return 100.0 * counts[..., 0] / np.maximum(counts[..., 1], 1)
+
+
+def f1(counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    """F1 in per cent from the first three counts: correct, predicted, gold; without any it is 0."""
+    return 200.0 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1)
 
 
 def precision_recall_f1(correct: int, predicted: int, gold: int) -> dict[str, float]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.metrics.metric import TaskMetric, precision_recall_f1
+from tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
 from tasks.sentence import Sentence, Span
 
 
@@ -52,6 +54,19 @@ class SpanScores(TaskMetric):
         records = [self.records] if isinstance(self.records, Tensor) else self.records
         counts = _read([int(value) for record in records for value in record.tolist()])
         return scores | {f"f1/{label}": precision_recall_f1(*counts[label])["f1"] for label in sorted(counts)}
+
+    def sentence_counts(
+        self, predicted: Sequence[tuple[Span, ...]], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        counts = np.zeros((len(gold), 3), dtype=np.int64)
+        for row, spans, sentence in zip(counts, predicted, gold, strict=True):
+            if sentence.entities is not None:
+                guessed, true = set(spans), set(sentence.entities)
+                row[:] = len(guessed & true), len(guessed), len(true)
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+        return f1(counts)
 
 
 def _spell(label: str, counts: list[int]) -> list[int]:
