@@ -6,9 +6,9 @@ several ablations go as copies of the batch's rows through one pass, each under 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -16,14 +16,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from mtl.analysis.importance import of_tasks
 from mtl.analysis.probe import Mask, masks_of
-from mtl.errors import InputError
-from mtl.heads.families import Site
 from mtl.heads.replay import LayerReplay
-from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel, in_evaluation_mode
 from mtl.models.limits import BATCH_PAIRS
@@ -83,77 +79,105 @@ class SentenceCounts:
     ablated: Float[np.ndarray, "ablation sentence count"] | Int[np.ndarray, "ablation sentence count"]
 
 
-def ablate(
-    model: JointModel,
-    batches: Iterable[Batch],
-    chosen: Sequence[Ablation],
-    *,
-    by: By = "zero",
-    means: Mapping[str, Float[Tensor, "site head head_dim"]] | None = None,
-    masks: bool = True,
-    passes: int | None = None,
-    advance: Callable[[int], None] = lambda sentences: None,
-) -> dict[str, SentenceCounts]:
-    """Decode all batches under every ablation; returns each annotated task's counts.
+Counts = dict[str, SentenceCounts]
+"""By task."""
+
+
+class Ablator:
+    """Decodes batches under many ablations.
 
     Args:
         model: Encoder and decoders.
-        batches: Annotated sentences; small ones (some hundred subwords), since copies are made of them.
         chosen: What to close. Where the model has masks, ablations come on top of them.
-        by: What a closed head hands out: zeros, or its mean output (`means`).
-        means: `mean_outputs` by mask, needed for `by="mean"`.
+        means: What a closed head hands out, by mask (`mean_outputs`); `None`: zeros.
         masks: Whether the model's masks are applied.
         passes: Padded subwords in a pass at most; `None`: as many as in evaluation.
-        advance: Receives the number of sentences of each finished batch.
     """
-    device = next(model.parameters()).device
-    tap = model.encoder.tap
-    replay = LayerReplay(model.encoder.transformer, model.encoder.family)
-    names = tuple(model.tasks)
-    budget = passes or model.evaluation_tokens()
-    scales = [ablation.scale(len(tap.sites), tap.heads) for ablation in chosen]
-    before: dict[str, list[np.ndarray]] = {}
-    after: dict[str, list[list[np.ndarray]]] = {}
-    with torch.inference_mode(), in_evaluation_mode(model):
-        for whole in batches:
-            batch = whole.to(device)
-            for mask in masks_of(model, names) if masks else [Mask("", names, None)]:
+
+    def __init__(
+        self,
+        model: JointModel,
+        chosen: Sequence[Ablation],
+        *,
+        means: Mapping[str, Float[Tensor, "site head head_dim"]] | None = None,
+        masks: bool = True,
+        passes: int | None = None,
+    ) -> None:
+        self.model, self.chosen, self.means = model, tuple(chosen), means
+        self.budget = passes or model.evaluation_tokens()
+        names = tuple(model.tasks)
+        self.masks = masks_of(model, names) if masks else [Mask("", names, None)]
+        self.device = next(model.parameters()).device
+        tap = model.encoder.tap
+        self._replay = LayerReplay(model.encoder.transformer, model.encoder.family)
+        self._scales = [ablation.scale(len(tap.sites), tap.heads) for ablation in self.chosen]
+
+    @torch.inference_mode()
+    def __call__(self, batch: Batch) -> Counts:
+        """The counts of one batch in all tasks annotated in it.
+
+        Copies are made of its rows, so that it should hold few (some hundred subwords on a CPU).
+        """
+        counts: Counts = {}
+        batch = batch.to(self.device)
+        with in_evaluation_mode(self.model):
+            for mask in self.masks:
                 tasks = [name for name in mask.tasks if name in batch.rows]
-                if not tasks:
-                    continue
-                part = of_tasks(batch, tasks)
-                open_scale = None if mask.head_scale is None else mask.head_scale.to(device)
-                fill = means[mask.name].to(device) if by == "mean" and means is not None else None
-                with replay.record():
-                    [counts] = _decoded(model, part, 1, open_scale, None, None)
-                for name in tasks:
-                    before.setdefault(name, []).append(counts[name])
-                    after.setdefault(name, [[] for _ in chosen])
-                needed = [
-                    index
-                    for index, ablation in enumerate(chosen)
-                    if open_scale is None or any(open_scale[place] != 0 for place in ablation.closed)
-                ]
-                for index in set(range(len(chosen))) - set(needed):  # nothing is closed that was open
-                    for name in tasks:
-                        after[name][index].append(counts[name])
-                for group in _passes(chosen, needed, part, budget):
-                    rows = torch.stack([scales[index] for index in group]).to(device)
-                    with replay.start_at(chosen[group[0]].lowest, len(group)):
-                        results = _decoded(model, part, len(group), open_scale, rows, fill)
-                    for index, counts_of in zip(group, results, strict=True):
-                        for name in tasks:
-                            after[name][index].append(counts_of[name])
-            advance(len(whole.sentences))
+                if tasks:
+                    counts |= self._under(mask, of_tasks(batch, tasks))
+        return counts
+
+    def _under(self, mask: Mask, batch: Batch) -> Counts:
+        scale = None if mask.head_scale is None else mask.head_scale.to(self.device)
+        fill = None if self.means is None else self.means[mask.name].to(self.device)
+        with self._replay.record():
+            [unchanged] = _decoded(self.model, batch, 1, scale, None, None)
+        closing = [
+            index
+            for index, ablation in enumerate(self.chosen)
+            if scale is None or any(scale[place] != 0 for place in ablation.closed)
+        ]
+        # An ablation that closes nothing that was open changes nothing.
+        results = [unchanged] * len(self.chosen)
+        for group in self._passes(closing, batch):
+            rows = torch.stack([self._scales[index] for index in group]).to(self.device)
+            with self._replay.start_at(self.chosen[group[0]].lowest, len(group)):
+                decoded = _decoded(self.model, batch, len(group), scale, rows, fill)
+            for index, counts in zip(group, decoded, strict=True):
+                results[index] = counts
+        return {
+            name: SentenceCounts(
+                unchanged[name],
+                np.array([counts[name] for counts in results]).reshape(-1, *unchanged[name].shape),
+            )
+            for name in batch.rows
+        }
+
+    def _passes(self, closing: Sequence[int], batch: Batch) -> Iterator[list[int]]:
+        """The ablations of one pass each: they begin at one site, and their copies are within the budget."""
+        rows, width = batch.subwords.input_ids.shape
+        pairs = batch.mask.shape[0] * batch.mask.shape[1] ** 2
+        copies = max(1, min(self.budget // max(rows * width, 1), BATCH_PAIRS // max(pairs, 1)))
+
+        def lowest(index: int) -> int:
+            return self.chosen[index].lowest
+
+        for _, group in groupby(sorted(closing, key=lowest), key=lowest):
+            together = list(group)
+            # Equal shares: eleven copies are better computed as six and five than as ten and one.
+            for share in np.array_split(together, -(-len(together) // copies)):
+                yield share.tolist()
+
+
+def joined(parts: Sequence[Counts]) -> Counts:
+    """The counts of several batches, one after the other."""
+    names = dict.fromkeys(name for part in parts for name in part)
     return {
         name: SentenceCounts(
-            np.concatenate(before[name]),
-            np.stack([np.concatenate(parts) for parts in after[name]])
-            if chosen
-            else np.zeros((0, *np.concatenate(before[name]).shape)),
+            np.concatenate([part[name].unchanged for part in parts if name in part]),
+            np.concatenate([part[name].ablated for part in parts if name in part], axis=1),
         )
         for name in names
-        if name in before
     }
 
 
@@ -163,38 +187,21 @@ def mean_outputs(
     """The mean output of every head over all positions of a corpus that are not padding, by mask."""
     device = next(model.parameters()).device
     names = tuple(model.tasks)
+    chosen = masks_of(model, names) if masks else [Mask("", names, None)]
     sums: dict[str, Tensor] = {}
     positions = 0
     with torch.inference_mode(), in_evaluation_mode(model):
-        for whole in batches:
-            subwords = whole.to(device).subwords
+        for batch in batches:
+            subwords = batch.subwords.to(device)
             here = subwords.attention_mask[..., None, None]
             positions += int(subwords.attention_mask.sum())
-            for mask in masks_of(model, names) if masks else [Mask("", names, None)]:
+            for mask in chosen:
                 scale = None if mask.head_scale is None else mask.head_scale.to(device)
                 with model.encoder.tap.observe() as outputs:
                     model.encoder(subwords, scale)
                 total = torch.stack([(output * here).double().sum((0, 1)) for output in outputs])
                 sums[mask.name] = sums.get(mask.name, 0.0) + total
     return {name: (total / max(positions, 1)).float() for name, total in sums.items()}
-
-
-def _passes(
-    chosen: Sequence[Ablation], needed: Sequence[int], batch: Batch, budget: int
-) -> Iterator[list[int]]:
-    """The ablations of one pass each: they begin at the same site, and their copies are within the budget."""
-    rows, width = batch.subwords.input_ids.shape
-    pairs = batch.mask.shape[0] * batch.mask.shape[1] ** 2
-    copies = max(1, min(budget // max(rows * width, 1), BATCH_PAIRS // max(pairs, 1)))
-
-    def lowest(index: int) -> int:
-        return chosen[index].lowest
-
-    for _, group in groupby(sorted(needed, key=lowest), key=lowest):
-        together = list(group)
-        # Equal shares: eleven copies are better computed as six and five than as ten and one.
-        for share in np.array_split(together, -(-len(together) // copies)):
-            yield share.tolist()
 
 
 def _decoded(

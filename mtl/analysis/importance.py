@@ -9,9 +9,9 @@ measures follow from g over the sentences of a corpus, all from the same backwar
 - taylor: mean of -g, the first-order estimate of the loss's rise when the head is closed.
 - fisher: mean of g squared, the diagonal of the empirical Fisher information of the gates; half of it is a
   second-order estimate of that rise.
-- integrated: minus the mean over sentences of the integral of g over gates that all go from 0 to 1 together
-  (Sundararajan et al. 2017), by the midpoint rule. Summed over heads it is the loss with all heads closed less
-  that with all open.
+- integrated: minus the mean over sentences of the integral of g while all gates go from 0 to 1 together
+  (Sundararajan et al. 2017), by the midpoint rule. Summed over heads it is the loss with all heads closed
+  less that with all open.
 
 Losses are in nats per sentence, so that nothing depends on how sentences are put into batches.
 """
@@ -122,6 +122,7 @@ def task_importance(
     tap, device = model.encoder.tap, next(model.parameters()).device
     names = tuple(model.tasks)
     chosen = masks_of(model, names) if masks else [Mask("", names, None)]
+    opened = torch.ones(len(tap.sites), tap.heads, device=device)
     measured: dict[str, GateGradients] = {}
     with in_evaluation_mode(model), frozen(model):
         for whole in batches:
@@ -134,8 +135,10 @@ def task_importance(
                 for name in tasks:
                     measured.setdefault(name, GateGradients(tap.sites, tap.heads, per))
 
-                def losses(part: Batch = part, mask: Mask = mask) -> dict[str, Tensor]:
-                    scores = model(part, _on(mask.head_scale, device))
+                scale = opened if mask.head_scale is None else mask.head_scale.to(device)
+
+                def losses(part: Batch = part, scale: Tensor = scale) -> dict[str, Tensor]:
+                    scores = model(part, scale)
                     return {
                         name: model.decoder(name).loss(output.scores, part.targets[name], output.mask)
                         for name, output in scores.items()
@@ -248,7 +251,3 @@ def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:
     rows = {name: batch.rows[name] for name in names}
     targets: dict[str, Any] = {name: batch.targets[name] for name in names if name in batch.targets}
     return dataclasses.replace(batch, rows=rows, targets=targets)
-
-
-def _on(scale: Tensor | None, device: torch.device) -> Tensor | None:
-    return None if scale is None else scale.to(device)

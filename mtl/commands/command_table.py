@@ -57,6 +57,10 @@ COMMANDS = {
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
     "predict": Command("mtl.commands.predict:predict", "annotate text from standard input"),
     "probe": Command("mtl.commands.probe:probe", "measure what each attention head is good at"),
+    "importance": Command("mtl.commands.importance:importance", "measure heads by gradients of the loss"),
+    "ablate": Command(
+        "mtl.commands.ablate:ablate", "close heads and test what the scores lose", resumes=True
+    ),
     "study": Command(
         "mtl.commands.study:study",
         "carry out a grid of runs, their probes and the report",

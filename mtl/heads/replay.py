@@ -51,11 +51,11 @@ class LayerReplay:
                 inputs[0] if output is None else output
             )
 
+        modules = dict.fromkeys(attention.module for attention in self._attentions)
+        projections = dict.fromkeys(attention.output for attention in self._attentions)
         handles = [module.register_forward_hook(add(self._layers)) for module in self._modules]
-        for module in dict.fromkeys(attention.module for attention in self._attentions):
-            handles.append(module.register_forward_hook(add(self._outputs)))
-        for module in dict.fromkeys(attention.output for attention in self._attentions):
-            handles.append(module.register_forward_pre_hook(add(self._heads)))
+        handles += [module.register_forward_hook(add(self._outputs)) for module in modules]
+        handles += [module.register_forward_pre_hook(add(self._heads)) for module in projections]
         try:
             yield
         finally:

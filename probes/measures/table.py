@@ -52,6 +52,11 @@ class Measure:
         return tuple(name for name in names if name is not None)
 
 
+def _tested(name: str) -> tuple[str, ...]:
+    """The companions of a difference that was tested: its interval, p, and p adjusted for all heads."""
+    return tuple(f"{name}_{end}" for end in ("low", "high", "p", "q"))
+
+
 MEASURES = (
     Measure(
         "attention", "arcs and arguments met by the most attended word", "records", skill=True,
@@ -73,6 +78,31 @@ MEASURES = (
         probes=roles.probes,
     ),
     Measure("gradient_conflict", "cosine between the gradients of two tasks", "gradients", unit="number"),
+    Measure(
+        "importance", "mean size of the loss's derivative in the head's gate, nats per sentence", "gradients",
+        unit="number",
+    ),
+    Measure(
+        "taylor", "first-order rise of the loss without the head, nats per sentence", "gradients",
+        unit="number",
+    ),
+    Measure("fisher", "mean squared derivative of the loss in the head's gate", "gradients", unit="number"),
+    Measure(
+        "integrated", "rise of the loss by integrated gradients, nats per sentence", "gradients",
+        unit="number",
+    ),
+    Measure(
+        "ablation", "points of the score lost without the head", "evaluation", unit="points",
+        companions=_tested("ablation"),
+    ),
+    Measure(
+        "ablation_all_but_one", "points of the score lost if only this head of its layer stays", "evaluation",
+        unit="points", companions=_tested("ablation_all_but_one"),
+    ),
+    Measure(
+        "ablation_layer", "points of the score lost without the layer's heads", "evaluation", unit="points",
+        companions=_tested("ablation_layer"),
+    ),
 )  # fmt: skip
 """Every measure, in the order in which reports list them."""
 

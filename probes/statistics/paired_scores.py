@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import false_discovery_control
 
-Score = Callable[[Float[np.ndarray, "*draw count"]], Float[np.ndarray, "*draw"]]
+Score = Callable[[Float[np.ndarray, "draw count"]], Float[np.ndarray, " draw"]]
 """A score from counts summed over sentences, such as F1 from correct, predicted and gold."""
 
 
@@ -27,8 +27,8 @@ class ScoreLosses:
     p: Float[np.ndarray, " change"]
     """Two-sided, by approximate randomisation: sentences' annotations exchanged by chance."""
     q: Float[np.ndarray, " change"]
-    """Adjusted for many changes (Benjamini and Hochberg 1995): the smallest false discovery rate at which a
-    change is significant."""
+    """Adjusted for all changes of a family (Benjamini and Hochberg 1995): the smallest false discovery rate
+    at which a change is significant."""
 
 
 def score_losses(
@@ -36,18 +36,20 @@ def score_losses(
     changed: Float[np.ndarray, "change sentence count"] | Int[np.ndarray, "change sentence count"],
     score: Score,
     *,
+    families: Sequence[Hashable] | None = None,
     level: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
 ) -> ScoreLosses:
     """Compare each change with the unchanged model on the same sentences (Koehn 2004; Noreen 1989).
 
-    All changes are tested on the same draws. With n draws p is at least 1 / (n + 1).
+    All changes are tested on the same draws. With n draws p is at least 1 / (n + 1). Changes of one of the
+    `families` are adjusted for each other; without families, all are.
     """
     rng = np.random.default_rng(seed)
     base, variants = unchanged.astype(np.float64), changed.astype(np.float64)
     sentences = len(base)
-    before = float(score(base.sum(0)))
+    before = float(score(base.sum(0, keepdims=True))[0])
     loss = before - score(variants.sum(1))
     weights = rng.multinomial(sentences, np.full(sentences, 1 / sentences), size=draws).astype(np.float64)
     exchanged = rng.integers(0, 2, size=(draws, sentences)).astype(np.float64)
@@ -60,4 +62,8 @@ def score_losses(
         by_chance = score(base.sum(0) + moved) - score(variant.sum(0) - moved)
         # Figures that are equal in exact arithmetic may differ in the last digits.
         p[index] = (1 + np.sum(np.abs(by_chance) >= abs(loss[index]) - 1e-9)) / (draws + 1)
-    return ScoreLosses(before, loss, low, high, p, false_discovery_control(p) if len(p) else p)
+    q, kinds = np.empty_like(p), list(families or [None] * len(p))
+    for kind in dict.fromkeys(kinds):
+        members = [index for index, other in enumerate(kinds) if other == kind]
+        q[members] = false_discovery_control(p[members])
+    return ScoreLosses(before, loss, low, high, p, q)

@@ -51,5 +51,5 @@ class Accuracy(TaskMetric):
             row[:] = sum(right), len(right)
         return counts
 
-    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return share(counts)

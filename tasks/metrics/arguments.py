@@ -63,7 +63,7 @@ class ArgumentScores(TaskMetric):
             row[:] = *_overlap(guess, true), len(guess.keys() & true.keys()), len(guess), len(true)
         return counts
 
-    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return f1(counts)
 
 

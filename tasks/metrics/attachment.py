@@ -61,5 +61,5 @@ class AttachmentScores(TaskMetric):
             row[:] = labelled, len(sentence), attached, labelled_fully
         return counts
 
-    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return share(counts)

@@ -88,5 +88,5 @@ class BracketScores(TaskMetric):
             row[:] = (ours & theirs).total(), ours.total(), theirs.total(), ours == theirs, 1
         return counts
 
-    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return f1(counts)

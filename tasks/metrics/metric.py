@@ -35,16 +35,16 @@ class TaskMetric(torchmetrics.Metric, ABC):
         """What each annotated sentence adds to the counts of `score`; they are what resampling needs."""
 
     @abstractmethod
-    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
-        """The task's main figure (`Task.score`) in per cent, from counts summed over sentences."""
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
+        """The main figure (`Task.score`) in per cent, for each of several counts summed over sentences."""
 
 
-def share(counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+def share(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
     """The first of the counts in per cent of the second; 0 of 0 is 0."""
     return 100.0 * counts[..., 0] / np.maximum(counts[..., 1], 1)
 
 
-def f1(counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+def f1(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
     """F1 in per cent from the first three counts: correct, predicted, gold; without any it is 0."""
     return 200.0 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1)
 

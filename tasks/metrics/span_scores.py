@@ -65,7 +65,7 @@ class SpanScores(TaskMetric):
                 row[:] = len(guessed & true), len(guessed), len(true)
         return counts
 
-    def score(self, counts: Float[np.ndarray, "*draw count"]) -> Float[np.ndarray, "*draw"]:
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return f1(counts)
 
 

@@ -1,0 +1,182 @@
+"""Ablation of a run's heads: rows of heads.parquet, and what is done so far if the process is killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from mtl.analysis.ablation import (
+    KINDS,
+    Ablation,
+    Ablator,
+    By,
+    Counts,
+    Kind,
+    SentenceCounts,
+    ablations,
+    joined,
+    mean_outputs,
+)
+from mtl.analysis.trained import TrainedRun
+from mtl.files import fingerprint, whole_file
+from probes import heads_table
+from probes.measures.table import BY_NAME
+from probes.statistics.paired_scores import ScoreLosses, score_losses
+
+Advance = Callable[[int], None]
+BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
+"""Padded subwords in a batch of which copies are made; measured on MiniLM."""
+SAVED_EVERY = 30.0
+"""Seconds between two records of what is done so far."""
+MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
+
+
+@dataclass(frozen=True)
+class AblationResult:
+    """What every task's score loses by every ablation."""
+
+    chosen: tuple[Ablation, ...]
+    losses: dict[str, ScoreLosses]
+    """By task, in the order of `chosen`."""
+    heads: pl.DataFrame
+    """Rows of heads.parquet; ablations of a set of heads have none."""
+
+
+def measure_ablation(
+    trained: TrainedRun,
+    chosen: Sequence[Ablation],
+    *,
+    by: By = "zero",
+    masks: bool = True,
+    draws: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
+) -> AblationResult:
+    """Ablate, test the differences, and write the rows of heads into the run's heads.parquet.
+
+    A process that was killed is resumed by the next call for the same ablations of the same model and
+    sentences. `progress` is as in `probe_run`.
+    """
+    model = trained.model
+    batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
+    means = mean_outputs(model, batches, masks) if by == "mean" else None
+    ablate = Ablator(model, chosen, means=means, masks=masks)
+    partial = _Partial.of(trained, chosen, by, masks, len(batches))
+    parts = partial.read()
+    with progress(len(trained.corpus)) as advance:
+        advance(sum(len(batch.sentences) for batch in batches[: len(parts)]))
+        saved = time.monotonic()
+        for batch in batches[len(parts) :]:
+            parts.append(ablate(batch))
+            advance(len(batch.sentences))
+            if time.monotonic() - saved > SAVED_EVERY:
+                partial.write(parts)
+                saved = time.monotonic()
+    losses = {
+        name: score_losses(
+            counts.unchanged,
+            counts.ablated,
+            model.tasks[name].metric().score,
+            families=[ablation.kind for ablation in chosen],
+            draws=draws,
+            seed=seed,
+        )
+        for name, counts in joined(parts).items()
+    }
+    heads = _table(trained, chosen, losses, by)
+    kinds = dict.fromkeys(ablation.kind for ablation in chosen if ablation.site is not None)
+    if kinds:
+        replaced = [name for kind in kinds for name in BY_NAME[MEASURE_OF_KIND[kind]].names]
+        trained.write(heads, "ablation", replaced, by=by, masks=masks, draws=draws, seed=seed)
+    partial.path.unlink(missing_ok=True)
+    return AblationResult(tuple(chosen), losses, heads)
+
+
+def every_ablation(trained: TrainedRun, kinds: Sequence[Kind] = KINDS) -> list[Ablation]:
+    """The ablations of these kinds of all heads that the model has."""
+    remaining = trained.model.encoder.tap.remaining
+    return [ablation for kind in kinds for ablation in ablations(kind, remaining)]
+
+
+def _table(
+    trained: TrainedRun, chosen: Sequence[Ablation], losses: dict[str, ScoreLosses], by: By
+) -> pl.DataFrame:
+    rows = []
+    for name, lost in losses.items():
+        sentences = sum(name in example.targets for example in trained.corpus)
+        for index, ablation in enumerate(chosen):
+            if ablation.site is None:
+                continue
+            figures = {"": lost.loss, "_low": lost.low, "_high": lost.high, "_p": lost.p, "_q": lost.q}
+            rows += [
+                {
+                    "measure": MEASURE_OF_KIND[ablation.kind] + end,
+                    "task": name,
+                    "label": "",
+                    "attention": "self",
+                    "layer": ablation.site,
+                    "head": ablation.head,
+                    "value": float(values[index]),
+                    "count": sentences,
+                    "choice": by,
+                }
+                for end, values in figures.items()
+            ]
+    table = pl.DataFrame(rows, schema=heads_table.SCHEMA)
+    return heads_table.at_sites(table, trained.model.encoder.tap.sites)
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """The counts of the batches that are done, in a file beside heads.parquet."""
+
+    path: Path
+    key: str
+    """What they are made of; counts of anything else are not used."""
+
+    @classmethod
+    def of(
+        cls, trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int
+    ) -> _Partial:
+        weights = sorted(path for path in trained.run.model.iterdir() if path.is_file())
+        made_of = [
+            fingerprint(weights), trained.fingerprint(), trained.split, len(trained.corpus), batches,
+            list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
+        ]  # fmt: skip
+        key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+        return cls(trained.run.folder / ".ablation.npz", key)
+
+    def read(self) -> list[Counts]:
+        """The counts of every batch that is done; none of another key or from a damaged file."""
+        try:
+            with np.load(self.path) as arrays:
+                if str(arrays["key"]) != self.key:
+                    return []
+                parts: list[Counts] = [{} for _ in range(int(arrays["batches"]))]
+                for entry in arrays.files:
+                    number, _, name = entry.partition(" ")
+                    if name and not name.endswith(" unchanged"):
+                        unchanged = arrays[f"{entry} unchanged"]
+                        parts[int(number)][name] = SentenceCounts(unchanged, arrays[entry])
+                return parts
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return []
+
+    def write(self, parts: Sequence[Counts]) -> None:
+        """Replace the file."""
+        arrays: dict[str, np.ndarray] = {"key": np.array(self.key), "batches": np.array(len(parts))}
+        for number, part in enumerate(parts):
+            for name, counts in part.items():
+                arrays[f"{number} {name}"] = counts.ablated
+                arrays[f"{number} {name} unchanged"] = counts.unchanged
+        with whole_file(self.path) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)

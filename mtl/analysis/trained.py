@@ -1,0 +1,110 @@
+"""A run's trained model beside the annotated sentences that its heads are measured on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from mtl.analysis.heads_file import write_measures
+from mtl.config.parse import read_configuration
+from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.corpora.load import corpus_fingerprint, require_layers
+from mtl.errors import InputError, did_you_mean
+from mtl.models.batches import BatchLoader, Example, aligned_plan, examples
+from mtl.models.device import Accelerator, prepare
+from mtl.models.inputs import InputCache
+from mtl.models.joint import JointModel
+from mtl.models.limits import require_limit
+from mtl.runs.run import Run, git_revision, versions
+from tasks.task import Task
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run's model, and sentences of one split with their targets in the chosen tasks."""
+
+    run: Run
+    model: JointModel
+    source: CorpusConfig
+    split: str
+    tasks: dict[str, Task]
+    corpus: list[Example]
+    left_out: tuple[str, ...]
+    """Tasks of the model that are not measured, and why."""
+
+    @property
+    def table(self) -> Path:
+        """The run's heads.parquet."""
+        return self.run.folder / "heads.parquet"
+
+    def batches(self, tokens: int) -> BatchLoader:
+        """All sentences once, of nearly equal length in batches of at most so many padded subwords."""
+        plan = aligned_plan(self.corpus, tuple(self.tasks), tokens, None, None)
+        return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)
+
+    def fingerprint(self) -> str:
+        """Of the files that the sentences are read from."""
+        return corpus_fingerprint(self.source, tuple(self.tasks), (self.split,))
+
+    def write(self, rows: pl.DataFrame, measure: str, replaced: Sequence[str], **settings: object) -> None:
+        """Put a measure's rows into the run's heads.parquet, with what they were made from."""
+        made_of = {
+            "split": self.split,
+            "sentences": len(self.corpus),
+            "corpus": self.fingerprint(),
+            "versions": json.dumps(versions()),
+            "git": git_revision() or "",
+            **settings,
+        }
+        provenance = {f"{measure}.{key}": str(value) for key, value in made_of.items()}
+        write_measures(self.table, rows, replaced, provenance)
+
+
+def open_trained(
+    folder: Path,
+    source: CorpusConfig | None,
+    split: str,
+    *,
+    tasks: Sequence[str] | None = None,
+    sentences: int | None = None,
+    accelerator: Accelerator = "auto",
+    inputs: InputCache | None = None,
+) -> TrainedRun:
+    """A run with the sentences of a split.
+
+    Args:
+        folder: The run's folder.
+        source: The corpus; `None`: the run's own.
+        split: Which split of it.
+        tasks: What to measure; `None`: all tasks of the model that have gold annotations in the split.
+        sentences: Only so many sentences, the first ones; `None`: all.
+        accelerator: What to compute on.
+        inputs: Reads corpora.
+
+    Raises:
+        InputError: no run, no trained model, an unknown task, a task without gold in the split.
+    """
+    run = Run.open(folder)
+    model = prepare(JointModel.from_pretrained(run.model), accelerator)
+    config = read_configuration(TrainConfig, run.folder / "config.yaml")
+    source = source or config.corpus
+    for name in tasks or ():
+        if name not in model.tasks:
+            raise InputError(f"{folder} has no task {name!r}{did_you_mean(name, model.tasks)}")
+    if sentences is not None and sentences < 1:
+        raise InputError(f"sentences={sentences}: give at least 1")
+    gold = (inputs or InputCache()).split(source, tuple(model.tasks if tasks is None else tasks), split)
+    gold = gold[:sentences]
+    chosen = {name: task for name, task in model.tasks.items() if tasks is None or name in tasks}
+    annotated = {name: task for name, task in chosen.items() if any(map(task.annotated, gold))}
+    require_layers(gold, chosen if tasks is not None or not annotated else annotated, split)
+    require_limit(gold, config.batch.max_words, split)
+    left_out = tuple(
+        f"{name}: no {split} sentence is annotated for it" for name in chosen if name not in annotated
+    )
+    corpus = examples(gold, model.encoder.tokenizer, annotated, model.labels)
+    return TrainedRun(run, model, source, split, annotated, corpus, left_out)

@@ -1,0 +1,69 @@
+"""`mtl importance`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+
+def importance(
+    run: Path,
+    task: tuple[str, ...] = (),
+    corpus: Path | None = None,
+    split: Literal["train", "dev", "test"] = "dev",
+    sentences: int | None = None,
+    per: Literal["example", "token"] = "example",
+    normalise: bool = False,
+    steps: int = 0,
+    masks: bool = True,
+    top: int = 10,
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+) -> None:
+    """Measure what each head is worth by gradients, and write it into the run's heads.parquet.
+
+    Args:
+        run: The run's folder.
+        task: Only these tasks; default: all of the model that have gold annotations.
+        corpus: Folder with .jsonl files; default: the run's own corpus.
+        split: Which split of the corpus.
+        sentences: Only so many sentences, the first ones.
+        per: Where absolute values are taken: of a sentence's derivative (Michel et al. 2019), or at each of
+            its positions, as in their code for BERT.
+        normalise: Divide a layer's importances by their Euclidean norm, as the paper does.
+        steps: Steps of integrated gradients; 0: none. Each costs as much as all the rest.
+        masks: Whether a run's head masks are applied.
+        top: Heads to print per task.
+        accelerator: What to compute on; auto takes a GPU where there is one.
+    """
+    from mtl.analysis.importance_run import measure_importance
+    from mtl.analysis.trained import open_trained
+    from mtl.commands.progress import sentence_progress
+    from mtl.config.schema import CorpusConfig
+
+    trained = open_trained(
+        run,
+        None if corpus is None else CorpusConfig(str(corpus)),
+        split,
+        tasks=task or None,
+        sentences=sentences,
+        accelerator=accelerator,
+    )
+    heads = measure_importance(
+        trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress
+    )
+    console = Console()
+    for reason in trained.left_out:
+        console.print(f"not measured: {reason}", highlight=False, soft_wrap=True)
+    for name in trained.tasks:
+        of_task = heads.filter(heads["task"] == name)
+        wide = of_task.pivot("measure", index=["attention", "layer", "head"], values="value")
+        shown = Table(title=f"{name}: the {min(top, wide.height)} most important of {wide.height} heads")
+        for title in ("attention", "layer", "head", *wide.columns[3:]):
+            shown.add_column(title, justify="right")
+        for row in wide.sort("importance", descending=True).head(top).iter_rows():
+            shown.add_row(row[0], str(row[1]), str(row[2]), *(f"{value:.4g}" for value in row[3:]))
+        console.print(shown)
+    console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

@@ -1,0 +1,17 @@
+"""The progress bar of commands that go through a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress
+
+
+@contextmanager
+def sentence_progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar of sentences on standard error; yields what is told how many more are done."""
+    with Progress(console=Console(stderr=True)) as shown:
+        bar = shown.add_task("sentences", total=total)
+        yield lambda done: shown.advance(bar, done)
