@@ -25,6 +25,7 @@ from mtl.analysis.ablation import (
     ablations,
     joined,
     mean_outputs,
+    no_masks,
 )
 from mtl.analysis.trained import TrainedRun
 from mtl.files import fingerprint, whole_file
@@ -68,8 +69,9 @@ def measure_ablation(
     """
     model = trained.model
     batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
-    means = mean_outputs(model, batches, masks) if by == "mean" else None
-    ablate = Ablator(model, chosen, means=means, masks=masks)
+    applied = None if masks else no_masks(model)
+    means = mean_outputs(model, batches, applied) if by == "mean" else None
+    ablate = Ablator(model, chosen, means=means, masks=applied)
     partial = _Partial.of(trained, chosen, by, masks, len(batches))
     parts = partial.read()
     with progress(len(trained.corpus)) as advance:
@@ -158,7 +160,7 @@ class _Partial:
     def read(self) -> list[Counts]:
         """The counts of every batch that is done; none of another key or from a damaged file."""
         try:
-            with np.load(self.path) as arrays:
+            with self.path.open("rb") as file, np.load(file) as arrays:
                 if str(arrays["key"]) != self.key:
                     return []
                 parts: list[Counts] = [{} for _ in range(int(arrays["batches"]))]

@@ -24,7 +24,7 @@ SIGNIFICANT = 0.05
 def ablate(
     run: Path,
     close: tuple[Literal["head", "all_but_one", "layer"], ...] = ("head",),
-    heads: tuple[str, ...] = (),
+    heads: str | None = None,
     mask: Path | None = None,
     by: Literal["zero", "mean"] = "zero",
     task: tuple[str, ...] = (),
@@ -46,7 +46,8 @@ def ablate(
     Args:
         run: The run's folder.
         close: Each head by itself, all heads of a layer but one, or all heads of a layer.
-        heads: Instead of that, these heads together: LAYER.HEAD, both from 0, or LAYER for a whole layer.
+        heads: Instead of that, these heads together, separated by commas: LAYER.HEAD, both from 0, or LAYER
+            for a whole layer (0.3,2.11,5).
         mask: Instead of that, the heads that a gates.parquet closes.
         by: What a closed head hands out: zeros, or its mean output over the sentences.
         task: Only these tasks; default: all of the model that have gold annotations.
@@ -67,7 +68,7 @@ def ablate(
 
     if draws < 1:
         raise InputError(f"draws={draws}: give at least 1")
-    if heads and mask is not None:
+    if heads is not None and mask is not None:
         raise InputError("--heads and --mask both say what to close: give one of them")
     trained = open_trained(
         run,
@@ -94,7 +95,7 @@ def ablate(
 
 
 def _closed_by_hand(
-    trained: TrainedRun, heads: Sequence[str], mask: Path | None, task: Sequence[str]
+    trained: TrainedRun, heads: str | None, mask: Path | None, task: Sequence[str]
 ) -> Ablation | None:
     """The set of heads that the user names; `None` where none are named."""
     from mtl.analysis.ablation import Ablation
@@ -109,12 +110,12 @@ def _closed_by_hand(
         closed = {(int(site), int(head)) for site, head in (gates <= OPEN).nonzero().tolist()}
         if not closed:
             raise InputError(f"{mask} closes no head: there is nothing to ablate")
-    elif not heads:
+    elif heads is None:
         return None
-    for name in heads:
+    for name in () if heads is None else map(str.strip, heads.split(",")):
         match = re.fullmatch(r"(\d+)(?:\.(\d+))?", name)
         if match is None:
-            raise InputError(f"--heads={name}: give LAYER.HEAD or LAYER, for instance 2.11 or 2")
+            raise InputError(f"--heads={name}: give LAYER.HEAD or LAYER, for instance 0.3,2.11 or 5")
         layer, head = int(match[1]), None if match[2] is None else int(match[2])
         if layer >= layers or (head is not None and head >= per_layer):
             raise InputError(

@@ -92,5 +92,5 @@ def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Flo
         )
     gates = torch.ones(shape)
     rows = torch.tensor([sites.index(site) for site in of_rows])
-    gates[rows, last["head"].to_torch().long()] = last["gate"].to_torch()
+    gates[rows, last["head"].to_torch().long()] = last["gate"].to_torch().float()
     return gates

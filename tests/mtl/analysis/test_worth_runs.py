@@ -1,0 +1,164 @@
+"""`mtl importance` and `mtl ablate` on a run's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+import mtl.analysis.ablation_run as ablation_run
+from mtl.analysis.ablation import Ablator
+from mtl.analysis.ablation_run import every_ablation, measure_ablation
+from mtl.analysis.trained import open_trained
+from mtl.commands.main import main
+from probes import heads_table
+from tests.mtl.analysis import worth
+
+
+@pytest.fixture
+def run(toy: Path, tmp_path: Path) -> Path:
+    """A run's folder as training leaves it: a model and its configuration."""
+    import torch
+
+    model = worth.joint_model(toy, ("pos", "dep"), dtype=torch.float32)
+    folder = tmp_path / "run"
+    model.save(folder / "model")
+    config = {"tasks": ["pos", "dep"], "seed": 1, "corpus": {"path": str(toy)}, "encoder": {"name": "minilm"}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+def command(*words: str) -> int:
+    return main(list(words))
+
+
+def test_both_commands_write_into_one_table(run, capsys) -> None:
+    assert command("importance", str(run), "--sentences=8", "--steps=2") == 0
+    assert command("ablate", str(run), "--sentences=8", "--close=[head,layer]", "--draws=20") == 0
+    table, provenance = heads_table.read(run / "heads.parquet")
+    measures = set(table["measure"])
+    assert {
+        "importance",
+        "taylor",
+        "fisher",
+        "integrated",
+        "ablation",
+        "ablation_q",
+        "ablation_layer",
+    } <= measures
+    single = table.filter(measure="ablation", task="dep")
+    assert single.height == 12
+    assert single["head"].null_count() == 0
+    assert table.filter(measure="ablation_layer", task="dep")["head"].null_count() == 3
+    assert provenance["importance.split"] == "dev"
+    assert provenance["ablation.split"] == "test"
+    assert provenance["ablation.sentences"] == "8"
+    # Again, with other settings: the rows are replaced, the others stay.
+    assert command("importance", str(run), "--sentences=4", "--task=pos") == 0
+    again, _ = heads_table.read(run / "heads.parquet")
+    assert set(again.filter(measure="importance")["task"]) == {"pos"}
+    assert again.filter(measure="integrated").is_empty()
+    assert again.filter(measure="ablation").equals(table.filter(measure="ablation"))
+    assert "cost significantly" in capsys.readouterr().out
+
+
+def test_a_set_of_heads_is_closed_together(run, tmp_path) -> None:
+    out = tmp_path / "figures.json"
+    assert command("ablate", str(run), "--heads=0.1,2", f"--json_out={out}", "--draws=20") == 0
+    [ablated] = json.loads(out.read_text())["dep"]["ablations"]
+    assert ablated["closed"] == [["self", 0, 1], *(["self", 2, head] for head in range(4))]
+    assert not (run / "heads.parquet").exists()
+
+
+def test_a_mask_file_says_what_is_closed(run, tmp_path) -> None:
+    gates = pl.DataFrame(
+        {
+            "task": "shared", "step": 1, "attention": "self",
+            "layer": np.repeat(np.arange(3), 4), "head": np.tile(np.arange(4), 3),
+            "log_alpha": 0.0, "gate": [1.0] * 10 + [0.0, 0.0], "open": [True] * 10 + [False] * 2,
+        }
+    )  # fmt: skip
+    gates.write_parquet(tmp_path / "gates.parquet")
+    out = tmp_path / "figures.json"
+    given = f"--mask={tmp_path / 'gates.parquet'}"
+    assert command("ablate", str(run), given, f"--json_out={out}", "--draws=20") == 0
+    [ablated] = json.loads(out.read_text())["pos"]["ablations"]
+    assert ablated["closed"] == [["self", 2, 2], ["self", 2, 3]]
+    gates.filter(pl.col("layer") < 2).write_parquet(tmp_path / "gates.parquet")
+    assert command("ablate", str(run), given) == 2
+
+
+def test_a_killed_ablation_is_resumed(run, monkeypatch) -> None:
+    trained = open_trained(run, None, "test", sentences=12)
+    chosen = every_ablation(trained, ("head",))
+    expected = measure_ablation(trained, chosen, draws=20)
+    monkeypatch.setattr(ablation_run, "SAVED_EVERY", 0.0)
+    monkeypatch.setitem(ablation_run.BATCH_TOKENS, "cpu", 60)
+    calls = 0
+    compute = Ablator.__call__
+
+    def counted(self, batch):
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return compute(self, batch)
+
+    monkeypatch.setattr(Ablator, "__call__", counted)
+    with pytest.raises(KeyboardInterrupt):
+        measure_ablation(trained, chosen, draws=20)
+    assert (run / ".ablation.npz").exists()
+    total = len(list(trained.batches(60)))
+    resumed = measure_ablation(trained, chosen, draws=20)
+    assert calls - 4 == total - 3
+    assert not (run / ".ablation.npz").exists()
+    for name, losses in expected.losses.items():
+        np.testing.assert_allclose(resumed.losses[name].loss, losses.loss)
+
+
+def test_what_is_done_so_far_of_something_else_is_not_used(run, monkeypatch) -> None:
+    trained = open_trained(run, None, "test", sentences=6)
+    chosen = every_ablation(trained, ("head",))
+    expected = measure_ablation(trained, chosen, draws=20)
+    for content in (b"", b"PK\x03\x04 damaged"):
+        (run / ".ablation.npz").write_bytes(content)
+        again = measure_ablation(trained, chosen, draws=20)
+        np.testing.assert_allclose(again.losses["pos"].loss, expected.losses["pos"].loss)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ablate", "RUN", "--heads=9.1"], "layers 0 to 2"),
+        (["ablate", "RUN", "--heads=a"], "LAYER.HEAD"),
+        (["ablate", "RUN", "--heads=1", "--mask=x"], "give one of them"),
+        (["ablate", "RUN", "--draws=0"], "at least 1"),
+        (["ablate", "RUN", "--task=srl"], "has no task 'srl'"),
+        (["ablate", "RUN/nowhere"], "not a run folder"),
+        (["importance", "RUN", "--steps=-1"], "give 0"),
+        (["importance", "RUN", "--sentences=0"], "at least 1"),
+    ],
+)
+def test_bad_input_is_one_line(run, capsys, words, message) -> None:
+    assert command(*(word.replace("RUN", str(run)) for word in words)) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+
+
+def test_a_split_without_gold_is_one_line(run, toy, tmp_path, capsys) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for split in ("train", "dev", "test"):
+        lines = (toy / f"{split}.jsonl").read_text().splitlines()
+        kept = [{key: value for key, value in json.loads(line).items() if key != "arcs"} for line in lines]
+        (bare / f"{split}.jsonl").write_text("\n".join(map(json.dumps, kept)) + "\n")
+    found = set(json.loads((bare / "dev.jsonl").read_text().splitlines()[0]))
+    assert command("importance", str(run), f"--corpus={bare}", "--task=dep") == 2
+    assert "annotated for dep" in capsys.readouterr().err, found
+    assert command("importance", str(run), f"--corpus={bare}", "--sentences=4") == 0
+    assert "not measured: dep" in capsys.readouterr().out
