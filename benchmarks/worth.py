@@ -1,0 +1,103 @@
+"""What importance and ablation of all heads cost, beside training steps and plain evaluations.
+
+python -m benchmarks.worth [--corpus DIR] [--sentences N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.throughput import load, plan_config, processor_seconds
+from mtl.analysis.ablation import Ablator, ablations
+from mtl.analysis.ablation_run import BATCH_TOKENS
+from mtl.analysis.importance import task_importance
+from mtl.config.schema import TrainConfig
+from mtl.models.allocator import keep_large_blocks
+from mtl.models.batches import Batch, BatchLoader, aligned_plan, examples
+from mtl.models.encoder import Encoder
+from mtl.models.evaluate import batches, evaluate
+from mtl.models.joint import JointModel
+from mtl.training.plans import planner
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--corpus", type=Path, default=Path("data/ewt5"))
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_large_blocks()
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    pl.seed_everything(1, verbose=False)
+    sentences = load(arguments.corpus, arguments.sentences)
+    every = TrainConfig().chosen()
+    jobs: dict[str, Callable[[], float]] = {}
+    for title, tasks in {"POS": {"pos": every["pos"]}, "five tasks": every}.items():
+        labels = {name: task.labels(sentences) for name, task in tasks.items()}
+        model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
+        corpus = examples(sentences, model.encoder.tokenizer, tasks, labels)
+        steps = planner(plan_config(16, "aligned"), 1, corpus, tuple(tasks))(0)
+        trained = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, steps))
+        small = aligned_plan(corpus, tuple(tasks), BATCH_TOKENS["cpu"], None, None)
+        decoded = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, small))
+        ablate = Ablator(model, ablations("head", model.encoder.tap.remaining))
+        jobs |= {
+            f"training steps without update, {title}": _timed(lambda m=model, b=trained: _steps(m, b)),
+            f"importance, {title}": _timed(lambda m=model, b=trained: task_importance(m, b)),
+            f"plain evaluation, {title}": _timed(lambda m=model, c=corpus: evaluate(m, batches(c, m))),
+            f"ablation of 72 heads, {title}": _timed(lambda a=ablate, b=decoded: [a(batch) for batch in b]),
+        }
+    for job in jobs.values():
+        job()  # warm up
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(arguments.rounds):  # in turn, so that other work on the machine disturbs all alike
+        for name, job in jobs.items():
+            times[name].append(job())
+    _show(times, arguments.sentences)
+
+
+def _timed(job: Callable[[], object]) -> Callable[[], float]:
+    return lambda: processor_seconds(job)
+
+
+def _steps(model: JointModel, loader: list[Batch]) -> None:
+    """Forward and backward as in training, for parameters, with dropout."""
+    model.train()
+    for batch in loader:
+        torch.stack(list(model.losses(batch, model(batch)).values())).sum().backward()
+        model.zero_grad()
+
+
+def _show(times: dict[str, list[float]], sentences: int) -> None:
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    table = Table(title=f"{sentences} sentences, one thread, processor time, median of rounds")
+    for column in ("job", "seconds", "ratio"):
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for name, value in medians.items():
+        ratio = ""
+        if name.startswith("importance"):
+            title = name.removeprefix("importance, ")
+            ratio = f"{value / medians[f'training steps without update, {title}']:.2f} of the steps"
+        elif name.startswith("ablation"):
+            title = name.removeprefix("ablation of 72 heads, ")
+            ratio = f"{100 * value / (72 * medians[f'plain evaluation, {title}']):.0f} % of 72 evaluations"
+        table.add_row(name, f"{value:.2f}", ratio)
+    Console(width=120).print(table)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} thread")
+
+
+if __name__ == "__main__":
+    main()
