@@ -11,7 +11,7 @@ from typing import Literal
 
 import polars as pl
 
-from mtl.analysis.heads_file import forget_measures, write_measures
+from mtl.analysis.heads_file import write_measures
 from mtl.analysis.probe import Mask, index_corpus, masks_of, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
@@ -99,11 +99,6 @@ def probe_run(
     path = folder / "heads.parquet"
     write_measures(path, heads, MADE_BY_PROBING, settings)
     return ProbeResult(heads, path, tuple(left_out))
-
-
-def forget_probes(path: Path) -> None:
-    """Remove what probing wrote from a heads.parquet; without rows from training, remove the file."""
-    forget_measures(path, MADE_BY_PROBING)
 
 
 def _opened(

@@ -81,7 +81,7 @@ def open_trained(
         source: The corpus; `None`: the run's own.
         split: Which split of it.
         tasks: What to measure; `None`: all tasks of the model that have gold annotations in the split.
-        sentences: Only so many sentences, the first ones; `None`: all.
+        sentences: Only so many sentences, spread evenly over the split; `None`: all.
         accelerator: What to compute on.
         inputs: Reads corpora.
 
@@ -98,7 +98,8 @@ def open_trained(
     if sentences is not None and sentences < 1:
         raise InputError(f"sentences={sentences}: give at least 1")
     gold = (inputs or InputCache()).split(source, tuple(model.tasks if tasks is None else tasks), split)
-    gold = gold[:sentences]
+    if sentences is not None and sentences < len(gold):
+        gold = [gold[number * len(gold) // sentences] for number in range(sentences)]
     chosen = {name: task for name, task in model.tasks.items() if tasks is None or name in tasks}
     annotated = {name: task for name, task in chosen.items() if any(map(task.annotated, gold))}
     require_layers(gold, chosen if tasks is not None or not annotated else annotated, split)

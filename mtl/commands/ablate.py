@@ -53,7 +53,7 @@ def ablate(
         task: Only these tasks; default: all of the model that have gold annotations.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Which split of the corpus.
-        sentences: Only so many sentences, the first ones.
+        sentences: Only so many sentences, spread evenly over the split.
         masks: Whether a run's own head masks are applied.
         draws: Resamples for each interval and each p.
         seed: Of the resamples.

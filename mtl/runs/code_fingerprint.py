@@ -13,6 +13,13 @@ from typing import NamedTuple
 ROOTS = ("mtl", "tasks", "probes")
 TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
 """The modules from which everything is imported that training or probing runs."""
+MEASURING = {
+    "probes": PROBING,
+    "importance": "mtl.analysis.importance_run",
+    "ablation": "mtl.analysis.ablation_run",
+    "relevance": "mtl.analysis.relevance_run",
+}
+"""The same of the measurements on a run's heads, by their names in a study's file."""
 NO_EFFECT = ("mtl.workers",)
 """Rooms that are imported, too, and cannot change a result: they keep processes out of each other's way."""
 BY_NAME = "mtl.corpora.formats"

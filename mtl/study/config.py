@@ -27,14 +27,22 @@ class Block:
     """Ends the names of these runs; needed where two blocks have runs of the same setup, masks and seed."""
 
 
+MeasureGroup = Literal["probes", "importance", "ablation", "relevance"]
+
+
 @dataclass(frozen=True)
 class ProbesConfig:
     """Measurements on the heads of finished runs."""
 
     masks: tuple[Masks, ...] = ("none",)
-    """Runs with which kinds of masks are probed; none: no probes."""
+    """Runs with which kinds of masks are measured; none: no measurements."""
+    measures: tuple[MeasureGroup, ...] = ("probes",)
+    """What is measured: what heads look at and tell (`mtl probe`), and what they are worth (`mtl importance`,
+    `mtl ablate`, `mtl relevance`)."""
     split: Literal["train", "dev", "test"] = "test"
-    """Split of the corpus."""
+    """Split of the corpus; importance is measured on dev, whose scores choose the model."""
+    sentences: int | None = None
+    """Sentences for importance, ablation and relevance, spread over the split; `null`: all."""
     centroids: Literal["self", "train"] = "self"
     """Where centroids of clusters come from; see `mtl probe`."""
     final_special: bool = False

@@ -17,7 +17,7 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
-from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
+from mtl.runs.code_fingerprint import MEASURING, PROBING, TRAINING, code_fingerprint
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
@@ -51,13 +51,20 @@ def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | Non
 
 def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> list[Job]:
     contents = _Contents()
-    probes = dataclasses.asdict(study.probes)
+    probes = plain(dataclasses.asdict(study.probes))
     del probes["masks"]
     jobs: list[Job] = []
     if probes_the_encoder(study):
         tasks = tuple(study.train.chosen())
         source = plain(dataclasses.asdict(only_used(study.train).corpus))
-        arguments = {**probes, "target": study.train.encoder.name, "tasks": list(tasks), "source": source}
+        arguments = {
+            **probes,
+            "measures": ["probes"],
+            "sentences": None,
+            "target": study.train.encoder.name,
+            "tasks": list(tasks),
+            "source": source,
+        }
         arguments["out"] = str(folder.run(STATIC))
         job = Job(STATIC, 0, STATIC, {}, {}, None, arguments)
         made_of = {
@@ -80,7 +87,7 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
         if probe is not None:
             made_of |= {
                 "probes": digest(probe_settings(probes)),
-                "probing": code_of(PROBING, settings["corpus"]),
+                "probing": measuring_code(probes["measures"], settings["corpus"]),
             }
         jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs
@@ -89,6 +96,11 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
 def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
     """The fingerprint of an entry's code with the readers of one corpus, given as its settings."""
     return code_fingerprint(entry, *reader_modules(corpus))
+
+
+def measuring_code(measures: Sequence[str], corpus: Mapping[str, Any]) -> str:
+    """The fingerprint of the code of these measurements, with the readers of one corpus."""
+    return code_fingerprint(*(MEASURING[name] for name in measures), *reader_modules(corpus))
 
 
 def settings_of(job: Job) -> dict[str, Any]:
@@ -111,7 +123,7 @@ def settings_of(job: Job) -> dict[str, Any]:
 
 def probe_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of probes that differ from the defaults."""
-    default = dataclasses.asdict(ProbesConfig())
+    default = plain(dataclasses.asdict(ProbesConfig()))
     return {
         f"probes.{key}": value for key, value in arguments.items() if key in default and value != default[key]
     }

@@ -9,17 +9,17 @@ from pathlib import Path
 import torch
 import yaml
 
-from mtl.analysis.probe_run import probe_run
 from mtl.config.parse import configuration_from
-from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.runs.code_fingerprint import PROBING, TRAINING
+from mtl.runs.code_fingerprint import TRAINING
 from mtl.runs.run import Run
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, trained_alike
-from mtl.study.jobs import code_of
+from mtl.study.jobs import code_of, measuring_code
+from mtl.study.measure import measure
 from mtl.study.wandb_study import log_probes
 from mtl.workers.lease import Holder, lease, now
 from mtl.workers.worker import TRIES, Failed, logged
@@ -77,14 +77,17 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
 def _check_code(job: Job, before: Progress) -> None:
     """Raise `InputError` if this process does not run the code that the job is to be made by."""
     if not job.config:
-        parts = {"code": PROBING}
+        parts = ["code"]
     elif before.state == "finished" and trained_alike(before.made_of, job.made_of):
-        parts = {"probing": PROBING}
+        parts = ["probing"]
     else:
-        parts = {"code": TRAINING, "probing": PROBING}
-    corpus = job.config.get("corpus", {}) if job.config else (job.probe or {}).get("source", {})
-    now_of = {part: code_of(entry, corpus) for part, entry in parts.items()}
-    if any(code != job.made_of.get(part, code) for part, code in now_of.items()):
+        parts = ["code", "probing"]
+    probe = job.probe or {}
+    corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})
+    # Jobs that were written before there were other measurements have probes alone.
+    now_of = {"probing": measuring_code(probe.get("measures", ["probes"]), corpus)}
+    now_of["code"] = code_of(TRAINING, corpus) if job.config else now_of["probing"]
+    if any(now_of[part] != job.made_of.get(part, now_of[part]) for part in parts):
         raise InputError("the code was changed after the study was planned: give the same command again")
 
 
@@ -136,14 +139,7 @@ def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
         status = run.status()
         first_step, training = float(status["first_step"]), float(status["training_seconds"])
     if job.probe is not None:
-        settings = dict(job.probe)
-        if "source" in settings:
-            settings["source"] = configuration_from(CorpusConfig, settings["source"], "corpus")
-            settings["out"] = Path(settings["out"])
-        measured = probe_run(**settings, material=inputs)
-        for reason in measured.left_out:
-            print(f"not probed: {reason}")
-        print(f"wrote {measured.path}")
-        if trained is not None:
-            log_probes(*trained, measured.heads)
+        heads = measure(job.probe, inputs)
+        if trained is not None and heads is not None:
+            log_probes(*trained, heads)
     return first_step, training

@@ -166,9 +166,10 @@ def _archive_probes(folder: StudyFolder, name: str) -> None:
         archive = _free_name(folder, name)
         archive.mkdir(parents=True)
         shutil.copy2(table, archive)
-        from mtl.analysis.probe_run import forget_probes
+        from mtl.analysis.heads_file import forget_measures
+        from probes.measures.table import MADE_AFTER_TRAINING
 
-        forget_probes(table)
+        forget_measures(table, MADE_AFTER_TRAINING)
 
 
 def _free_name(folder: StudyFolder, name: str) -> Path:

@@ -113,6 +113,10 @@ SKILLS: dict[str, str] = {
 """The measures of skill, each with its chance level."""
 MADE_BY_PROBING = tuple(name for measure in MEASURES if measure.needs == "records" for name in measure.names)
 """All values of the column `measure` that `mtl probe` writes, and replaces when it is run again."""
+MADE_AFTER_TRAINING = tuple(
+    name for measure in MEASURES if measure.name != "gradient_conflict" for name in measure.names
+)
+"""All values of the column `measure` but that which training itself writes."""
 ALL_NAMES = tuple(name for measure in MEASURES for name in measure.names)
 """All values of the column `measure`."""
 

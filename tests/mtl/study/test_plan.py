@@ -272,6 +272,29 @@ def test_changed_probes_repeat_no_training(world):
     ]
 
 
+def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for(world, monkeypatch):
+    grid = [{"setups": ["static", "pos"], "masks": ["none"]}]
+    world.finish(world.plan(grid=grid))
+    default = {job.name: dict(job.made_of) for job in world.plan(grid=grid).jobs}
+    more = world.plan("--probes.measures=[probes,importance,ablation]", grid=grid)
+    assert {change.what for change in more.changes} == {"probed again"}
+    for job in more.jobs:
+        changed = {part for part, value in job.made_of.items() if default[job.name].get(part) != value}
+        assert changed == ({"probes", "probing"} if job.config and job.probe else set())
+    # The encoder before training has no tasks, so that nothing in it is worth anything to one.
+    assert [job.probe["measures"] for job in more.jobs if not job.config] == [["probes"]]
+    world.finish(more)
+    changed_code = module.code_fingerprint
+
+    def code(*entries):
+        return changed_code(*entries) + ("new" if "mtl.analysis.ablation_run" in entries else "")
+
+    monkeypatch.setattr(module, "code_fingerprint", code)
+    again = world.plan("--probes.measures=[probes,importance,ablation]", grid=grid)
+    assert {change.what for change in again.changes} == {"probed again"}
+    assert all("code of the probes" in change.why for change in again.changes)
+
+
 def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
     grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
     world.finish(world.plan(grid=grid))
