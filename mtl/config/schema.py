@@ -157,7 +157,7 @@ class TrainerConfig:
     num_nodes: int = 1
     """Machines, started by torchrun or SLURM."""
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    """`auto`: bf16 on a GPU that has it, else 32 bits."""
+    """`auto`: bf16 where a GPU or CPU multiplies it in hardware (AMX, AVX512-BF16), else 32 bits."""
     threads: int | None = None
     """CPU threads of one process; `null`: as torch chooses."""
     checkpoint_minutes: float = 5.0
