@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.decoders.decoder import Decoder
+from tasks.decoders.decoder import Decoder, StructureScore
 from tasks.task import UNKNOWN, Labels
 
 
@@ -77,6 +77,18 @@ class WordClassifier(Decoder):
         )
         return losses.view(mask.shape).sum(1)
 
+    def structure_score(
+        self,
+        scores: Float[Tensor, "batch word label"],
+        targets: WordLabels,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        labels = targets.labels
+        chosen = labels != UNKNOWN if label is None else labels == label
+        words = scores.gather(2, labels.clamp_min(0)[:, :, None]).squeeze(2)
+        return StructureScore(words.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
+
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
     ) -> list[tuple[str, ...]]:
@@ -111,6 +123,18 @@ class SentenceClassifier(Decoder):
         mask: Bool[Tensor, "batch word"],
     ) -> Float[Tensor, " batch"]:
         return functional.cross_entropy(scores, targets.labels, ignore_index=UNKNOWN, reduction="none")
+
+    def structure_score(
+        self,
+        scores: Float[Tensor, "batch label"],
+        targets: SentenceLabels,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        labels = targets.labels
+        chosen = labels != UNKNOWN if label is None else labels == label
+        sentences = scores.gather(1, labels.clamp_min(0)[:, None]).squeeze(1)
+        return StructureScore(sentences.masked_fill(~chosen, 0.0), chosen.long())
 
     def decode(self, scores: Float[Tensor, "batch label"], mask: Bool[Tensor, "batch word"]) -> list[str]:
         return [self.labels[index] for index in scores.argmax(1).tolist()]

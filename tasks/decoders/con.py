@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tasks.binarise import binarise, constituents, restore
 from tasks.cky import best_brackets
-from tasks.decoders.decoder import Decoder
+from tasks.decoders.decoder import Decoder, StructureScore, summed
 from tasks.layers import Biaffine, Mlp
 from tasks.sentence import Sentence, Span
 from tasks.span_crf import span_crf_loss
@@ -103,6 +103,21 @@ class ConDecoder(Decoder):
             self._label_scores(scores, rows, starts, ends), labels, ignore_index=UNKNOWN, reduction="none"
         )
         return brackets.index_add(0, rows, label_losses.to(brackets.dtype))
+
+    def structure_score(
+        self,
+        scores: SpanScores,
+        targets: SpanBatch,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        if label is not None:
+            targets = SpanBatch(*(column[targets.labels == label] for column in targets))
+        rows, starts, ends, labels = targets
+        brackets = scores.brackets[rows, starts, ends]
+        names = self._label_scores(scores, rows, starts, ends).gather(1, labels.clamp_min(0)[:, None])
+        names = names.squeeze(1).masked_fill(labels == UNKNOWN, 0.0)
+        return summed(brackets + names, rows, len(mask))
 
     def decode(self, scores: SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
         lengths = mask.sum(1).cpu().numpy()

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tasks.sentence import Sentence
+
+
+class StructureScore(NamedTuple):
+    """How high a decoder scores an annotation, before any normalisation."""
+
+    score: Float[Tensor, " batch"]
+    """The sum of the scores of the annotation's items; 0 without items."""
+    items: Int[Tensor, " batch"]
+    """How many items were summed."""
 
 
 class Decoder(nn.Module, ABC):
@@ -29,6 +39,16 @@ class Decoder(nn.Module, ABC):
         """The loss in nats, summed within each sentence (the caller divides by the batch's `Task.units`)."""
 
     @abstractmethod
+    def structure_score(
+        self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"], label: int | None = None
+    ) -> StructureScore:
+        """The score of the targets' annotation of each sentence, or of what has one label in it.
+
+        It is a sum of scores as they leave the model, without a partition function. Labels that training
+        never saw have no score, and are left out.
+        """
+
+    @abstractmethod
     def decode(self, scores: Any, mask: Bool[Tensor, "batch word"]) -> list[Any]:
         """One annotation per sentence."""
 
@@ -37,3 +57,10 @@ class Decoder(nn.Module, ABC):
     ) -> list[Any] | None:
         """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting."""
         return None
+
+
+def summed(items: Float[Tensor, " item"], rows: Int[Tensor, " item"], sentences: int) -> StructureScore:
+    """The score of each sentence from those of its items, which are given with their sentences' rows."""
+    return StructureScore(
+        items.new_zeros(sentences).index_add(0, rows, items), torch.bincount(rows, minlength=sentences)
+    )

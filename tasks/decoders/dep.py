@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.decoders.decoder import Decoder
+from tasks.decoders.decoder import Decoder, StructureScore
 from tasks.layers import Biaffine, Mlp
 from tasks.mst import maximum_trees
 from tasks.sentence import Arcs, Sentence
@@ -101,6 +101,20 @@ class DepDecoder(Decoder):
             relations.flatten(0, 1), targets.relations.flatten(), ignore_index=UNKNOWN, reduction="none"
         )
         return (arcs + relations).view(mask.shape).sum(1)
+
+    def structure_score(
+        self,
+        scores: ArcScores,
+        targets: ArcBatch,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        heads = targets.heads.clamp_min(0)
+        chosen = targets.heads != UNKNOWN if label is None else targets.relations == label
+        arcs = scores.arcs.gather(2, heads[:, :, None]).squeeze(2).masked_fill(~chosen, 0.0)
+        relations = self._relations(scores, heads).gather(2, targets.relations.clamp_min(0)[:, :, None])
+        relations = relations.squeeze(2).masked_fill(~chosen | (targets.relations == UNKNOWN), 0.0)
+        return StructureScore((arcs + relations).sum(1), chosen.sum(1))
 
     def decode(self, scores: ArcScores, mask: Bool[Tensor, "batch word"]) -> list[Arcs]:
         lengths = mask.sum(1).cpu().numpy()

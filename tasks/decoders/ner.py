@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.decoders.decoder import Decoder
+from tasks.decoders.decoder import Decoder, StructureScore, summed
 from tasks.interval_scheduling import select_spans
 from tasks.layers import Biaffine, Mlp
 from tasks.sentence import Sentence, Span
@@ -101,6 +101,17 @@ class NerDecoder(Decoder):
         # A span of a type that training never saw is neither an entity nor none: its term is taken out.
         gains = torch.where(known, scores[(*spans, targets.types.clamp(min=0))], partition[spans])
         return losses.index_add(0, targets.rows, gains, alpha=-1)
+
+    def structure_score(
+        self,
+        scores: Float[Tensor, "batch word word label"],
+        targets: EntityBatch,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        chosen = targets.types >= 0 if label is None else targets.types == label
+        rows, firsts, lasts, types = (column[chosen] for column in targets)
+        return summed(scores[rows, firsts, lasts, types], rows, len(mask))
 
     def decode(
         self, scores: Float[Tensor, "batch word word label"], mask: Bool[Tensor, "batch word"]

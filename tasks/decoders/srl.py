@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.crf import BioCrf
-from tasks.decoders.decoder import Decoder
+from tasks.crf import BioCrf, path_score
+from tasks.decoders.decoder import Decoder, StructureScore, summed
 from tasks.frames import representable, tagged_spans
 from tasks.sentence import Frame, Sentence
 from tasks.task import Labels
@@ -150,6 +150,21 @@ class SrlDecoder(Decoder):
         tags = self._tag_scores(scores.words, targets.rows, targets.predicates)
         lengths = mask.sum(1)[targets.rows]
         return losses.index_add(0, targets.rows, self.crf.loss(tags, targets.tags, lengths))
+
+    def structure_score(
+        self,
+        scores: FrameScores,
+        targets: FrameBatch,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        rows, predicates, tags = targets.rows, targets.predicates, targets.tags
+        tag_scores = self._tag_scores(scores.words, rows, predicates)
+        if label is None:
+            paths = path_score(tag_scores, tags, mask.sum(1)[rows], self.crf.transitions())
+            return summed(paths + scores.predicates[rows, predicates], rows, len(mask))
+        frames, words = ((tags == 1 + label) | (tags == 1 + len(self.labels) + label)).nonzero(as_tuple=True)
+        return summed(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
 
     def decode(self, scores: FrameScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Frame, ...]]:
         rows, predicates = ((scores.predicates > 0) & mask).nonzero(as_tuple=True)
