@@ -61,6 +61,9 @@ COMMANDS = {
     "ablate": Command(
         "mtl.commands.ablate:ablate", "close heads and test what the scores lose", resumes=True
     ),
+    "relevance": Command(
+        "mtl.commands.relevance:relevance", "measure how much of a task's score passes each attention head"
+    ),
     "study": Command(
         "mtl.commands.study:study",
         "carry out a grid of runs, their probes and the report",

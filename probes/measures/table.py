@@ -103,6 +103,8 @@ MEASURES = (
         "ablation_layer", "points of the score lost without the layer's heads", "evaluation", unit="points",
         companions=_tested("ablation_layer"),
     ),
+    Measure("relevance", "share of its layer's relevance for the score of a task", "gradients"),
+    Measure("relevance_signed", "relevance for the score of a task", "gradients", unit="number"),
 )  # fmt: skip
 """Every measure, in the order in which reports list them."""
 

@@ -1,0 +1,265 @@
+"""How much of a task's score each head is responsible for: layer-wise relevance propagation.
+
+Bach et al. 2015; of attention heads Voita et al. 2019. The rules are in `relevance_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.analysis.probe import Mask
+from mtl.analysis.relevance_rules import (
+    RelevanceRules,
+    Rules,
+    frozen,
+    relevance_by_rule,
+    single_activations,
+)
+from mtl.heads.tap import eager_attention
+from mtl.models.batches import Batch, buckets, collate, examples
+from mtl.models.joint import JointModel, TaskScores, in_evaluation_mode
+from probes import heads_table
+from tasks.decoders.decoder import StructureScore
+from tasks.sentence import Sentence
+
+BATCH_TOKENS = 1024
+"""Padded positions in a batch: few, since a batch's whole graph is held, and faster so on a CPU."""
+Output = Literal["gold", "predicted"]
+"""Whose score is explained: the gold annotation's, or that of the model's own."""
+
+
+class Item(NamedTuple):
+    """What a score belongs to: a whole task, or one label of it."""
+
+    task: str
+    label: str
+    """Empty: the whole task."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRelevance:
+    """The relevance of all heads for one item in the sentences of a batch that have it."""
+
+    item: Item
+    heads: Float[Tensor, "sentence layer head"]
+    """Summed over positions and neurons, in units of the score; negative where a head lowers it."""
+    score: Float[Tensor, " sentence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conservation:
+    """Where the relevance of a batch ends, beside the score that it must sum to."""
+
+    score: float
+    ended: dict[str, float]
+    """By rule: EMBEDDING, BIAS, ATTENTION."""
+
+    @property
+    def error(self) -> float:
+        """What is lost or made up, relative to the score."""
+        return abs(sum(self.ended.values()) - self.score) / max(abs(self.score), 1e-30)
+
+
+class Explainer:
+    """Explains the scores of a trained model on sentences, in batches of nearly equal length.
+
+    The score is linear in what it sums, so that one backward pass explains all words, spans or arcs of a
+    sentence at once, and a batch's sentences do not touch each other.
+
+    Args:
+        model: a joint model, which is left as it was.
+        sentences: of the gold annotation, each is explained in those tasks that it is annotated in.
+        items: what to explain.
+        head_scale: the mask over the heads, if there is one.
+        rules: the rule for softmax.
+        output: whose score is explained.
+    """
+
+    def __init__(
+        self,
+        model: JointModel,
+        sentences: Sequence[Sentence],
+        items: Sequence[Item],
+        head_scale: Float[Tensor, "layer head"] | None = None,
+        rules: Rules = "paper",
+        output: Output = "gold",
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> None:
+        self.model, self.items, self.rules, self.output = model, tuple(items), rules, output
+        self.device = next(model.parameters()).device
+        self.head_scale = None if head_scale is None else head_scale.to(self.device)
+        self._shape = (len(model.encoder.tap.sites), model.encoder.tap.heads)
+        self._tasks = {item.task: model.tasks[item.task] for item in items}
+        annotated = self._tasks if output == "gold" else {}
+        self._corpus = examples(sentences, model.encoder.tokenizer, annotated, model.labels)
+        self.batches = buckets([example.length for example in self._corpus], batch_tokens, None, None)
+        """The numbers of the sentences in each batch; the longest sentences come first."""
+
+    def relevance(self, batch: int) -> list[BatchRelevance]:
+        """The heads' relevance for every item that occurs in a batch."""
+        forward = self._forward(batch, account=False)
+        carriers = [heads for heads in forward.heads if heads.requires_grad]
+        results = []
+        for item, (score, items) in forward.scores:
+            gradients = iter(_gradients(score.sum(), carriers))
+            relevance = score.new_zeros(len(forward.batch.sentences), *self._shape)
+            for site, heads in enumerate(forward.heads):
+                gradient = next(gradients) if heads.requires_grad else None
+                if gradient is not None:
+                    # A gradient of 0 is no relevance, also where padding holds no number.
+                    parts = torch.where(gradient == 0, 0.0, heads.detach() * gradient).sum((1, 3))
+                    relevance[:, site].index_add_(0, forward.batch.subwords.sentence, parts.to(score.dtype))
+            there = items > 0
+            rows = forward.batch.rows[item.task][there]
+            results.append(BatchRelevance(item, relevance[rows], score.detach()[there]))
+        return results
+
+    def conservation(self, batch: int) -> Conservation:
+        """Where the relevance of a batch's scores ends: at embeddings, biases and constants of a softmax."""
+        forward = self._forward(batch, account=True)
+        total = torch.stack([score.sum() for _, (score, _) in forward.scores]).sum()
+        return Conservation(float(total.detach()), relevance_by_rule(forward.rules.sources, total))
+
+    def _forward(self, number: int, account: bool) -> _Forward:
+        """A batch's scores; only the forward pass, and not decoding, is under the rules."""
+        share = [self._corpus[index] for index in self.batches[number]]
+        batch = collate(share, self.model.encoder.tokenizer, self._tasks if self.output == "gold" else {})
+        if self.output == "predicted":
+            batch = replace(batch, rows=dict.fromkeys(self._tasks, torch.arange(len(share))))
+        batch = batch.to(self.device)
+        transformer = self.model.encoder.transformer
+        rules = RelevanceRules(self.rules, str(transformer.config.model_type), account)
+        with (
+            in_evaluation_mode(self.model),
+            frozen(self.model),
+            single_activations(transformer),
+            eager_attention(transformer),
+        ):
+            with self.model.encoder.tap.observe() as heads, rules:
+                words = self.model.encoder(batch.subwords, self.head_scale)
+                outputs = {
+                    name: TaskScores(
+                        self.model.decoder(name)(words[rows], batch.mask[rows]), batch.mask[rows]
+                    )
+                    for name, rows in batch.rows.items()
+                }
+            targets = batch.targets if self.output == "gold" else self._predicted(batch, outputs)
+            with rules:
+                scores = [
+                    (item, self._structure_score(item, outputs[item.task], targets[item.task]))
+                    for item in self.items
+                    if item.task in outputs
+                ]
+        return _Forward(batch, rules, heads, scores)
+
+    def _structure_score(self, item: Item, output: TaskScores, targets: Any) -> StructureScore:
+        label = self.model.labels[item.task].index(item.label) if item.label else None
+        return self.model.decoder(item.task).structure_score(output.scores, targets, output.mask, label)
+
+    @torch.no_grad()
+    def _predicted(self, batch: Batch, scores: dict[str, TaskScores]) -> dict[str, Any]:
+        """The targets of what the model itself annotates."""
+        targets = {}
+        for name, task in self._tasks.items():
+            decoded = self.model.decoder(name).decode(*scores[name])
+            annotated = map(task.annotate, batch.sentences, decoded)
+            made = [task.targets(sentence, self.model.labels[name]) for sentence in annotated]
+            target = task.collate(made, batch.mask.shape[1])
+            targets[name] = type(target)(*(column.to(self.device) for column in target))
+        return targets
+
+
+def _gradients(score: Float[Tensor, ""], heads: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    # Where all heads have been cut out there is nothing to derive by.
+    return torch.autograd.grad(score, heads, retain_graph=True, allow_unused=True) if heads else ()
+
+
+class _Forward(NamedTuple):
+    """A forward pass under the rules."""
+
+    batch: Batch
+    rules: RelevanceRules
+    heads: list[Float[Tensor, "row subword head head_dim"]]
+    """Per layer what the heads hand on."""
+    scores: list[tuple[Item, StructureScore]]
+    """Per item the scores of the sentences of its task."""
+
+
+def shares(
+    relevance: Float[Tensor, "sentence layer head"],
+) -> Float[Tensor, "sentence layer head"]:
+    """Each head's share of its layer: |R| / sum |R| over the layer's heads; 0 in a layer without any."""
+    size = relevance.abs()
+    total = size.sum(2, keepdim=True)
+    return torch.where(total > 0, size / total, 0.0)
+
+
+def head_relevance(
+    model: JointModel,
+    sentences: Sequence[Sentence],
+    mask: Mask,
+    *,
+    labels: Sequence[str] = (),
+    rules: Rules = "paper",
+    output: Output = "gold",
+    advance: Callable[[int], None] = lambda sentences: None,
+) -> tuple[pl.DataFrame, Conservation]:
+    """The tidy table of relevance under one mask, and the conservation in the batch of shortest sentences.
+
+    The measures are `relevance`, the mean over sentences of the shares that sum to 1 in each layer, and
+    `relevance_signed`, the mean of the relevance itself. `labels` get rows beside those of the whole task,
+    in the tasks that have them; `advance` receives the number of sentences of each finished batch.
+    """
+    items = [
+        Item(task, label)
+        for task in mask.tasks
+        for label in ("", *(label for label in labels if label in model.labels[task].names))
+    ]
+    explainer = Explainer(model, sentences, items, mask.head_scale, rules, output)
+    shape = (len(model.encoder.tap.sites), model.encoder.tap.heads)
+    sums = {item: _Sums(np.zeros(shape), np.zeros(shape), 0) for item in items}
+    for batch, numbers in enumerate(explainer.batches):
+        for result in explainer.relevance(batch):
+            sums[result.item] = sums[result.item].plus(result.heads)
+        advance(len(numbers))
+    tables = [
+        heads_table.rows(
+            measure,
+            item.task,
+            [item.label],
+            summed[None] / max(total.sentences, 1),
+            np.array([total.sentences]),
+            choice,
+        )
+        for item, total in sums.items()
+        for measure, summed, choice in (
+            ("relevance", total.shares, f"{rules}, {output}, absolute"),
+            ("relevance_signed", total.signed, f"{rules}, {output}"),
+        )
+    ]
+    heads = heads_table.at_sites(pl.concat(tables), model.encoder.tap.sites)
+    return heads, explainer.conservation(len(explainer.batches) - 1)
+
+
+class _Sums(NamedTuple):
+    """Sums over sentences."""
+
+    shares: Float[np.ndarray, "layer head"]
+    signed: Float[np.ndarray, "layer head"]
+    sentences: int
+
+    def plus(self, relevance: Float[Tensor, "sentence layer head"]) -> _Sums:
+        relevance = relevance.double()
+        return _Sums(
+            self.shares + shares(relevance).sum(0).cpu().numpy(),
+            self.signed + relevance.sum(0).cpu().numpy(),
+            self.sentences + len(relevance),
+        )

@@ -1,0 +1,62 @@
+"""The relevance of a run's heads, as rows of heads.parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import polars as pl
+
+from mtl.analysis.probe import masks_of
+from mtl.analysis.relevance import Output, head_relevance
+from mtl.analysis.relevance_rules import Rules
+from mtl.analysis.trained import TrainedRun
+from mtl.errors import InputError, did_you_mean
+
+MEASURES = ("relevance", "relevance_signed")
+Advance = Callable[[int], None]
+
+
+def measure_relevance(
+    trained: TrainedRun,
+    *,
+    labels: Sequence[str] = (),
+    rules: Rules = "paper",
+    output: Output = "gold",
+    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
+) -> tuple[pl.DataFrame, float]:
+    """Measure under the run's masks, and write the rows into its heads.parquet.
+
+    Arguments are those of `head_relevance`; `progress` is as in `probe_run`. Returns the rows, and what
+    conservation misses in the worst batch that was checked, relative to its score. Raises `InputError` for
+    a label that no task has, or no sentence.
+    """
+    model = trained.model
+    known = {name for task in trained.tasks for name in model.labels[task].names}
+    for label in labels:
+        if label not in known:
+            raise InputError(f"{', '.join(trained.tasks)}: no label {label!r}{did_you_mean(label, known)}")
+    masks = masks_of(model, tuple(trained.tasks))
+    samples = [
+        [
+            example.sentence
+            for example in trained.corpus
+            if output == "predicted" or any(name in example.targets for name in mask.tasks)
+        ]
+        for mask in masks
+    ]
+    tables, errors = [], []
+    with progress(sum(map(len, samples))) as advance:
+        for mask, sentences in zip(masks, samples, strict=True):
+            table, conservation = head_relevance(
+                model, sentences, mask, labels=labels, rules=rules, output=output, advance=advance
+            )
+            tables.append(table)
+            errors.append(conservation.error)
+    heads = pl.concat(tables)
+    for label in labels:
+        if label not in heads["label"]:
+            raise InputError(f"label={label}: none of the {len(trained.corpus)} sentences has it")
+    error = max(errors)
+    trained.write(heads, "relevance", MEASURES, rules=rules, output=output, conservation_error=f"{error:.1e}")
+    return heads, error
