@@ -18,7 +18,6 @@ Losses are in nats per sentence, so that nothing depends on how sentences are pu
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ import numpy as np
 import polars as pl
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtl.analysis.probe import Mask, masks_of
@@ -36,7 +35,7 @@ from mtl.errors import InputError
 from mtl.heads.families import Site, family_of
 from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
-from mtl.models.joint import JointModel, in_evaluation_mode
+from mtl.models.joint import JointModel, frozen, in_evaluation_mode
 from probes import heads_table
 
 Per = Literal["example", "token"]
@@ -231,19 +230,6 @@ def gate_gradients(
 def midpoints(steps: int) -> Iterator[tuple[float, float]]:
     """The places and weights of the midpoint rule on 0 to 1."""
     return (((step + 0.5) / steps, 1 / steps) for step in range(steps))
-
-
-@contextlib.contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Parameters take no gradients inside the block, which saves nearly half of a backward pass."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)
 
 
 def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:

@@ -19,13 +19,12 @@ from mtl.analysis.probe import Mask
 from mtl.analysis.relevance_rules import (
     RelevanceRules,
     Rules,
-    frozen,
     relevance_by_rule,
     single_activations,
 )
 from mtl.heads.tap import eager_attention
 from mtl.models.batches import Batch, buckets, collate, examples
-from mtl.models.joint import JointModel, TaskScores, in_evaluation_mode
+from mtl.models.joint import JointModel, TaskScores, frozen, in_evaluation_mode
 from probes import heads_table
 from tasks.decoders.decoder import StructureScore
 from tasks.sentence import Sentence

@@ -208,19 +208,6 @@ def _is_power(call: Call) -> bool:
 
 
 @contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Inside the block no parameter requires a gradient."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad = False
-    try:
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad = True
-
-
-@contextmanager
 def single_activations(model: nn.Module) -> Iterator[None]:
     """Inside the block, activations that transformers composes of several operations fall under ACTIVATION.
 

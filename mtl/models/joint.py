@@ -43,6 +43,19 @@ def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Parameters take no gradients inside the block, which saves nearly half of a backward pass."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
 class TaskScores(NamedTuple):
     """A decoder's scores for the sentences annotated in its task, and where they have words."""
 

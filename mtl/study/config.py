@@ -40,7 +40,7 @@ class ProbesConfig:
     """What is measured: what heads look at and tell (`mtl probe`), and what they are worth (`mtl importance`,
     `mtl ablate`, `mtl relevance`)."""
     split: Literal["train", "dev", "test"] = "test"
-    """Split of the corpus; importance is measured on dev, whose scores choose the model."""
+    """Split for probes and ablation; importance and relevance are measured on dev."""
     sentences: int | None = None
     """Sentences for importance, ablation and relevance, spread over the split; `null`: all."""
     centroids: Literal["self", "train"] = "self"

@@ -11,15 +11,16 @@ import polars as pl
 from mtl.analysis.ablation_run import every_ablation, measure_ablation
 from mtl.analysis.importance_run import measure_importance
 from mtl.analysis.probe_run import probe_run
-from mtl.analysis.trained import open_trained
+from mtl.analysis.relevance_run import measure_relevance
+from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.config.parse import configuration_from
 from mtl.config.schema import CorpusConfig
 from mtl.models.inputs import InputCache
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
 """What probing takes of a job's settings."""
-IMPORTANCE_SPLIT = "dev"
-"""Importance is what heads are chosen by, so that test sentences must not have part in it."""
+CHOOSING = "dev"
+"""The split for importance and relevance, by which heads are chosen: the test sentences judge the choice."""
 
 
 def measure(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
@@ -39,16 +40,17 @@ def measure(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | N
         probed = result.heads
     run, sentences = Path(settings["target"]), settings.get("sentences")
     if "importance" in measures:
-        trained = open_trained(run, None, IMPORTANCE_SPLIT, sentences=sentences, inputs=inputs)
-        measure_importance(trained)
-        print(f"importance: wrote {trained.table}")
-    if "ablation" in measures:
-        trained = open_trained(run, None, settings["split"], sentences=sentences, inputs=inputs)
-        measure_ablation(trained, every_ablation(trained, ("head",)))
-        print(f"ablation: wrote {trained.table}")
+        measure_importance(_opened(run, CHOOSING, sentences, inputs))
     if "relevance" in measures:
-        from mtl.analysis.relevance_run import relevance_run
-
-        explained = relevance_run(str(run), split=settings["split"], sentences=sentences, cache=inputs)
-        print(f"relevance: wrote {explained.path}")
+        measure_relevance(_opened(run, CHOOSING, sentences, inputs))
+    if "ablation" in measures:
+        trained = _opened(run, settings["split"], sentences, inputs)
+        measure_ablation(trained, every_ablation(trained, ("head",)))
     return probed
+
+
+def _opened(run: Path, split: str, sentences: int | None, inputs: InputCache) -> TrainedRun:
+    trained = open_trained(run, None, split, sentences=sentences, inputs=inputs)
+    for reason in trained.left_out:
+        print(f"not measured: {reason}")
+    return trained
