@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tasks.classify import Classify
 from tasks.con import Con
 from tasks.dep import Dep
+from tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
 from tasks.ner import Ner
 from tasks.pos import Pos
+from tasks.regress import Regress
+from tasks.sentence_task import SentenceTask
 from tasks.srl import Srl
 from tasks.task import Task
 
-TASKS: Mapping[str, type[Task]] = {task.name: task for task in (Pos, Ner, Dep, Con, Srl)}
-"""Every task by name, in the order in which layers are predicted (CON takes its tags from POS)."""
+STRUCTURED: tuple[type[Task], ...] = (Pos, Ner, Dep, Con, Srl)
+"""The tasks on words, trained where a configuration names none, in the order in which layers are predicted
+(CON takes its tags from POS)."""
+OF_SENTENCES: tuple[type[SentenceTask], ...] = (
+    Cola, Sst2, Mrpc, Rte, Qnli, Mnli, Stsb, Classify, Regress,
+)  # fmt: skip
+"""The tasks on sentences and pairs of sentences."""
+TASKS: Mapping[str, type[Task]] = {task.name: task for task in (*STRUCTURED, *OF_SENTENCES)}
+"""Every task by name."""
+SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
+"""The tasks on sentences by name, which is also the name of their layer."""
 LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))
-"""The fields of a sentence that some task reads."""
+"""The layers of a sentence that some task reads."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 from tasks.tree import Tree
 
@@ -33,9 +34,19 @@ class Frame:
     arguments: tuple[Span, ...]
 
 
+class Label(NamedTuple):
+    """The label of a sentence, or of a pair, in one task: a class by its name, or a number."""
+
+    task: str
+    value: str | float
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and what is known about them; a layer that is `None` is *not annotated*, not empty."""
+    """Words and what is known about them; a layer that is `None` is *not annotated*, not empty.
+
+    A pair of sentences has the words of both, and labels only.
+    """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
@@ -44,9 +55,32 @@ class Sentence:
     arcs: Arcs | None = None
     tree: Tree | None = None
     frames: tuple[Frame, ...] | None = None
+    labels: tuple[Label, ...] | None = None
+    """One per task that the sentence has a label in, by the names of the tasks in alphabetical order."""
+    second: int | None = None
+    """The word at which the second sentence of a pair begins; `None`: one sentence."""
     id: str = ""
     place: str = field(default="", compare=False, repr=False)
     """Where it was read (`FILE:LINE`), for messages; no part of its value."""
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def layer(self, name: str) -> Any:
+        """A layer: the field of that name, or else the label in the task of that name; `None` without any."""
+        if name in _FIELDS:
+            return getattr(self, name)
+        return next((label.value for label in self.labels or () if label.task == name), None)
+
+    def with_layers(self, layers: Mapping[str, Any]) -> Sentence:
+        """The sentence with other layers, by their names as in `layer`; `None` takes a layer away."""
+        changed = {name: value for name, value in layers.items() if name in _FIELDS}
+        named = {name: value for name, value in layers.items() if name not in _FIELDS}
+        if named and (self.labels is not None or any(value is not None for value in named.values())):
+            of_tasks = {**dict(self.labels or ()), **named}
+            labels = [Label(task, of_tasks[task]) for task in sorted(of_tasks) if of_tasks[task] is not None]
+            changed["labels"] = tuple(labels) or None
+        return replace(self, **changed) if changed else self
+
+
+_FIELDS = frozenset(field.name for field in fields(Sentence))

@@ -46,7 +46,7 @@ class Task(ABC):
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
-    """The fields of `Sentence` that the task reads besides the words, what it learns first.
+    """The layers of `Sentence` that the task reads besides the words, what it learns first.
 
     Runs without a task that reads a field do not see it.
     """
@@ -56,15 +56,21 @@ class Task(ABC):
     """Which of the metric's figures stands for the task in model selection."""
     figures: ClassVar[tuple[str, ...]]
     """The names of the metric's figures; one that ends in `/` stands for a figure per label after it."""
+    sentences: ClassVar[tuple[int, ...]] = (1,)
+    """How many sentences the task annotates together: one, or (2) those of a pair."""
 
     @property
     @abstractmethod
     def layer(self) -> str:
-        """The field of `Sentence` that the task annotates."""
+        """The layer of `Sentence` that the task annotates."""
 
     def annotated(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""
-        return getattr(sentence, self.layer) is not None
+        return sentence.layer(self.layer) is not None
+
+    def fits(self, sentence: Sentence) -> bool:
+        """Whether the task can annotate it: some tasks are for one sentence, others for pairs."""
+        return (1 if sentence.second is None else 2) in self.sentences
 
     def units(self, sentence: Sentence) -> int:
         """The sentence's share in what the loss is divided by."""

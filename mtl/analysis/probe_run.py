@@ -24,6 +24,7 @@ from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, versions
 from probes.measures.items import PROBE_TARGETS
 from probes.measures.table import MADE_BY_PROBING
+from tasks.sentence import Sentence
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]
@@ -63,9 +64,14 @@ def probe_run(
     """
     material = material or InputCache()
     model, encoder, source, folder = _opened(target, source, out, material)
+    without_target = [
+        name for name in (model.tasks if model is not None else ()) if name not in PROBE_TARGETS
+    ]
     tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
-    sentences = material.split(source, tasks, split)
-    fitted = material.split(source, tasks, "train") if centroids == "train" and split != "train" else None
+    sentences = _single(material.split(source, tasks, split))
+    fitted = None
+    if centroids == "train" and split != "train":
+        fitted = _single(material.split(source, tasks, "train"))
     corpus = index_corpus(sentences, fitted, centroids)
     annotated = tuple(corpus.items)
     chosen = masks_of(model, annotated) if model is not None and masks else [Mask("", annotated, None)]
@@ -77,6 +83,7 @@ def probe_run(
         for name in tasks
         if name not in masked
     ]
+    left_out += [f"{name}: it labels no words, which is what heads are probed for" for name in without_target]
     prepare(encoder, accelerator, precision)
     with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
         measured = [
@@ -128,3 +135,8 @@ def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
     return tuple(
         name for name in PROBE_TARGETS if source.path is not None or getattr(source, name) is not None
     )
+
+
+def _single(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The sentences without the pairs, which have no labels of words to probe for."""
+    return [sentence for sentence in sentences if sentence.second is None]

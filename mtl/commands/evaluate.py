@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 
@@ -59,8 +58,8 @@ def evaluate(
         write_json(json_out, {split: scores})
     if export is not None:
         tasks = model.tasks.values()
-        without_gold: dict[str, Any] = {task.layer: None for task in tasks if task.layer in LAYERS}
-        bare = [dataclasses.replace(sentence, **without_gold) for sentence in gold]
+        without_gold = {task.layer: None for task in tasks if task.layer in LAYERS}
+        bare = [sentence.with_layers(without_gold) for sentence in gold]
         exported = write_export(gold, model.annotate(bare, config.batch.max_words), export, tasks)
         for path in exported.paths:
             Console().print(f"wrote {path}", highlight=False)

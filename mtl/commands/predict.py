@@ -11,6 +11,7 @@ from typing import Literal
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.runs.run import Run
+from tasks.sentence import Sentence
 
 _CHUNK = 512
 """Sentences read before the first is annotated: enough for well-filled batches, soon enough for a reader."""
@@ -18,7 +19,7 @@ _CHUNK = 512
 
 def predict(
     run: Path,
-    input: Literal["text", "tokens"] = "text",
+    input: Literal["text", "tokens", "pairs"] = "text",
     output: Literal["picture", "conllu", "json"] = "picture",
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
     precision: Literal["32-true", "bf16-true"] = "32-true",
@@ -28,7 +29,8 @@ def predict(
 
     Args:
         run: The run's folder.
-        input: Running text, or tokenised sentences (a line each, words separated by spaces).
+        input: Running text; or a sentence a line, its words separated by spaces; or pairs, the same with a
+            tab between two sentences.
         output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines.
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
@@ -38,11 +40,16 @@ def predict(
     from mtl.corpora.formats.conllu import to_conllu
     from mtl.corpora.formats.jsonl import to_line
     from mtl.corpora.picture import picture
-    from mtl.corpora.raw_text import read_text, read_tokens
+    from mtl.corpora.raw_text import read_pairs, read_text, read_tokens
 
     folder = Run.open(run).model
-    words = (read_tokens if input == "tokens" else read_text)(sys.stdin.buffer)
-    first = next(words, None)
+    lines = sys.stdin.buffer
+    sentences = (
+        (Sentence((*first, *second), second=len(first)) for first, second in read_pairs(lines))
+        if input == "pairs"
+        else (Sentence(tuple(words)) for words in (read_tokens if input == "tokens" else read_text)(lines))
+    )
+    first = next(sentences, None)
     if first is None:
         print("mtl: no words on standard input, so nothing to annotate", file=sys.stderr)
         return
@@ -50,16 +57,21 @@ def predict(
     from mtl.models.joint import JointModel
 
     model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
+    if not any(task.fits(first) for task in model.tasks.values()):
+        raise InputError(
+            f"none of the run's tasks ({', '.join(model.tasks)}) is for "
+            + ("pairs: give another --input" if input == "pairs" else "one sentence: give --input=pairs")
+        )
     show = {"picture": picture, "conllu": to_conllu, "json": to_line}[output]
     end = "" if output == "conllu" else "\n"
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
-    for chunk in _chunks(chain([first], words)):
-        for number, sentence_words in enumerate(chunk, done + 1):
-            if len(sentence_words) > max_words:
+    for chunk in _chunks(chain([first], sentences)):
+        for number, sentence in enumerate(chunk, done + 1):
+            if len(sentence) > max_words:
                 raise InputError(
-                    f"standard input, sentence {number} ({' '.join(sentence_words[:4])} ...) has "
-                    f"{len(sentence_words):,} words, and decoders are given at most {max_words:,}: split it, "
+                    f"standard input, sentence {number} ({' '.join(sentence.words[:4])} ...) has "
+                    f"{len(sentence):,} words, and decoders are given at most {max_words:,}: split it, "
                     "or raise --max_words (memory grows with its square, time with its cube)"
                 )
         for sentence in model.annotate(chunk, max_words):
@@ -72,7 +84,7 @@ def predict(
         print(file=sys.stderr)
 
 
-def _chunks(words: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-    iterator = iter(words)
+def _chunks(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:
+    iterator = iter(sentences)
     while chunk := list(islice(iterator, _CHUNK)):
         yield chunk

@@ -37,7 +37,7 @@ _VOLATILE = ("overwrite", "runs", "trainer.threads", "trainer.checkpoint_minutes
 """Keys that do not change what a run computes: a run may be resumed with others."""
 
 _ALWAYS = ("tasks",)
-"""Keys that count though they have their default, which names all tasks and so changes with every new one."""
+"""Keys that count though they have their default: a run is what its tasks make of it."""
 
 _OF_BALANCERS = {
     "fixed": ("weights",),

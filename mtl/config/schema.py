@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from mtl.config.task_slots import Slot, slot_per_task
-from tasks.catalogue import TASKS
+from tasks.catalogue import STRUCTURED, TASKS
 from tasks.task import Task
 
 TASK_NAMES = tuple(TASKS)
+DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
+"""The tasks trained where none are named."""
 if TYPE_CHECKING:
     TaskName = str
 else:
@@ -46,7 +48,7 @@ class Files:
     test: str | None = None
     """Test file, folder or glob."""
     format: str = "jsonl"
-    """jsonl, conllu, conll2012, conll2003, brackets or conll2005."""
+    """jsonl, conllu, conll2012, conll2003, brackets, conll2005 or glue."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +198,8 @@ class TrainConfig:
     run is moved to `.replaced/` beside it and deleted when the new one has finished."""
     seed: int = 1
     """Seed of initialisation, batches and dropout."""
-    tasks: tuple[TaskName, ...] = TASK_NAMES
-    """The tasks to train."""
+    tasks: tuple[TaskName, ...] = DEFAULT_TASKS
+    """The tasks to train; default: all tasks on words."""
     max_epochs: int = 30
     """Passes over the training data."""
     patience: int | None = None
@@ -231,6 +233,6 @@ class TrainConfig:
         """The folder's name: as given, else tasks, regime and seed."""
         if self.name is not None:
             return self.name
-        tasks = "joint" if set(self.tasks) == set(TASK_NAMES) else "-".join(self.chosen())
+        tasks = "joint" if set(self.tasks) == set(DEFAULT_TASKS) else "-".join(self.chosen())
         regime = "" if self.pruning == "none" else f"-{self.pruning}"
         return f"{tasks}{regime}-seed{self.seed}"

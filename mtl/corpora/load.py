@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.table import format_of
@@ -28,6 +26,15 @@ class Source:
     files: Files
     tasks: tuple[str, ...]
     key: str
+
+    @property
+    def format(self) -> str:
+        """The name of the format; `glue` under a task's name has that task's labels."""
+        return f"glue-{self.tasks[0]}" if self._names_its_task else self.files.format
+
+    @property
+    def _names_its_task(self) -> bool:
+        return self.files.format == "glue" and self.key == f"corpus.{self.tasks[0]}"
 
 
 def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
@@ -71,7 +78,7 @@ def load_split(
     `reader` takes a path and a format and gives the sentences.
     """
     parts = [
-        [only(sentence, source.tasks) for sentence in reader(_path_of(source, split), source.files.format)]
+        [only(sentence, source.tasks) for sentence in reader(_path_of(source, split), source.format)]
         for source in sources(config, tasks)
     ]
     return parts[0] if len(parts) == 1 else merge(parts)
@@ -91,30 +98,30 @@ def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str], splits: Seque
         for source in sources(config, tasks)
         for split in splits
         if (path := getattr(source.files, split)) is not None
-        for file in files(Path(path), source.files.format)
+        for file in files(Path(path), source.format)
     )
 
 
 def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
     """The sentence with only the layers that `tasks` read."""
     read = {layer for name in tasks for layer in TASKS[name].layers}
-    hidden: dict[str, Any] = {layer: None for layer in LAYERS if layer not in read}
-    return dataclasses.replace(sentence, **hidden) if hidden else sentence
+    return sentence.with_layers({layer: None for layer in LAYERS if layer not in read})
 
 
 def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
-    """All sentences of several sources; those with the same words become one with the layers of all.
+    """The sentences and pairs of several sources; those with the same words become one with all layers.
 
     The n-th occurrence of a sentence in one source is paired with the n-th in another.
     """
     merged: list[Sentence] = []
-    indices: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    indices: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
     for part in parts:
-        seen: dict[tuple[str, ...], int] = defaultdict(int)
+        seen: dict[tuple[tuple[str, ...], int | None], int] = defaultdict(int)
         for sentence in part:
-            occurrence = seen[sentence.words]
-            seen[sentence.words] += 1
-            known = indices[sentence.words]
+            text = (sentence.words, sentence.second)
+            occurrence = seen[text]
+            seen[text] += 1
+            known = indices[text]
             if occurrence < len(known):
                 merged[known[occurrence]] = _union(merged[known[occurrence]], sentence)
             else:
@@ -124,12 +131,13 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
 
 
 def _union(first: Sentence, second: Sentence) -> Sentence:
-    layers: dict[str, Any] = {
-        layer: getattr(second, layer)
-        for layer in LAYERS
-        if getattr(first, layer) is None and getattr(second, layer) is not None
-    }
-    return dataclasses.replace(first, **layers)
+    return first.with_layers(
+        {
+            layer: value
+            for layer in LAYERS
+            if first.layer(layer) is None and (value := second.layer(layer)) is not None
+        }
+    )
 
 
 def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], split: str) -> None:

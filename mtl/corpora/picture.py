@@ -26,8 +26,8 @@ def picture(sentence: Sentence) -> str:
 
     Words with their tags as `word/TAG` (a slash within a word is `\/`, as in the Penn Treebank), entities in
     brackets; arcs as a tree from the root down, each word with its number and relation; constituents as a
-    tree, the lowest in bracket notation; a line per frame; a label of the whole sentence as `layer: label`. A
-    layer in which nothing was found is `none`.
+    tree, the lowest in bracket notation; a line per frame; a label of the whole sentence as `layer: label`.
+    The sentences of a pair have a line each. A layer in which nothing was found is `none`.
     Control characters are shown as escapes.
     """
     words = [_visible(word) for word in sentence.words]
@@ -42,9 +42,11 @@ def picture(sentence: Sentence) -> str:
         frames = [_frame(words, frame) for frame in sentence.frames]
         parts.append("\n".join(["frames", *frames] if frames else ["frames: none"]))
     for layer in LAYERS:
-        label = getattr(sentence, layer)
+        label = sentence.layer(layer)
         if isinstance(label, str):
             parts.append(f"{layer}: {_visible(label)}")
+        elif isinstance(label, float):
+            parts.append(f"{layer}: {label:.2f}")
     return "\n".join(parts) + "\n"
 
 
@@ -61,7 +63,10 @@ def _line(sentence: Sentence, words: Sequence[str]) -> str:
     for start, end, label in sorted(sentence.entities or (), key=lambda span: (span.start, -span.end)):
         opening[start] += f"[{label} "
         closing[end - 1] += "]"
-    return " ".join(opening[index] + word + closing[index] for index, word in enumerate(words))
+    shown = [opening[index] + word + closing[index] for index, word in enumerate(words)]
+    if sentence.second is None:
+        return " ".join(shown)
+    return "\n".join(" ".join(part) for part in (shown[: sentence.second], shown[sentence.second :]))
 
 
 def _arcs(words: Sequence[str], arcs: Arcs) -> Branch:

@@ -50,6 +50,20 @@ def read_tokens(lines: Iterable[bytes]) -> Iterator[list[str]]:
             yield words
 
 
+def read_pairs(lines: Iterable[bytes]) -> Iterator[tuple[list[str], list[str]]]:
+    """The words of both sentences of each line, which a tab separates; raises `InputError`."""
+    for number, line in enumerate(_decoded(lines), start=1):
+        if line.isspace() or not line:
+            continue
+        parts = [part.split() for part in line.split("\t")]
+        if len(parts) != 2 or not all(parts):
+            raise InputError(
+                f"standard input, line {number}: a pair is two sentences separated by one tab; here are "
+                f"{len(parts) - 1} tabs and {sum(map(bool, parts))} sentences"
+            )
+        yield parts[0], parts[1]
+
+
 def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         try:

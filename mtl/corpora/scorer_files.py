@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from mtl.corpora.formats.brackets import to_brackets
@@ -15,6 +16,7 @@ from mtl.corpora.formats.iob import to_bio
 from mtl.corpora.formats.treebank import IN_BRACKETS
 from mtl.errors import InputError
 from mtl.files import write_text
+from tasks.catalogue import SENTENCE_TASKS
 from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence
 from tasks.spans import without_overlaps
@@ -48,7 +50,7 @@ def export(
             f"export: {len(gold)} gold sentences but {len(predicted)} predicted ones; pass the same"
         )
     for task in tasks:
-        if task.layer not in _FORMATS:
+        if not _files_of(task.layer):
             raise InputError(
                 f"export: no official scorer reads {task.layer} ({task.name}); there are formats for "
                 f"{', '.join(_FORMATS)}"
@@ -66,7 +68,7 @@ def export(
             )
             for true, guess in pairs
         ]
-        for suffix, write in _FORMATS[task.layer].items():
+        for suffix, write in _files_of(task.layer).items():
             if writable:
                 paths.append(folder / f"{task.name}.{suffix}")
                 write_text(paths[-1], "".join(write(*pair) for pair in writable))
@@ -79,7 +81,7 @@ def _check(gold: Sentence, predicted: Sentence, layer: str) -> None:
         raise InputError(f"{where} has no words, which no scorer can read; leave it out")
     if gold.words != predicted.words:
         raise InputError(f"{where}: gold and prediction have different words; predict on the gold words")
-    if getattr(predicted, layer) is None:
+    if predicted.layer(layer) is None:
         raise InputError(f"{where}: the prediction has no {layer}; predict this task or leave it out")
 
 
@@ -180,6 +182,10 @@ def _with_predicates(gold: Sentence, predicted: Sentence) -> Sentence:
     return replace(gold, frames=(*frames, *[frame for frame in others if frame.predicate not in known]))
 
 
+def _labels(layer: str, gold: Sentence, predicted: Sentence) -> str:
+    return "\t".join((cell(gold.id), str(gold.layer(layer)), str(predicted.layer(layer)))) + "\n"
+
+
 _Writer = Callable[[Sentence, Sentence], str]
 _FORMATS: dict[str, dict[str, _Writer]] = {
     "tags": {"tsv": _tags},
@@ -199,3 +205,8 @@ _FORMATS: dict[str, dict[str, _Writer]] = {
     },
 }
 """Per layer the files by what follows the task's name in their names."""
+
+
+def _files_of(layer: str) -> Mapping[str, _Writer]:
+    """The files of a layer; labels of sentences are lines of id, gold and prediction."""
+    return {"tsv": partial(_labels, layer)} if layer in SENTENCE_TASKS else _FORMATS.get(layer, {})

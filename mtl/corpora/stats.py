@@ -10,7 +10,7 @@ from rich.table import Table
 
 from mtl.corpora.readers import read
 from mtl.errors import InputError
-from tasks.catalogue import TASKS
+from tasks.catalogue import SENTENCE_TASKS, TASKS
 from tasks.sentence import Sentence
 
 Figures = dict[str, int | dict[str, int]]
@@ -22,7 +22,7 @@ def corpus_stats(folder: Path) -> dict[str, Figures]:
     """Per split (each `*.jsonl` of the folder): sentences, words, and per layer a dict of counts.
 
     A layer's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all
-    nodes above the tags, the root TOP left out); frames and arguments.
+    nodes above the tags, the root TOP left out); frames and arguments; labels of whole sentences.
     """
     paths = sorted(folder.glob("*.jsonl"), key=lambda path: (_order(path.stem), path.stem))
     if not paths:
@@ -33,11 +33,16 @@ def corpus_stats(folder: Path) -> dict[str, Figures]:
 
 
 def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
-    """The figures of one split; `sentences` of a task are those annotated for it."""
+    """The figures of one split; `sentences` of a task are those annotated for it.
+
+    Tasks on sentences are left out where none is annotated for them.
+    """
     figures: Figures = {"sentences": len(sentences), "words": sum(map(len, sentences))}
     for name, kind in TASKS.items():
         task = kind()
         annotated = [sentence for sentence in sentences if task.annotated(sentence)]
+        if not annotated and name in SENTENCE_TASKS:
+            continue
         items = Counter(dict.fromkeys(task.items(Sentence(())), 0))
         for sentence in annotated:
             items.update(task.items(sentence))

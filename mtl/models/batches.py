@@ -36,7 +36,9 @@ def examples(
 ) -> list[Example]:
     """Tokenise, unless the tokens are given, and compute targets; `length` counts encoder positions."""
     if tokens is None:
-        tokens = tokenizer.encode_all([sentence.words for sentence in sentences])
+        tokens = tokenizer.encode_all(
+            [sentence.words for sentence in sentences], [sentence.second for sentence in sentences]
+        )
     return [
         Example(
             sentence,
@@ -105,6 +107,10 @@ def collate(
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))
+    mask = np.arange(width) < lengths[:, None]
+    for row, example in zip(mask, share, strict=True):
+        if example.tokens.second is not None:
+            row[: len(example.tokens)] = example.tokens.counts > 0  # the end of a long pair is cut off
     rows, targets, units = {}, {}, {}
     for name, task in tasks.items():
         annotated = [index for index, example in enumerate(share) if name in example.targets]
@@ -117,7 +123,7 @@ def collate(
     return Batch(
         sentences,
         tokenizer.collate([example.tokens for example in share]),
-        torch.from_numpy(np.arange(width) < lengths[:, None]),
+        torch.from_numpy(mask),
         rows,
         targets,
         units,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -76,6 +77,7 @@ class Encoder(nn.Module):
             raise InputError(f"max_length {max_length} is more than the encoder can read ({longest})")
         self.tokenizer = SubwordTokenizer(tokenizer, longest if max_length is None else max_length)
         self.reading = reading
+        self._reads_token_types = _reads_token_types(transformer)
         self.hidden: int = config.hidden_size
         self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
         # Logits over the embeddings and the layers.
@@ -121,11 +123,12 @@ class Encoder(nn.Module):
         return cls(transformer, tokenizer, reading, max_length=max_length)
 
     def forward(
-        self, subwords: Subwords, head_scale: HeadScale | None = None
-    ) -> Float[Tensor, "batch word hidden"]:
+        self, subwords: Subwords, head_scale: HeadScale | None = None, first: bool = False
+    ) -> Float[Tensor, "batch _ hidden"]:
         """One vector per word in float32 or wider, zeros at padding.
 
-        `head_scale` multiplies what each head writes.
+        `head_scale` multiplies what each head writes. With `first` the vector of the first special token
+        comes before those of the words, as if it were one (of a long sentence, that of its first window).
 
         In training, words are masked whole with probability `word_dropout` (all but the context that a
         window of a long sentence shares with its neighbour).
@@ -135,8 +138,11 @@ class Encoder(nn.Module):
                 input_ids=self._with_word_dropout(subwords),
                 attention_mask=subwords.attention_mask,
                 output_hidden_states=self.mix is not None,
+                **self._token_types(subwords),
             )
-        return pool(self._mixed(output), subwords, self.reading.pooling)
+        hidden = self._mixed(output)
+        words = pool(hidden, subwords, self.reading.pooling)
+        return torch.cat([first_special(hidden, subwords), words], 1) if first else words
 
     def observe(self, subwords: Subwords, head_scale: HeadScale | None = None) -> Observation:
         """A forward pass in eager attention, with its attention probabilities and head outputs."""
@@ -150,6 +156,7 @@ class Encoder(nn.Module):
                 attention_mask=subwords.attention_mask,
                 output_attentions=True,
                 output_hidden_states=self.mix is not None,
+                **self._token_types(subwords),
             )
         words = pool(self._mixed(output), subwords, self.reading.pooling)
         probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
@@ -221,6 +228,11 @@ class Encoder(nn.Module):
             (chance < self.reading.word_dropout)[subwords.slot], self.tokenizer.mask
         )
 
+    def _token_types(self, subwords: Subwords) -> dict[str, Tensor]:
+        if subwords.token_types is None or not self._reads_token_types:
+            return {}
+        return {"token_type_ids": subwords.token_types}
+
     def _scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
         if head_scale is None:
             return nullcontext()
@@ -235,3 +247,19 @@ class Encoder(nn.Module):
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _reads_token_types(transformer: PreTrainedModel) -> bool:
+    """Whether the encoder tells the sentences of a pair apart by token types (RoBERTa has one for all)."""
+    types: int = getattr(transformer.config, "type_vocab_size", 0) or 0
+    return types > 1 and "token_type_ids" in inspect.signature(transformer.forward).parameters
+
+
+def first_special(
+    hidden: Float[Tensor, "row subword hidden"], subwords: Subwords
+) -> Float[Tensor, "batch 1 hidden"]:
+    """The vector at the first position of each sentence's first row."""
+    if len(hidden) == subwords.sentences:
+        return hidden[:, :1]
+    rows = torch.arange(subwords.sentences, device=subwords.sentence.device)
+    return hidden[torch.searchsorted(subwords.sentence, rows), :1]

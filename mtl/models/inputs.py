@@ -40,7 +40,9 @@ class InputCache:
     _corpora: dict[tuple[str, tuple[FileVersion, ...]], list[Sentence]] = field(
         default_factory=dict, repr=False
     )
-    _pieces: dict[tuple[str, int], dict[tuple[str, ...], Tokens]] = field(default_factory=dict, repr=False)
+    _pieces: dict[tuple[str, int], dict[tuple[tuple[str, ...], int | None], Tokens]] = field(
+        default_factory=dict, repr=False
+    )
     _encoders: dict[tuple[str, str], tuple[PreTrainedModel, PreTrainedTokenizerFast]] = field(
         default_factory=dict, repr=False
     )
@@ -74,16 +76,16 @@ class InputCache:
 
     def pieces(self, tokenizer: SubwordTokenizer, sentences: Sequence[Sentence]) -> list[Tokens]:
         """The pieces of every sentence."""
-        words = [sentence.words for sentence in sentences]
+        texts = [(sentence.words, sentence.second) for sentence in sentences]
         if not self.keep:
-            return tokenizer.encode_all(words)
+            return _encoded(tokenizer, texts)
         spelt = tokenizer.tokenizer.backend_tokenizer.to_str()
         known = self._pieces.setdefault(
             (hashlib.sha256(spelt.encode()).hexdigest(), tokenizer.max_length), {}
         )
-        new = list(dict.fromkeys(sentence for sentence in words if sentence not in known))
-        known.update(zip(new, tokenizer.encode_all(new), strict=True))
-        return [known[sentence] for sentence in words]
+        new = list(dict.fromkeys(text for text in texts if text not in known))
+        known.update(zip(new, _encoded(tokenizer, new), strict=True))
+        return [known[text] for text in texts]
 
     def _read(self, path: Path, format: str) -> list[Sentence]:
         if not self.keep:
@@ -92,6 +94,12 @@ class InputCache:
         if key not in self._corpora:
             self._corpora[key] = read(path, format)
         return self._corpora[key]
+
+
+def _encoded(
+    tokenizer: SubwordTokenizer, texts: Sequence[tuple[tuple[str, ...], int | None]]
+) -> list[Tokens]:
+    return tokenizer.encode_all([words for words, _ in texts], [second for _, second in texts])
 
 
 def _version(file: Path) -> FileVersion:

@@ -83,6 +83,12 @@ class JointModel(nn.Module):
         self.decoders = nn.ModuleDict(
             {name: task.decoder(encoder.hidden, labels[name]) for name, task in tasks.items()}
         )
+        for name in tasks:
+            if self.decoder(name).reads_first and not encoder.tokenizer.prefix:
+                raise InputError(
+                    f"{name}.pooling=first: the encoder's tokenizer puts no special token before a sentence; "
+                    "give mean or attention"
+                )
 
     def decoder(self, name: str) -> Decoder:
         """The decoder of one task."""
@@ -112,11 +118,12 @@ class JointModel(nn.Module):
         if head_scale is None and self.gates is not None:
             head_scale = self._gate_scale(self.gates)
         rows = batch.rows
+        first = any(self.decoder(name).reads_first for name in rows)
         if head_scale is None or head_scale.dim() == 2:
             scale = sentence_scale if head_scale is None else head_scale
             if head_scale is not None and sentence_scale is not None:
                 scale = head_scale * sentence_scale
-            words = self.encoder(batch.subwords, scale)
+            words = self.encoder(batch.subwords, scale, first)
             vectors = {name: words if len(row) == len(words) else words[row] for name, row in rows.items()}
         else:
             sizes = [len(row) for row in rows.values()]
@@ -126,12 +133,15 @@ class JointModel(nn.Module):
             scale = torch.cat(scales)
             if sentence_scale is not None:
                 scale = scale * sentence_scale[index]
-            words = self.encoder(batch.subwords.take(index), scale)
+            words = self.encoder(batch.subwords.take(index), scale, first)
             vectors = dict(zip(rows, words.split(sizes), strict=True))
         scores = {}
         for name, row in rows.items():
             mask = batch.mask if len(row) == len(batch.mask) else batch.mask[row]
-            scores[name] = TaskScores(self.decoder(name)(vectors[name], mask), mask)
+            decoder, words = self.decoder(name), vectors[name]
+            if first:
+                words, mask = _as_read(decoder, words, mask)
+            scores[name] = TaskScores(decoder(words, mask), mask)
         return scores
 
     def _gate_scale(self, gates: HeadGates) -> TaskScale:
@@ -159,6 +169,7 @@ class JointModel(nn.Module):
     ) -> list[Sentence]:
         """Annotate tokenised sentences in all of the model's tasks; layers that are there are replaced.
 
+        A pair of sentences is annotated in the tasks for pairs, and one sentence in those for one.
         Raises `InputError` for a sentence without words or with more than `max_words`.
         """
         plain = [
@@ -186,13 +197,14 @@ class JointModel(nn.Module):
         for indices in buckets([example.length for example in corpus], self.evaluation_tokens(), None, None):
             share = [corpus[index] for index in indices]
             batch = unlabelled(share, self).to(device)
-            decoded = {
-                name: self.decoder(name).decode(output.scores, output.mask)
-                for name, output in self(batch).items()
-            }
-            for position, index in enumerate(indices):
-                for name, task in self.tasks.items():
-                    annotated[index] = task.annotate(annotated[index], decoded[name][position])
+            scores = self(batch) if batch.rows else {}
+            for name, task in self.tasks.items():
+                if name not in scores:
+                    continue
+                decoded = self.decoder(name).decode(scores[name].scores, scores[name].mask)
+                for position, annotation in zip(batch.rows[name].tolist(), decoded, strict=True):
+                    index = indices[position]
+                    annotated[index] = task.annotate(annotated[index], annotation)
         return annotated
 
     def save(self, folder: Path) -> None:
@@ -252,7 +264,20 @@ class JointModel(nn.Module):
 
 
 def unlabelled(share: Sequence[Example], model: JointModel) -> Batch:
-    """A batch in which every task of the model applies to every sentence, without targets."""
+    """A batch in which every task of the model applies to all sentences that it fits, without targets."""
     batch = collate(share, model.encoder.tokenizer, {})
-    every = torch.arange(len(share))
-    return dataclasses.replace(batch, rows=dict.fromkeys(model.tasks, every))
+    rows = {}
+    for name, task in model.tasks.items():
+        fitting = [row for row, example in enumerate(share) if task.fits(example.sentence)]
+        if fitting:
+            rows[name] = torch.tensor(fitting)
+    return dataclasses.replace(batch, rows=rows)
+
+
+def _as_read(
+    decoder: Decoder, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]
+) -> tuple[Float[Tensor, "row _ hidden"], Bool[Tensor, "row _"]]:
+    """Vectors that begin with the first special token's, and their mask, as the decoder reads them."""
+    if decoder.reads_first:
+        return words, torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+    return words[:, 1:], mask

@@ -1,4 +1,4 @@
-"""Words to subwords: pieces per word, windows over long sentences, and padded rows of a batch."""
+"""Words to subwords: pieces per word, pairs of sentences, windows over long ones, padded rows of a batch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ from mtl.models.windows import rows_of
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A sentence's piece ids in one array, and how many of them each word has (at least one)."""
+    """A sentence's piece ids in one array, and how many of them each word has.
+
+    That is at least one, but for words at the end of a sentence of a pair that is longer than the window.
+    """
 
     ids: Int32[np.ndarray, " subword"]
     counts: Int32[np.ndarray, " word"]
     shortened: int = field(default=0)
     """Words that lost pieces because they alone have more than the window holds."""
+    second: int | None = field(default=None)
+    """The piece at which the second sentence of a pair begins; `None`: one sentence."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -44,6 +49,8 @@ class Subwords:
     sentences: int
     width: int
     """Words of the longest sentence."""
+    token_types: Int[Tensor, "row subword"] | None = None
+    """To which sentence of a pair each position belongs, as the tokenizer says; `None` without any pair."""
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Subwords:
         """The same on another device."""
@@ -69,7 +76,13 @@ class Subwords:
         nowhere = len(chosen) * self.width
         slot = torch.where(slot == self.sentences * self.width, nowhere, slot + shift)
         return Subwords(
-            self.input_ids[row], self.attention_mask[row], slot, sentence, len(chosen), self.width
+            self.input_ids[row],
+            self.attention_mask[row],
+            slot,
+            sentence,
+            len(chosen),
+            self.width,
+            None if self.token_types is None else self.token_types[row],
         )
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
@@ -80,7 +93,18 @@ class Subwords:
             move(self.sentence),
             self.sentences,
             self.width,
+            None if self.token_types is None else move(self.token_types),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PairTemplate:
+    """What the tokenizer puts between the sentences of a pair, and its token types."""
+
+    between: tuple[int, ...]
+    """The ids of the special tokens between the sentences."""
+    types: tuple[int, int, int, int, int]
+    """The token types before the first sentence, in it, between the two, in the second one, after it."""
 
 
 class SubwordTokenizer:
@@ -88,6 +112,7 @@ class SubwordTokenizer:
 
     Neighbouring windows start about `stride` pieces apart (half a window if not given), at words. Byte-level
     tokenizers see a space before every word, so that a word's pieces do not depend on its position.
+    A pair of sentences is one window, of which the longer sentence loses its end where they are too long.
     """
 
     def __init__(
@@ -104,6 +129,7 @@ class SubwordTokenizer:
         self._pieces.no_padding()
         self._before_word = " " if _byte_level(self._pieces) else ""
         self.prefix, self.suffix = _specials(self._pieces)
+        self._pair = _pair_template(self._pieces, self.prefix, self.suffix)
         padding = getattr(tokenizer, "pad_token_id", None)
         self.padding = 0 if padding is None else int(padding)
         unknown = getattr(tokenizer, "unk_token_id", None)
@@ -119,15 +145,28 @@ class SubwordTokenizer:
         if not 1 <= self.stride <= self.room:
             raise InputError(f"stride {self.stride} is outside 1..{self.room} (the pieces of one window)")
 
-    def encode(self, words: Sequence[str]) -> Tokens:
-        """One sentence's pieces; see `encode_all`."""
-        return self.encode_all([words])[0]
+    @property
+    def pair(self) -> PairTemplate:
+        """How pairs are put together; raises `InputError` where the tokenizer cannot say."""
+        if self._pair is None:
+            raise InputError(
+                f"{type(self.tokenizer).__name__} has no template for pairs of sentences, with the special "
+                "tokens of one sentence at its ends: give another encoder, or tasks for one sentence"
+            )
+        return self._pair
 
-    def encode_all(self, sentences: Sequence[Sequence[str]]) -> list[Tokens]:
-        """Every sentence's pieces.
+    def encode(self, words: Sequence[str], second: int | None = None) -> Tokens:
+        """The pieces of one sentence, or of a pair; see `encode_all`."""
+        return self.encode_all([words], [second])[0]
+
+    def encode_all(
+        self, sentences: Sequence[Sequence[str]], seconds: Sequence[int | None] | None = None
+    ) -> list[Tokens]:
+        """The pieces of every sentence; those with a number in `seconds` are pairs, divided at that word.
 
         A word without pieces gets the unknown token. A word that alone has more pieces than a window keeps
-        its first ones; such words are counted in `Tokens.shortened` and warned of once.
+        its first ones; such words are counted in `Tokens.shortened` and warned of once. Pairs longer than a
+        window are warned of once, too.
         """
         before = self._before_word
         batch = [[before + word for word in words] if before else list(words) for words in sentences]
@@ -136,6 +175,8 @@ class SubwordTokenizer:
             self._tokens(encoding.ids, encoding.word_ids, len(words))
             for encoding, words in zip(encodings, batch, strict=True)
         ]
+        if seconds is not None:
+            tokens = self._with_pairs(tokens, seconds)
         shortened = sum(sentence.shortened for sentence in tokens)
         if shortened:
             warnings.warn(
@@ -147,7 +188,8 @@ class SubwordTokenizer:
     def length(self, tokens: Tokens) -> int:
         """Encoder positions that the sentence takes, specials included, in all of its windows."""
         if len(tokens.ids) <= self.room:
-            return len(self.prefix) + len(tokens.ids) + len(self.suffix)
+            between = 0 if tokens.second is None else len(self.pair.between)
+            return len(self.prefix) + len(tokens.ids) + between + len(self.suffix)
         rows, _ = rows_of([tokens.counts], self.room, self.stride)
         return len(rows.length) * (len(self.prefix) + len(self.suffix)) + len(rows.pieces)
 
@@ -174,6 +216,11 @@ class SubwordTokenizer:
                 np.where(rows.owned, slots[rows.pieces], nowhere),
                 rows.length,
             )
+        pairs = any(tokens.second is not None for tokens in batch)
+        second = np.full(len(length), -1)
+        if pairs:
+            second = np.array([-1 if tokens.second is None else tokens.second for tokens in batch])[sentence]
+            ids, slots, length = self._with_between(ids, slots, length, second, nowhere)
         before, after = len(self.prefix), len(self.suffix)
         column = np.arange(before + length.max() + after)
         end = before + length[:, None]
@@ -191,7 +238,74 @@ class SubwordTokenizer:
             sentence=torch.from_numpy(sentence),
             sentences=len(batch),
             width=width,
+            token_types=torch.from_numpy(self._token_types(column, length, second)) if pairs else None,
         )
+
+    def _with_pairs(self, tokens: Sequence[Tokens], seconds: Sequence[int | None]) -> list[Tokens]:
+        """The pieces with those of pairs cut to one window and marked where the second sentence begins."""
+        marked, cut = [], 0
+        for sentence, word in zip(tokens, seconds, strict=True):
+            if word is None:
+                marked.append(sentence)
+                continue
+            room = self.room - len(self.pair.between)
+            if room < 2:
+                raise InputError(
+                    f"a window of {self.max_length} positions has no room for a pair of sentences"
+                )
+            first, second = _longest_first(
+                int(sentence.counts[:word].sum()), int(sentence.counts[word:].sum()), room
+            )
+            counts = np.concatenate(
+                [_within(sentence.counts[:word], first), _within(sentence.counts[word:], second)]
+            )
+            start = int(sentence.counts[:word].sum())
+            ids = np.concatenate([sentence.ids[:first], sentence.ids[start : start + second]])
+            cut += len(ids) < len(sentence.ids)
+            marked.append(Tokens(ids, counts, sentence.shortened, first))
+        if cut:
+            warnings.warn(
+                f"{cut} pairs of sentences are longer than a window of {self.max_length} positions: the "
+                "longer sentence of each loses its end",
+                stacklevel=3,
+            )
+        return marked
+
+    def _with_between(
+        self,
+        ids: Int[np.ndarray, " position"],
+        slots: Int[np.ndarray, " position"],
+        length: Int[np.ndarray, " row"],
+        second: Int[np.ndarray, " row"],
+        nowhere: int,
+    ) -> tuple[Int[np.ndarray, " _"], Int[np.ndarray, " _"], Int[np.ndarray, " row"]]:
+        """Rows one after the other, with the special tokens between the sentences of pairs."""
+        between = np.array(self.pair.between, dtype=ids.dtype)
+        row = np.flatnonzero(second >= 0)
+        place = np.repeat((np.cumsum(length) - length + second)[row], len(between))
+        return (
+            np.insert(ids, place, np.tile(between, len(row))),
+            np.insert(slots, place, nowhere),
+            length + len(between) * (second >= 0),
+        )
+
+    def _token_types(
+        self,
+        column: Int[np.ndarray, " subword"],
+        length: Int[np.ndarray, " row"],
+        second: Int[np.ndarray, " row"],
+    ) -> Int[np.ndarray, "row subword"]:
+        """The token types of the rows, zero in sentences that are no pairs and at padding."""
+        before, end = len(self.prefix), len(self.prefix) + length[:, None]
+        boundary = before + second[:, None]
+        part = (
+            (column >= before).astype(np.int64)
+            + (column >= boundary)
+            + (column >= boundary + len(self.pair.between))
+            + (column >= end)
+        )
+        types = np.array(self.pair.types, dtype=np.int64)[part]
+        return np.where((second[:, None] >= 0) & (column < end + len(self.suffix)), types, 0)
 
     def _tokens(self, ids: list[int], word_ids: list[int | None], words: int) -> Tokens:
         pieces, word = np.array(ids, dtype=np.int32), np.array(word_ids, dtype=np.int32)
@@ -220,3 +334,41 @@ def _specials(pieces: Tokenizer) -> tuple[list[int], list[int]]:
     encoding = pieces.encode(["a"], is_pretokenized=True)
     of_words = [index for index, word in enumerate(encoding.word_ids) if word is not None]
     return encoding.ids[: of_words[0]], encoding.ids[of_words[-1] + 1 :]
+
+
+def _pair_template(pieces: Tokenizer, prefix: list[int], suffix: list[int]) -> PairTemplate | None:
+    """How the tokenizer's post-processor joins two sentences; `None` if their ends are not those of one."""
+    encoding = pieces.encode(["a"], ["a"], is_pretokenized=True)
+    sequences = encoding.sequence_ids
+    first = [index for index, sequence in enumerate(sequences) if sequence == 0]
+    second = [index for index, sequence in enumerate(sequences) if sequence == 1]
+    if not first or not second:
+        return None
+    starts = (0, first[0], first[-1] + 1, second[0], second[-1] + 1)
+    if encoding.ids[: starts[1]] != prefix or encoding.ids[starts[4] :] != suffix:
+        return None
+    types = [encoding.type_ids[min(start, len(encoding.ids) - 1)] for start in starts]
+    return PairTemplate(
+        tuple(encoding.ids[starts[2] : starts[3]]), (types[0], types[1], types[2], types[3], types[4])
+    )
+
+
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many pieces of each sentence stay, if the longer one loses its last until both have room."""
+    if first + second <= room:
+        return first, second
+    shorter, longer = sorted((first, second))
+    if 2 * shorter > room:
+        shorter, longer = room // 2, room - room // 2
+    else:
+        longer = room - shorter
+    return (longer, shorter) if first > second else (shorter, longer)
+
+
+def _within(counts: Int32[np.ndarray, " word"], pieces: int) -> Int32[np.ndarray, " word"]:
+    """The pieces of each word that are among the first `pieces` of all."""
+    end = np.cumsum(counts)
+    kept: Int32[np.ndarray, " word"] = (np.minimum(end, pieces) - np.minimum(end - counts, pieces)).astype(
+        np.int32
+    )
+    return kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter, getitem
@@ -12,9 +12,10 @@ from pathlib import Path
 
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.parse import configuration_from, known_keys_of
-from mtl.config.schema import TASK_NAMES, PruningRegime, TaskName, TrainConfig
+from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import Block, Masks, StudyConfig
+from tasks.catalogue import SENTENCE_TASKS
 
 STATIC = "static"
 _OF_THE_GRID = {
@@ -60,6 +61,11 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
             plain_name(block.label, "a block's label")
     for name in study.sets:
         plain_name(name, "a name in sets")
+    if probes_the_encoder(study) and not on_words(study.train.tasks):
+        raise InputError(
+            f"setup '{STATIC}' probes heads for labels of words, and train.tasks has no task on words "
+            f"({', '.join(DEFAULT_TASKS)}): leave the setup out"
+        )
     if not study.seeds:
         raise InputError("seeds is empty: give at least one, for instance seeds: [1, 2, 3]")
     runs: dict[str, Planned] = {}
@@ -85,6 +91,11 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
 def probes_the_encoder(study: StudyConfig) -> bool:
     """Whether the encoder before training is to be probed."""
     return any(STATIC in block.setups for block in study.grid)
+
+
+def on_words(tasks: Sequence[str]) -> bool:
+    """Whether some of the tasks label words, which is what heads are probed for."""
+    return any(name not in SENTENCE_TASKS for name in tasks)
 
 
 def check_train(train: TrainConfig) -> None:
@@ -214,9 +225,8 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        return Planned(
-            name, " ".join(kind), masks, only_used(config), needs, masks in self.study.probes.masks
-        )
+        probed = masks in self.study.probes.masks and on_words(self.tasks)
+        return Planned(name, " ".join(kind), masks, only_used(config), needs, probed)
 
 
 def _add(runs: dict[str, Planned], run: Planned) -> None:

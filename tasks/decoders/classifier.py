@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.decoders.decoder import Decoder, StructureScore
+from tasks.decoders.pooling import Kind, SentencePooling
 from tasks.task import UNKNOWN, Labels
 
 
@@ -51,20 +52,31 @@ def collate_sentences(targets: Sequence[LabelTargets]) -> SentenceLabels:
     return SentenceLabels(torch.from_numpy(np.concatenate([target.labels for target in targets])))
 
 
-class WordClassifier(Decoder):
-    """Dropout and one linear layer over every word vector."""
+class LinearDecoder(Decoder):
+    """Dropout and one linear layer over vectors; subclasses say whose."""
+
+    def __init__(self, hidden: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden, outputs)
+
+    def scores(self, vectors: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch output"]:
+        """Scores in float32 or wider."""
+        scores = self.classifier(self.dropout(vectors))
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+class WordClassifier(LinearDecoder):
+    """A label for every word."""
 
     def __init__(self, hidden: int, labels: Labels, dropout: float) -> None:
-        super().__init__()
+        super().__init__(hidden, len(labels), dropout)
         self.labels = labels
-        self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(hidden, len(labels))
 
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, "batch word label"]:
-        scores = self.classifier(self.dropout(words))
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return self.scores(words)
 
     def loss(
         self,
@@ -100,21 +112,19 @@ class WordClassifier(Decoder):
         ]
 
 
-class SentenceClassifier(Decoder):
-    """Dropout and one linear layer over the mean of a sentence's word vectors."""
+class SentenceClassifier(LinearDecoder):
+    """A label for the sentence, from one vector for all of its words."""
 
-    def __init__(self, hidden: int, labels: Labels, dropout: float) -> None:
-        super().__init__()
+    def __init__(self, hidden: int, labels: Labels, dropout: float, pooling: Kind = "mean") -> None:
+        super().__init__(hidden, len(labels), dropout)
         self.labels = labels
-        self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(hidden, len(labels))
+        self.pooling = SentencePooling(hidden, pooling)
+        self.reads_first = pooling == "first"
 
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, "batch label"]:
-        sums = words.masked_fill(~mask[:, :, None], 0.0).sum(1)
-        scores = self.classifier(self.dropout(sums / mask.sum(1, keepdim=True)))
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return self.scores(self.pooling(words, mask))
 
     def loss(
         self,

@@ -30,6 +30,9 @@ class Decoder(nn.Module, ABC):
     computed in `loss` and `decode`, at those places.
     """
 
+    reads_first: bool = False
+    """Whether the vector of the first special token ([CLS]) comes before those of the words, as a word."""
+
     @abstractmethod
     def forward(self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]) -> Any:
         """Scores for a batch; `mask` is true at words, false at padding."""

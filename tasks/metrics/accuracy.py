@@ -14,7 +14,7 @@ from tasks.sentence import Sentence
 
 
 class Accuracy(TaskMetric):
-    """Share of right labels; `layer` is the field of `Sentence` with one label, or with one per word."""
+    """Share of right labels; `layer` is the layer with one label, or with one per word."""
 
     labels: Tensor
     correct: Tensor

@@ -122,7 +122,9 @@ def tokenizer(name: str) -> PreTrainedTokenizerFast:
     else:
         pieces = _word_pieces()
     pieces.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=pieces,

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tasks.catalogue import TASKS
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS
+from tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from tasks.task import Task
 from tasks.tree import Tree
 
@@ -21,6 +21,13 @@ SENTENCE = Sentence(
     arcs=Arcs((2, 0), ("nsubj", "root")),
     tree=Tree.parse("(TOP (S (NP (NNP Ann)) (VP (VBD sang))))"),
     frames=(Frame(1, None, (Span(0, 1, "ARG0"),)),),
+    labels=tuple(
+        Label(
+            name,
+            2.5 if name in ("stsb", "regress") else (*getattr(SENTENCE_TASKS[name], "inventory", ()), "x")[0],
+        )
+        for name in sorted(SENTENCE_TASKS)
+    ),
 )
 
 
@@ -44,9 +51,11 @@ def test_figures_are_those_of_the_metric(kind: type[Task]) -> None:
 
 
 @pytest.mark.parametrize("kind", TASKS.values(), ids=TASKS)
-def test_layers_are_fields_of_the_sentence_and_hold_the_own_one(kind: type[Task]) -> None:
+def test_layers_are_fields_of_the_sentence_or_its_label_and_hold_the_own_one(kind: type[Task]) -> None:
     task = kind()
-    assert set(kind.layers) <= {field.name for field in dataclasses.fields(Sentence)} - {"id"}
+    fields = {field.name for field in dataclasses.fields(Sentence)} - {"id"}
+    assert set(kind.layers) <= fields - {"labels"} if kind in STRUCTURED else kind.layers == (kind.name,)
+    assert not fields & set(SENTENCE_TASKS)
     assert task.layer in (*kind.layers, "words")
     assert task.annotated(SENTENCE)
     assert not task.annotated(Sentence(("x",)))
@@ -54,9 +63,7 @@ def test_layers_are_fields_of_the_sentence_and_hold_the_own_one(kind: type[Task]
 
 @pytest.mark.parametrize("kind", TASKS.values(), ids=TASKS)
 def test_a_task_reads_no_more_than_its_layers(kind: type[Task]) -> None:
-    bare = dataclasses.replace(SENTENCE, **dict.fromkeys(
-        {"tags", "upos", "entities", "arcs", "tree", "frames"} - set(kind.layers)
-    ))  # fmt: skip
+    bare = SENTENCE.with_layers(dict.fromkeys(set(LAYERS) - set(kind.layers)))
     task = kind()
     labels = task.labels([SENTENCE])
     assert task.labels([bare]).names == labels.names

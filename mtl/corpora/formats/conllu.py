@@ -87,8 +87,8 @@ def to_conllu(sentence: Sentence) -> str:
 
     Layers without a column of their own: entities are `NER=B-PER` in MISC, the tree is in the comment
     `# tree`, frames are in `# frames` as JSON, a label of the whole sentence in a comment with its layer's
-    name. Blanks and control characters in a column become `_`. Raises `InputError` where entities overlap,
-    which BIO cannot hold.
+    name, the number of the word at which a pair's second sentence begins in `# second`. Blanks and control
+    characters in a column become `_`. Raises `InputError` where entities overlap, which BIO cannot hold.
     """
     words = [cell(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
@@ -102,9 +102,11 @@ def to_conllu(sentence: Sentence) -> str:
         ]
         comments.append(f"# frames = {json.dumps(frames, ensure_ascii=False)}")
     for layer in LAYERS:
-        label = getattr(sentence, layer)
-        if isinstance(label, str):
-            comments.append(f"# {layer} = {cell(label)}")
+        label = sentence.layer(layer)
+        if isinstance(label, str | float):
+            comments.append(f"# {layer} = {cell(str(label))}")
+    if sentence.second is not None:
+        comments.append(f"# second = {sentence.second + 1}")
     empty = ["_"] * len(words)
     columns = (
         [str(number) for number in range(1, len(words) + 1)],

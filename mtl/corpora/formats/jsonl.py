@@ -12,11 +12,13 @@ from mtl.corpora.formats.columns import cell
 from mtl.corpora.formats.lines import malformed, read_lines, without_collector
 from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import IN_BRACKETS, parse_tree, with_words
+from mtl.errors import did_you_mean
 from mtl.files import write_text
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.catalogue import SENTENCE_TASKS
+from tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from tasks.tree import Tree
 
-_KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames")
+_KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
 _C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 """Control characters that `json` writes as they are, and terminals obey."""
 
@@ -71,6 +73,9 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
             {"predicate": frame.predicate, "sense": frame.sense, "arguments": frame.arguments}
             for frame in frames
         ],
+        # Not as null: files without labels stay as they were before there were any.
+        **({} if sentence.labels is None else {"labels": dict(sentence.labels)}),
+        **({} if sentence.second is None else {"second": sentence.second}),
     }
 
 
@@ -95,6 +100,8 @@ def from_json(record: Any, place: str = "") -> Sentence:
         arcs=None if record.get("arcs") is None else _arcs(record["arcs"], words),
         tree=None if record.get("tree") is None else _tree(record["tree"], words),
         frames=None if record.get("frames") is None else _frames(record["frames"], words),
+        labels=_labels(record.get("labels")),
+        second=_second(record.get("second"), words),
         id=name,
         place=place,
     )
@@ -184,6 +191,29 @@ def _frames(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
             raise ValueError(f"'frames' has the sense {sense!r}; it must be a string or null")
         frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
     return tuple(frames)
+
+
+def _labels(value: Any) -> tuple[Label, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not value:
+        raise ValueError("'labels' must be an object with a class or a number per task")
+    for task in value:
+        if task not in SENTENCE_TASKS:
+            raise ValueError(
+                f"'labels' names {task!r}, which is no task on sentences"
+                f"{did_you_mean(task, SENTENCE_TASKS, '')} ({', '.join(SENTENCE_TASKS)})"
+            )
+    return tuple(Label(task, value[task]) for task in sorted(value))
+
+
+def _second(value: Any, words: tuple[str, ...]) -> int | None:
+    if value is not None and (type(value) is not int or not 0 < value < len(words)):
+        raise ValueError(
+            f"'second' is {value!r}; the second sentence of a pair begins at word 1 to {len(words) - 1}"
+        )
+    second: int | None = value
+    return second
 
 
 def _escaped(word: str) -> str:

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from tasks.sentence import Sentence
+from tasks.catalogue import SENTENCE_TASKS
+from tasks.sentence import Label, Sentence
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _BLANK_OR_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_WORD_LAYERS = ("tags", "upos", "entities", "arcs", "tree", "frames")
 
 
 class Fault(NamedTuple):
@@ -24,7 +27,8 @@ def fault(sentence: Sentence) -> Fault | None:
     """The first fault of a sentence that no format and no task can hold, or `None`.
 
     Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
-    are allowed. Labels hold no white space either. Arcs form a tree with one root. Overlapping entities,
+    are allowed. Labels hold no white space either; those of whole sentences are what their tasks allow, and
+    the only ones of a pair. Arcs form a tree with one root. Overlapping entities,
     overlapping arguments and several frames at one predicate are no faults: tasks leave out what they
     cannot represent, and count it.
     """
@@ -54,7 +58,22 @@ def fault(sentence: Sentence) -> Fault | None:
             message = _label_fault(label)
             if message is not None:
                 return Fault(number, f"'{layer}' at word {number + 1}: {message}")
+    for label_of_all in sentence.labels or ():
+        message = _sentence_label_fault(label_of_all)
+        if message is not None:
+            return Fault(None, f"the label of {label_of_all.task}: {message}")
+    if sentence.second is not None:
+        for layer in _WORD_LAYERS:
+            if getattr(sentence, layer) is not None:
+                return Fault(None, f"a pair of sentences has labels only: take '{layer}' or 'second' out")
     return None if sentence.arcs is None else _arcs_fault(sentence.arcs.heads)
+
+
+def _sentence_label_fault(label: Label) -> str | None:
+    message = SENTENCE_TASKS[label.task].fault(label.value)
+    if message is not None:
+        return message
+    return _label_fault(label.value) if isinstance(label.value, str) else None
 
 
 def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -12,8 +12,10 @@ from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.conll2005 import read_conll2005
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.jsonl import iterate_jsonl
 from mtl.errors import InputError, did_you_mean
+from tasks.catalogue import LAYERS, SENTENCE_TASKS
 from tasks.sentence import Sentence
 
 
@@ -29,9 +31,10 @@ _COLUMNS = ("*.conll", "*.txt", "*.iob", "*.iob2", "*.bio")
 _ONTONOTES = ("tags", "tree", "entities", "frames")
 _UNIVERSAL = ("tags", "upos", "arcs")
 _BRACKETS = ("*.mrg", "*.ptb", "*.brackets")
+_GLUE = ("*.tsv", "*.txt")
 
 FORMATS = {
-    "jsonl": Format(iterate_jsonl, ("*.jsonl",), ("tags", "upos", "entities", "arcs", "tree", "frames")),
+    "jsonl": Format(iterate_jsonl, ("*.jsonl",), LAYERS),
     "conllu": Format(read_conllu, ("*.conllu",), _UNIVERSAL),
     "conllu-upos": Format(partial(read_conllu, column="upos"), ("*.conllu",), _UNIVERSAL),
     "conll2012": Format(
@@ -44,9 +47,11 @@ FORMATS = {
     "brackets": Format(read_brackets, _BRACKETS, ("tags", "tree")),
     "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS, ("tags", "tree")),
     "conll2005": Format(read_conll2005, ("*.props",), ("frames",)),
+    "glue": Format(unnamed_task, _GLUE, ()),
+    **{f"glue-{name}": Format(partial(read_glue, task=name), _GLUE, (name,)) for name in SENTENCE_TASKS},
 }
 """`-upos`: universal tags as tags; `-iob1` and its like: the scheme declared, not detected; `-verbatim`: with
-traces and function tags."""
+traces and function tags; `glue-TASK`: labels of that task (`glue` under `corpus.TASK`)."""
 
 
 def format_of(name: str) -> Format:

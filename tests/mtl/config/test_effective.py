@@ -18,7 +18,7 @@ from mtl.config.effective import (
 )
 from mtl.config.parse import read_configuration
 from mtl.config.schema import (
-    TASK_NAMES,
+    DEFAULT_TASKS,
     BalancerConfig,
     CorpusConfig,
     Files,
@@ -106,7 +106,7 @@ def test_runs_from_before_the_default_of_masks_was_a_third():
     assert different_keys(old, values(TrainConfig())) == []
     masked = old | {"pruning": "dynamic"}
     assert different_keys(masked, values(TrainConfig(pruning="dynamic"))) == ["gates.penalty"]
-    assert counting_settings(masked) == {"pruning": "dynamic", "tasks": list(TASK_NAMES)}
+    assert counting_settings(masked) == {"pruning": "dynamic", "tasks": list(DEFAULT_TASKS)}
     target = TrainConfig(pruning="dynamic", gates=GatesConfig(target_open=0.5))
     before = TrainConfig(pruning="dynamic", gates=GatesConfig(penalty=0.01, target_open=0.5))
     assert only_used(target) == only_used(before)

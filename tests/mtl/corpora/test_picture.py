@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
-import mtl.corpora.formats.conllu
-import mtl.corpora.picture
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.picture import picture
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from tasks.tree import Tree
 
 SENTENCE = Sentence(
@@ -101,10 +97,10 @@ def test_a_slash_in_a_word_is_no_end_of_it() -> None:
     assert picture(Sentence(("1/2", "/"), tags=("CD", "SYM"))) == "1\\/2/CD \\//SYM\n"
 
 
-def test_a_label_of_the_whole_sentence_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As no task of the catalogue has one, the id plays its part."""
-    for module in (mtl.corpora.picture, mtl.corpora.formats.conllu):
-        monkeypatch.setattr(module, "LAYERS", ("tags", "id"))
-    sentence = Sentence(("Go", "!"), id="exclamation")
-    assert picture(sentence) == "Go !\nid: exclamation\n"
-    assert "# id = exclamation" in to_conllu(sentence).splitlines()
+def test_labels_of_whole_sentences_and_pairs_are_shown() -> None:
+    sentence = Sentence(("Go", "!"), labels=(Label("classify", "order"), Label("cola", "1")))
+    assert picture(sentence) == "Go !\ncola: 1\nclassify: order\n"
+    assert "# classify = order" in to_conllu(sentence).splitlines()
+    pair = Sentence(("Go", "!", "Move", "!"), labels=(Label("stsb", 4.126),), second=2)
+    assert picture(pair) == "Go !\nMove !\nstsb: 4.13\n"
+    assert {"# stsb = 4.126", "# second = 3"} <= set(to_conllu(pair).splitlines())

@@ -12,7 +12,7 @@ from mtl.heads.gates import HeadGates
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.joint import JointModel, TaskScores
-from tasks.catalogue import TASKS
+from tasks.catalogue import STRUCTURED
 from tests.mtl import tiny
 
 
@@ -25,7 +25,7 @@ def model_of(corpus: list, masks: tuple[str, ...] | None = None) -> JointModel:
     """Five tasks with random weights, alike in every call."""
     torch.manual_seed(0)
     encoder = tiny.encoder("bert", dtype=torch.float32)
-    tasks = {name: task() for name, task in TASKS.items()}
+    tasks = {task.name: task() for task in STRUCTURED}
     torch.manual_seed(1)
     model = JointModel(encoder, tasks, {name: task.labels(corpus) for name, task in tasks.items()}).eval()
     for decoder in model.decoders.values():
@@ -70,7 +70,7 @@ def test_a_zero_ablates_the_head(corpus):
     assert scores_of(model, corpus) == ablated
 
 
-@pytest.mark.parametrize("masks", [("shared",), tuple(TASKS)])
+@pytest.mark.parametrize("masks", [("shared",), tuple(task.name for task in STRUCTURED)])
 def test_the_gates_as_a_scale_score_as_the_gates_do(corpus, masks):
     model = model_of(corpus, masks)
     assert model.gates is not None

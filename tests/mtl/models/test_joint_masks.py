@@ -12,7 +12,7 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.joint import JointModel
-from tasks.catalogue import TASKS
+from tasks.catalogue import STRUCTURED
 from tests.mtl import tiny
 
 
@@ -21,7 +21,7 @@ def model(toy: Path) -> JointModel:
     """Five tasks on a tiny random encoder, in evaluation mode (no dropout), with scattered gates."""
     torch.manual_seed(0)
     encoder = tiny.encoder("bert", dtype=torch.float32, word_dropout=0.0)
-    tasks = {name: task() for name, task in TASKS.items()}
+    tasks = {task.name: task() for task in STRUCTURED}
     sentences = read_jsonl(toy / "train.jsonl")
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
     gates = HeadGates(encoder.layers, encoder.heads, masks=tuple(tasks), init_mean=0.0, init_std=2.0)

@@ -133,9 +133,9 @@ from mtl.corpora.formats.jsonl import from_json
 from mtl.models.batches import buckets, collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from tasks.catalogue import TASKS
+from tasks.catalogue import STRUCTURED
 sentences = [from_json(json.loads(line)) for line in sys.stdin]
-tasks = {name: task() for name, task in TASKS.items()}
+tasks = {task.name: task() for task in STRUCTURED}
 labels = {name: task.labels(sentences) for name, task in tasks.items()}
 model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
 optimizer = torch.optim.AdamW(model.parameters())

@@ -14,9 +14,9 @@ from mtl.models.batches import collate, examples
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from tasks.catalogue import TASKS
+from tasks.catalogue import STRUCTURED
 sentences = toy_corpus(800, 1)
-tasks = {name: task() for name, task in TASKS.items()}
+tasks = {task.name: task() for task in STRUCTURED}
 labels = {name: task.labels(sentences) for name, task in tasks.items()}
 model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
 optimizer = torch.optim.AdamW(model.parameters())

@@ -1,0 +1,136 @@
+"""GLUE's tab-separated files (Wang et al. 2019), and one's own that look like them.
+
+Fields are not quoted: MRPC and QNLI hold lone double quotes. Columns are found by the header; CoLA alone has
+none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.soundness import fault
+from mtl.errors import InputError
+from tasks.catalogue import SENTENCE_TASKS
+from tasks.regress import Regress
+from tasks.sentence import Label, Sentence
+
+_PAIRS = (
+    ("sentence1", "sentence2"),
+    ("#1 String", "#2 String"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+)
+_SINGLES = ("sentence", "text", "x")
+_LABELS = ("gold_label", "label", "Quality", "score", "y", "is_duplicate")
+_NO_LABEL = "-"
+"""What MNLI and SNLI write where the annotators disagreed."""
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
+"""Characters that no word may hold, but for those that are white space."""
+
+
+class Columns(NamedTuple):
+    """Where the sentences and the label of a line are, and the lines before the first."""
+
+    texts: tuple[int, ...]
+    label: int
+    fields: int
+    header: int
+
+
+def read_glue(path: Path, task: str) -> list[Sentence]:
+    """The sentences or pairs of a file, labelled in `task`; words are what blanks separate.
+
+    Where the label is `-`, nobody's was, and the sentence is not annotated. Control characters are taken out
+    of the text.
+    """
+    lines = read_lines(path)
+    columns = _columns(path, lines[0].split("\t"), task)
+    sentences = []
+    for number, line in enumerate(lines[columns.header :], start=columns.header + 1):
+        if not line or line.isspace():
+            continue
+        fields = line.split("\t")
+        if len(fields) != columns.fields:
+            raise malformed(
+                path,
+                number,
+                f"{len(fields)} fields separated by tabs, where the first line has {columns.fields}; write a "
+                "sentence a line (quotes join nothing here)",
+            )
+        parts = [_CONTROL.sub("", fields[column]).split() for column in columns.texts]
+        if not all(parts):
+            raise malformed(path, number, "a sentence without words; take the line out")
+        value = _value(path, number, fields[columns.label].strip(), task)
+        sentence = Sentence(
+            words=tuple(word for part in parts for word in part),
+            labels=None if value is None else (Label(task, value),),
+            second=len(parts[0]) if len(parts) == 2 else None,
+            id=f"{task}-{path.stem}-{number:06d}",
+            place=f"{path}:{number}",
+        )
+        problem = fault(sentence)
+        if problem is not None:
+            raise malformed(path, number, problem.what)
+        sentences.append(sentence)
+    return sentences
+
+
+def _columns(path: Path, header: list[str], task: str) -> Columns:
+    """Where the columns are; raises `InputError` if the header lacks what the task reads."""
+    names = [name.strip() for name in header]
+    sizes = SENTENCE_TASKS[task].sentences
+    if 1 in sizes and len(names) == 4 and names[1] in ("0", "1"):
+        return Columns((3,), 1, 4, 0)  # CoLA: source, label, the author's mark, sentence
+    texts: tuple[str, ...] | None = None
+    if 2 in sizes:
+        texts = next((pair for pair in _PAIRS if set(pair) <= set(names)), None)
+    if texts is None and 1 in sizes:
+        texts = next(((name,) for name in _SINGLES if name in names), None)
+    label = next((name for name in _LABELS if name in names), None)
+    wanted = [_listed(_PAIRS)] if 2 in sizes else []
+    wanted += [" or ".join(_SINGLES)] if 1 in sizes else []
+    if texts is None:
+        raise malformed(
+            path, 1, f"no column of sentences for {task}; name them {', or '.join(wanted)} in the first line"
+        )
+    if label is None:
+        raise malformed(
+            path,
+            1,
+            f"no column of labels for {task} ({', '.join(_LABELS)}); GLUE's own test files have none: "
+            "give a file with labels",
+        )
+    return Columns(tuple(names.index(name) for name in texts), names.index(label), len(names), 1)
+
+
+def _listed(pairs: tuple[tuple[str, str], ...]) -> str:
+    return " or ".join(f"{first} and {second}" for first, second in pairs)
+
+
+def _value(path: Path, line: int, text: str, task: str) -> str | float | None:
+    """The label of a line as the task has it; `None` where there is none."""
+    if text == _NO_LABEL:
+        return None
+    kind = SENTENCE_TASKS[task]
+    value: str | float = text
+    if issubclass(kind, Regress):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+    if not text or (value != value) or kind.fault(value) is not None:
+        what = kind.fault(value if isinstance(value, str) else text) if text else "it is empty"
+        raise malformed(path, line, f"the label of {task}: {what}; mend it, or write - for none")
+    return value
+
+
+def unnamed_task(path: Path) -> list[Sentence]:
+    """Refuse files of format `glue` whose task is not said."""
+    raise InputError(
+        f"{path}: glue says not whose labels these are: name the files under corpus.TASK, or give the format "
+        f"as glue-TASK ({', '.join(f'glue-{name}' for name in SENTENCE_TASKS)})"
+    )

@@ -1,0 +1,66 @@
+"""Classification of sentences and of pairs of sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tasks.sentence import Sentence
+from tasks.sentence_task import SentenceTask
+from tasks.task import Labels
+
+if TYPE_CHECKING:
+    from tasks.decoders.decoder import Decoder
+    from tasks.metrics.metric import TaskMetric
+
+
+@dataclass(frozen=True)
+class Classify(SentenceTask):
+    """One class for a sentence or a pair, of a user's own files."""
+
+    name: ClassVar[str] = "classify"
+    layers: ClassVar[tuple[str, ...]] = ("classify",)
+    score: ClassVar[str] = "accuracy"
+    figures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    inventory: ClassVar[tuple[str, ...]] = ()
+    """All classes, the positive one last; without any, those of the training sentences."""
+
+    def labels(self, sentences: Iterable[Sentence]) -> Labels:
+        return Labels(self.inventory or sorted({self._value(s) for s in sentences if self.annotated(s)}))
+
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        from tasks.decoders.classifier import label_targets
+
+        return label_targets([self._value(sentence)], labels)
+
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
+        from tasks.decoders.classifier import collate_sentences
+
+        return collate_sentences(targets)
+
+    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+        from tasks.decoders.classifier import SentenceClassifier
+
+        return SentenceClassifier(hidden, labels, self.dropout, self.pooling)
+
+    def metric(self) -> TaskMetric:
+        from tasks.metrics.accuracy import Accuracy
+        from tasks.metrics.classes import Classes
+
+        return Classes(self.name, self.inventory, self.figures) if self.inventory else Accuracy(self.name)
+
+    @classmethod
+    def fault(cls, value: Any) -> str | None:
+        """What is wrong with a value as a label of this task, or `None`."""
+        if not isinstance(value, str):
+            return f"{value!r} is no name of a class; write it in quotes"
+        if cls.inventory and value not in cls.inventory:
+            return f"{value!r} is none of {', '.join(cls.inventory)}"
+        return None
+
+    def _value(self, sentence: Sentence) -> str:
+        value = sentence.layer(self.name)
+        if not isinstance(value, str):
+            raise ValueError(f"sentence '{sentence.id}' has no class of {self.name}: ask annotated() first")
+        return value

@@ -1,0 +1,59 @@
+"""Regression: a number for a sentence or for a pair of sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tasks.sentence import Sentence
+from tasks.sentence_task import SentenceTask
+from tasks.task import Labels
+
+if TYPE_CHECKING:
+    from tasks.decoders.decoder import Decoder
+    from tasks.metrics.metric import TaskMetric
+
+
+@dataclass(frozen=True)
+class Regress(SentenceTask):
+    """One number for a sentence or a pair, of a user's own files."""
+
+    name: ClassVar[str] = "regress"
+    layers: ClassVar[tuple[str, ...]] = ("regress",)
+    score: ClassVar[str] = "pearson"
+    figures: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
+
+    def labels(self, sentences: Iterable[Sentence]) -> Labels:
+        return Labels(())
+
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        from tasks.decoders.regressor import number_targets
+
+        value = sentence.layer(self.name)
+        if value is None:
+            raise ValueError(f"sentence '{sentence.id}' has no number of {self.name}: ask annotated() first")
+        return number_targets(float(value))
+
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
+        from tasks.decoders.regressor import collate_numbers
+
+        return collate_numbers(targets)
+
+    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+        from tasks.decoders.regressor import SentenceRegressor
+
+        return SentenceRegressor(hidden, self.dropout, self.pooling)
+
+    def metric(self) -> TaskMetric:
+        from tasks.metrics.correlation import Correlation
+
+        return Correlation(self.name)
+
+    @classmethod
+    def fault(cls, value: Any) -> str | None:
+        """What is wrong with a value as a label of this task, or `None`."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return f"{value!r} is no finite number"
+        return None

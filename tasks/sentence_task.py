@@ -1,0 +1,41 @@
+"""What the tasks with one label per sentence, or per pair of sentences, have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from tasks.sentence import Sentence
+from tasks.task import Task
+
+
+@dataclass(frozen=True)
+class SentenceTask(Task):
+    """One label for a sentence or for a pair; its layer is the label in the task of its name."""
+
+    unit: ClassVar[Literal["word", "sentence"]] = "sentence"
+    sentences: ClassVar[tuple[int, ...]] = (1, 2)
+
+    pooling: Literal["mean", "first", "attention"] = "mean"
+    """The sentence's vector: the mean of its words', that of the first special token ([CLS]), or attention of
+    a learned query to the words."""
+    dropout: float = 0.1
+    """Share of the sentence vector's features dropped in training."""
+
+    @property
+    def layer(self) -> str:
+        """The label in the task of this name."""
+        return self.name
+
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        return {"labels": 1}
+
+    def annotate(self, sentence: Sentence, annotation: str | float) -> Sentence:
+        return sentence.with_layers({self.name: annotation})
+
+    @classmethod
+    @abstractmethod
+    def fault(cls, value: Any) -> str | None:
+        """What is wrong with a value as a label of this task, or `None`."""
