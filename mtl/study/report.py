@@ -58,7 +58,7 @@ def _figures(
         if job.config and job.config["pruning"] != "none":
             masked.setdefault((job.grid_cell, tasks), []).append(study.run(job.name))
         if job.probe is not None:
-            for task in tasks or TASK_NAMES:
+            for task in (name for name in tasks or TASK_NAMES if name not in SENTENCE_TASKS):
                 probed.setdefault(task, []).append(study.run(job.name))
     for (setup, tasks), folders in masked.items():
         title = f"{'+'.join(tasks)} {setup.split(' ', 1)[-1]}".replace(" ", "-")

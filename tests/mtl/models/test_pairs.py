@@ -7,12 +7,15 @@ import dataclasses
 import pytest
 import torch
 from tokenizers import processors
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from mtl.corpora.formats.glue import read_glue
+from mtl.corpora.formats.lines import read_lines
 from mtl.errors import InputError
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from mtl.models.known_encoders import embedded_minilm
 from mtl.models.subwords import SubwordTokenizer
 from tasks.classify import Classify
 from tasks.dep import Dep
@@ -20,6 +23,7 @@ from tasks.glue import Mrpc
 from tasks.pos import Pos
 from tasks.sentence import Label, Sentence
 from tasks.task import Labels
+from tests.conftest import SHARED
 from tests.mtl import tiny
 
 FIRST = ["the dog saw a cat", "dog", "xyz the", "the dogs saw don't .", "a " * 20 + "cat"]
@@ -289,3 +293,26 @@ def test_the_first_token_must_be_there() -> None:
     JointModel(encoder, {"classify": Classify()}, labels)
     with pytest.raises(InputError, match=r"classify\.pooling=first"):
         JointModel(encoder, {"classify": Classify(pooling="first")}, labels)
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "columns"),
+    [("cola", "CoLA/out_of_domain_dev.tsv", (3,)), ("mrpc", "MRPC/msr_paraphrase_test.txt", (3, 4))],
+)
+def test_pieces_of_real_lines_are_those_of_the_raw_text(task, file, columns) -> None:
+    """Words split at blanks lose nothing to MiniLM's tokenizer."""
+    path = SHARED / "corpora" / "glue" / file
+    if not path.is_file():
+        pytest.skip(f"no file {path}: it is not part of the repository")
+    plain = AutoTokenizer.from_pretrained(str(embedded_minilm()))
+    tokenizer = SubwordTokenizer(plain, 512)
+    lines = read_lines(path)
+    for sentence in read_glue(path, task)[:300]:
+        raw = lines[int(sentence.place.rsplit(":", 1)[1]) - 1].split("\t")
+        expected = plain(*(raw[column] for column in columns), return_token_type_ids=True)
+        subwords = tokenizer.collate(encoded(tokenizer, [sentence]))
+        assert subwords.input_ids[0].tolist() == expected["input_ids"]
+        types = subwords.token_types
+        assert ([0] * len(expected["input_ids"]) if types is None else types[0].tolist()) == expected[
+            "token_type_ids"
+        ]
