@@ -156,11 +156,11 @@ def require_first_sentence(
     """
     [source] = sources(config, (name,))
     path, count = _path_of(source, split), 0
-    for sentence in iterate(path, source.files.format):
+    for sentence in iterate(path, source.format):
         if not annotated or task.annotated(only(sentence, (name,))):
             return
         count += 1
-    raise _not_annotated(name, split, count) if count else no_sentence(path, source.files.format)
+    raise _not_annotated(name, split, count) if count else no_sentence(path, source.format)
 
 
 def _not_annotated(name: str, split: str, sentences: int) -> InputError:

@@ -17,6 +17,7 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.primary_setup import fixed_claims
 from mtl.study.wandb_study import log_study
+from tasks.catalogue import SENTENCE_TASKS
 
 CHANNELS = 3
 """Runs in an RGB figure."""

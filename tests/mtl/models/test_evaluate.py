@@ -90,7 +90,7 @@ def test_a_scale_per_task_is_that_of_each_task_alone(corpus):
             torch.testing.assert_close(first(together[name]), first(model(batch, scale)[name]))
 
 
-@pytest.mark.parametrize("masks", [None, ("shared",), tuple(TASKS)])
+@pytest.mark.parametrize("masks", [None, ("shared",), tuple(task.name for task in STRUCTURED)])
 def test_a_scale_per_sentence_is_on_top_of_the_gates_or_of_the_given_scale(corpus, masks):
     model = model_of(corpus, masks)
     some = examples_of(model, corpus)[:3]
@@ -102,7 +102,11 @@ def test_a_scale_per_sentence_is_on_top_of_the_gates_or_of_the_given_scale(corpu
     with torch.no_grad():
         gates = torch.ones(1, *shape) if model.gates is None else model.gates.gate()
         gates = gates.expand(len(model.tasks), -1, -1)
-        for below, scale in ((gates, None), (given[:1].expand(len(TASKS), -1, -1), given[0]), (given, given)):
+        for below, scale in (
+            (gates, None),
+            (given[:1].expand(len(STRUCTURED), -1, -1), given[0]),
+            (given, given),
+        ):
             scores = model(batch, scale, sentence_scale=on_top)
             for sentence, factors in enumerate(on_top):
                 # The same factors for all sentences, as one scale per task.

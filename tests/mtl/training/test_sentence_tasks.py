@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import sys
 from pathlib import Path
@@ -14,13 +15,17 @@ import yaml
 
 from mtl import JointModel
 from mtl.commands.main import main
+from mtl.config.effective import counting_settings, different_keys, plain
 from mtl.config.parse import read_configuration
-from mtl.config.schema import DEFAULT_TASKS, TrainConfig
+from mtl.config.schema import DEFAULT_TASKS, CorpusConfig, EncoderConfig, Files, TrainConfig
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
+from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned
+from mtl.training.check_inputs import check_inputs
+from tasks.catalogue import SENTENCE_TASKS
 from tasks.sentence import Sentence
 
 WORDS = ("the", "dog", "saw", "a", "cat")
@@ -218,6 +223,29 @@ def test_no_labels_in_test_files_of_glue(corpus, tiny_encoder, tmp_path, capsys)
     errors = capsys.readouterr().err
     assert "GLUE's own test files have none" in errors
     assert errors.count("\n") == 1
+
+
+def test_studies_look_at_files_of_sentence_tasks_before_they_start(corpus, tiny_encoder, tmp_path) -> None:
+    def config(path: Path) -> TrainConfig:
+        files = Files(*(str(path),) * 3, format="glue")
+        return TrainConfig(
+            tasks=("cola",), corpus=CorpusConfig(None, cola=files), encoder=EncoderConfig(str(tiny_encoder))
+        )
+
+    check_inputs([config(corpus / "cola.dev.tsv")], InputCache())
+    empty = tmp_path / "empty.tsv"
+    empty.write_text("sentence\tlabel\nthe dog\t-\n")
+    with pytest.raises(InputError, match="no train sentence of 1 is annotated for cola"):
+        check_inputs([config(empty)], InputCache())
+
+
+def test_new_slots_change_no_fingerprint_and_no_run() -> None:
+    config = plain(dataclasses.asdict(TrainConfig(tasks=("pos", "dep"))))
+    old = {key: value for key, value in config.items() if key not in SENTENCE_TASKS}
+    old["corpus"] = {key: value for key, value in config["corpus"].items() if key not in SENTENCE_TASKS}
+    assert old.keys() < config.keys()
+    assert counting_settings(config) == counting_settings(old) == {"tasks": ["pos", "dep"]}
+    assert different_keys(old, config) == []
 
 
 def test_the_default_is_the_tasks_on_words(tmp_path) -> None:
