@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,6 +13,9 @@ from tasks.task import Labels
 if TYPE_CHECKING:
     from tasks.decoders.decoder import Decoder
     from tasks.metrics.metric import TaskMetric
+
+LARGEST = 1e15
+"""The largest number whose square has room in float32."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Regress(SentenceTask):
     @classmethod
     def fault(cls, value: Any) -> str | None:
         """What is wrong with a value as a label of this task, or `None`."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return f"{value!r} is no finite number"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= LARGEST:  # NaN is not, either
+            return f"{value!r} is no number from {-LARGEST:g} to {LARGEST:g}"
         return None

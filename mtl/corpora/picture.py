@@ -45,7 +45,7 @@ def picture(sentence: Sentence) -> str:
         label = sentence.layer(layer)
         if isinstance(label, str):
             parts.append(f"{layer}: {_visible(label)}")
-        elif isinstance(label, float):
+        elif isinstance(label, int | float):
             parts.append(f"{layer}: {label:.2f}")
     return "\n".join(parts) + "\n"
 

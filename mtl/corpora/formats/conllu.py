@@ -103,7 +103,7 @@ def to_conllu(sentence: Sentence) -> str:
         comments.append(f"# frames = {json.dumps(frames, ensure_ascii=False)}")
     for layer in LAYERS:
         label = sentence.layer(layer)
-        if isinstance(label, str | float):
+        if isinstance(label, str | int | float):
             comments.append(f"# {layer} = {cell(str(label))}")
     if sentence.second is not None:
         comments.append(f"# second = {sentence.second + 1}")

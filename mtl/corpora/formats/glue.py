@@ -6,7 +6,6 @@ none.
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -116,16 +115,18 @@ def _value(path: Path, line: int, text: str, task: str) -> str | float | None:
     if text == _NO_LABEL:
         return None
     kind = SENTENCE_TASKS[task]
-    value: str | float = text
-    if issubclass(kind, Regress):
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-    if not text or (value != value) or kind.fault(value) is not None:
-        what = kind.fault(value if isinstance(value, str) else text) if text else "it is empty"
+    value = _number(text) if issubclass(kind, Regress) else text
+    what = kind.fault(value) if text else "it is empty"
+    if what is not None:
         raise malformed(path, line, f"the label of {task}: {what}; mend it, or write - for none")
     return value
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def unnamed_task(path: Path) -> list[Sentence]:

@@ -103,4 +103,5 @@ def test_labels_of_whole_sentences_and_pairs_are_shown() -> None:
     assert "# classify = order" in to_conllu(sentence).splitlines()
     pair = Sentence(("Go", "!", "Move", "!"), labels=(Label("stsb", 4.126),), second=2)
     assert picture(pair) == "Go !\nMove !\nstsb: 4.13\n"
+    assert picture(pair.with_layers({"stsb": 4})).endswith("stsb: 4.00\n")
     assert {"# stsb = 4.126", "# second = 3"} <= set(to_conllu(pair).splitlines())

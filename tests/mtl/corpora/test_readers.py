@@ -7,6 +7,8 @@ from mtl.corpora.formats.lines import read_lines
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
+from tasks.catalogue import LAYERS as ALL_LAYERS
+from tasks.catalogue import SENTENCE_TASKS
 from tasks.sentence import Sentence
 
 SAMPLES = {
@@ -16,6 +18,14 @@ SAMPLES = {
     "conll2003": ("a.conll", "Go VB O\n! . O\n"),
     "brackets": ("a.mrg", "(TOP (S (VB Go) (. !)))\n"),
     "conll2005": ("a.props", "Go go (V*)\n! - *\n"),
+    **{
+        f"glue-{name}": (
+            "a.tsv",
+            "sentence\tsentence1\tsentence2\tlabel\n"
+            f"Go !\tGo\t!\t{(*getattr(task, 'inventory', ()), '1.5')[0]}\n",
+        )
+        for name, task in SENTENCE_TASKS.items()
+    },
 }
 LAYERS = {
     "jsonl": set(),
@@ -24,12 +34,13 @@ LAYERS = {
     "conll2003": {"entities"},
     "brackets": {"tags", "tree"},
     "conll2005": {"frames"},
+    **{f"glue-{name}": {name} for name in SENTENCE_TASKS},
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "glue"])
 def test_files_folders_and_globs(tmp_path, monkeypatch, name):
-    sample = name.partition("-")[0]
+    sample = name if name in SAMPLES else name.partition("-")[0]
     file, text = SAMPLES[sample]
     for folder in ("x", "y/z"):
         (tmp_path / folder).mkdir(parents=True)
@@ -37,11 +48,7 @@ def test_files_folders_and_globs(tmp_path, monkeypatch, name):
         (tmp_path / folder / "README").write_text("not a corpus")
     (one,) = read(tmp_path / "x" / file, name)
     assert one.words == ("Go", "!")
-    annotated = {
-        layer
-        for layer in ("tags", "upos", "entities", "arcs", "tree", "frames")
-        if getattr(one, layer) is not None
-    }
+    annotated = {layer for layer in ALL_LAYERS if one.layer(layer) is not None}
     assert annotated == LAYERS[sample]
     assert sample == "jsonl" or set(FORMATS[name].layers) == annotated
     assert read(tmp_path, name) == [one, one]

@@ -101,9 +101,9 @@ def test_control_characters_are_taken_out(tmp_path) -> None:
         (
             "stsb",
             "sentence1\tsentence2\tscore\na\tb\tfour\n",
-            "dev.tsv:2: the label of stsb: 'four' is no finite",
+            "dev.tsv:2: the label of stsb: 'four' is no number",
         ),
-        ("stsb", "sentence1\tsentence2\tscore\na\tb\tinf\n", "is no finite number"),
+        ("stsb", "sentence1\tsentence2\tscore\na\tb\tinf\n", "is no number from"),
         ("mrpc", "sentence1\tsentence2\tlabel\na\t \t1\n", "dev.tsv:2: a sentence without words"),
         (
             "classify",

@@ -65,6 +65,7 @@ NAMES = {
     "brackets": "a.mrg",
     "conll2005": "a.props",
     "conll2012": "a.gold_skel",
+    "glue-cola": "a.tsv",
 }
 
 
@@ -91,12 +92,13 @@ def skeleton(sentence: Sentence) -> str:
 
 
 WRITERS = {
-    "jsonl": lambda sentence: to_line(sentence) + "\n",
+    "jsonl": lambda sentence: to_line(sentence.with_layers({"cola": "1", "stsb": 2.5})) + "\n",
     "conllu": to_conllu,
     "conll2003": columns,
     "brackets": lambda sentence: to_brackets(sentence.tree) + "\n",
     "conll2005": props,
     "conll2012": skeleton,
+    "glue-cola": lambda sentence: f"x\t{len(sentence) % 2}\t\t{' '.join(sentence.words)}\n",
 }
 
 
