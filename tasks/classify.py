@@ -48,7 +48,9 @@ class Classify(SentenceTask):
         from tasks.metrics.accuracy import Accuracy
         from tasks.metrics.classes import Classes
 
-        return Classes(self.name, self.inventory, self.figures) if self.inventory else Accuracy(self.name)
+        if not self.inventory:
+            return Accuracy(self.name)
+        return Classes(self.name, self.inventory, self.figures, self.score)
 
     @classmethod
     def fault(cls, value: Any) -> str | None:

@@ -26,7 +26,7 @@ from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
-from mtl.models.joint import JointModel, in_evaluation_mode
+from mtl.models.joint import JointModel, as_read, in_evaluation_mode
 from mtl.models.limits import BATCH_PAIRS
 from probes.statistics.paired_scores import score_losses
 
@@ -310,12 +310,15 @@ def _decoded(
         if rows is not None:
             of_sentence = rows.repeat_interleave(sentences, 0)
             scaled.enter_context(encoder.tap.scale(of_sentence[subwords.sentence], fill))
-        words = encoder(subwords)
+        first = model.reads_first(batch.rows)
+        words = encoder(subwords, first=first)
     words = words.view(copies, sentences, *words.shape[1:])
     results: list[dict[str, np.ndarray]] = [{} for _ in range(copies)]
     for name, row in batch.rows.items():
         decoder = model.decoder(name)
         vectors, mask = words[:, row].flatten(0, 1), batch.mask[row].repeat(copies, 1)
+        if first:
+            vectors, mask = as_read(decoder, vectors, mask)
         decoded = decoder.decode(decoder(vectors, mask), mask)
         gold = [batch.sentences[index] for index in row.tolist()]
         metric = model.tasks[name].metric()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,6 +96,10 @@ class JointModel(nn.Module):
         assert isinstance(decoder, Decoder)
         return decoder
 
+    def reads_first(self, names: Iterable[str]) -> bool:
+        """Whether some of the tasks read the first special token's vector (`as_read` gives each its part)."""
+        return any(self.decoder(name).reads_first for name in names)
+
     def mask_index(self, name: str) -> int:
         """Which of the gates' masks a task has."""
         assert self.gates is not None
@@ -118,7 +122,7 @@ class JointModel(nn.Module):
         if head_scale is None and self.gates is not None:
             head_scale = self._gate_scale(self.gates)
         rows = batch.rows
-        first = any(self.decoder(name).reads_first for name in rows)
+        first = self.reads_first(rows)
         if head_scale is None or head_scale.dim() == 2:
             scale = sentence_scale if head_scale is None else head_scale
             if head_scale is not None and sentence_scale is not None:
@@ -140,7 +144,7 @@ class JointModel(nn.Module):
             mask = batch.mask if len(row) == len(batch.mask) else batch.mask[row]
             decoder, words = self.decoder(name), vectors[name]
             if first:
-                words, mask = _as_read(decoder, words, mask)
+                words, mask = as_read(decoder, words, mask)
             scores[name] = TaskScores(decoder(words, mask), mask)
         return scores
 
@@ -274,7 +278,7 @@ def unlabelled(share: Sequence[Example], model: JointModel) -> Batch:
     return dataclasses.replace(batch, rows=rows)
 
 
-def _as_read(
+def as_read(
     decoder: Decoder, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]
 ) -> tuple[Float[Tensor, "row _ hidden"], Bool[Tensor, "row _"]]:
     """Vectors that begin with the first special token's, and their mask, as the decoder reads them."""

@@ -43,7 +43,7 @@ class Accuracy(TaskMetric):
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 2), dtype=np.int64)
         for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            layer = getattr(sentence, self.layer)
+            layer = sentence.layer(self.layer)
             if layer is None:
                 continue
             pairs = [(guess, layer)] if isinstance(layer, str) else zip(guess, layer, strict=True)

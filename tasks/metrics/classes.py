@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics.functional.classification import (
     binary_f1_score,
@@ -23,17 +25,44 @@ _FIGURES: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 """By name: accuracy, F1 of the last class, and Matthews correlation; undefined ones are 0."""
 
 
+def _accuracy(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
+    return np.trace(confusion, axis1=1, axis2=2) / np.maximum(confusion.sum((1, 2)), 1)
+
+
+def _f1(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
+    both = confusion[:, -1].sum(1) + confusion[:, :, -1].sum(1)
+    return 2 * confusion[:, -1, -1] / np.maximum(both, 1)
+
+
+def _matthews(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
+    """For any number of classes (Gorodkin 2004)."""
+    size, right = confusion.sum((1, 2)), np.trace(confusion, axis1=1, axis2=2)
+    gold, guess = confusion.sum(2), confusion.sum(1)
+    of_gold, of_guess = size**2 - (gold**2).sum(1), size**2 - (guess**2).sum(1)
+    scale = np.sqrt(of_gold * of_guess)
+    covariance = right * size - (gold * guess).sum(1)
+    return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0)
+
+
+_SCORES: Mapping[str, Callable[[Float[np.ndarray, "draw gold guess"]], Float[np.ndarray, " draw"]]] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "matthews": _matthews,
+}
+"""The same figures of many confusion matrices at once, where torchmetrics takes one."""
+
+
 class Classes(TaskMetric):
     """Figures over a fixed inventory of classes, from how often each was taken for each other.
 
-    `layer` is the layer with the gold class.
+    `layer` is the layer with the gold class, `main` the figure that `score` gives.
     """
 
     confusion: Tensor
 
-    def __init__(self, layer: str, inventory: Sequence[str], figures: Sequence[str]) -> None:
+    def __init__(self, layer: str, inventory: Sequence[str], figures: Sequence[str], main: str) -> None:
         super().__init__()
-        self.layer, self.names = layer, tuple(figures)
+        self.layer, self.names, self.main = layer, tuple(figures), main
         self.index = {name: index for index, name in enumerate(inventory)}
         self.add_state(
             "confusion", torch.zeros(len(inventory), len(inventory), dtype=torch.long), dist_reduce_fx="sum"
@@ -42,10 +71,8 @@ class Classes(TaskMetric):
     def update(
         self, predicted: Sequence[str], gold: Sequence[Sentence], given: Sequence[str] | None = None
     ) -> None:
-        for guess, sentence in zip(predicted, gold, strict=True):
-            true = sentence.layer(self.layer)
-            if true is not None:
-                self.confusion[self.index[true], self.index[guess]] += 1
+        cells = torch.from_numpy(self.sentence_counts(predicted, gold).sum(0))
+        self.confusion += cells.view(self.confusion.shape).to(self.confusion.device)
 
     def compute(self) -> dict[str, float]:
         if not self.confusion.any():
@@ -55,3 +82,18 @@ class Classes(TaskMetric):
         cell = cells.repeat_interleave(self.confusion.flatten())
         gold, guess = cell // classes, cell % classes
         return {name: 100 * float(_FIGURES[name](guess, gold, classes)) for name in self.names}
+
+    def sentence_counts(
+        self, predicted: Sequence[str], gold: Sequence[Sentence]
+    ) -> Int[np.ndarray, "sentence count"]:
+        classes = len(self.index)
+        counts = np.zeros((len(gold), classes * classes), dtype=np.int64)
+        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
+            true = sentence.layer(self.layer)
+            if true is not None:
+                row[self.index[true] * classes + self.index[guess]] = 1
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
+        classes = len(self.index)
+        return 100 * _SCORES[self.main](counts.reshape(-1, classes, classes))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 from torchmetrics.utilities import dim_zero_cat
@@ -50,3 +52,23 @@ class Correlation(TaskMetric):
             "pearson": 100 * float(pearson_corrcoef(predicted, gold)),
             "spearman": 100 * float(spearman_corrcoef(predicted, gold)),
         }
+
+    def sentence_counts(
+        self, predicted: Sequence[float], gold: Sequence[Sentence]
+    ) -> Float[np.ndarray, "sentence count"]:
+        counts = np.zeros((len(gold), 6))
+        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
+            true = sentence.layer(self.layer)
+            if true is not None:
+                row[:] = 1, guess, true, guess * guess, true * true, guess * true
+        return counts
+
+    def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
+        """Pearson's correlation from the sums of both numbers, their squares and their product."""
+        size = np.maximum(counts[:, 0], 1)
+        of_guess, of_gold, guesses, golds, products = (counts[:, 1:] / size[:, None]).T
+        scale = np.sqrt(np.maximum(guesses - of_guess**2, 0) * np.maximum(golds - of_gold**2, 0))
+        covariance = products - of_guess * of_gold
+        # What is left of equal numbers' variance after rounding is nothing.
+        there = scale > 1e-12 * np.sqrt(guesses * golds)
+        return 100 * np.divide(covariance, scale, out=np.zeros_like(scale), where=there)

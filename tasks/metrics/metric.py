@@ -31,7 +31,7 @@ class TaskMetric(torchmetrics.Metric, ABC):
     @abstractmethod
     def sentence_counts(
         self, predicted: Sequence[Any], gold: Sequence[Sentence]
-    ) -> Int[np.ndarray, "sentence count"]:
+    ) -> Int[np.ndarray, "sentence count"] | Float[np.ndarray, "sentence count"]:
         """What each annotated sentence adds to the counts of `score`; they are what resampling needs."""
 
     @abstractmethod

@@ -6,7 +6,13 @@ import torch
 
 from mtl.analysis.ablation import Ablation, Ablator, ablations, joined, mean_outputs
 from mtl.analysis.importance import task_importance
+from mtl.models.batches import examples
 from mtl.models.evaluate import evaluate
+from mtl.models.joint import JointModel
+from tasks.glue import Cola, Mrpc, Stsb
+from tasks.pos import Pos
+from tasks.sentence import Sentence
+from tasks.task import Labels
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 
@@ -185,3 +191,34 @@ def test_a_score_that_is_no_vector_of_rows_is_refused() -> None:
         ablate_heads(model, [batch], lambda model, batch: model(**batch).last_hidden_state.mean())
     with pytest.raises(InputError, match="at least one batch"):
         ablate_heads(model, [], lambda model, batch: torch.zeros(4))
+
+
+def test_ablation_of_tasks_on_sentences_and_pairs(toy) -> None:
+    """Token types and the first token's vector go with the copies of a batch."""
+    tasks = {
+        "pos": Pos(), "cola": Cola(pooling="first"), "mrpc": Mrpc(pooling="attention"), "stsb": Stsb()
+    }  # fmt: skip
+    base = worth.joint_model(toy, ("pos",))
+    labels = {**base.labels, "cola": Labels("01"), "mrpc": Labels("01"), "stsb": Labels(())}
+    model = JointModel(base.encoder, tasks, labels).double().eval()
+    tiny.shake(model.decoders)
+    sentences = []
+    for number, sentence in enumerate(example.sentence for example in worth.corpus(base, toy, 16)):
+        if number % 3:
+            bare = Sentence(sentence.words, tags=sentence.tags if number % 2 else None)
+            sentences.append(bare.with_layers({"cola": str(number % 2)}))
+        else:
+            pair = Sentence(sentence.words, second=len(sentence) // 2)
+            sentences.append(pair.with_layers({"mrpc": str(number % 2), "stsb": float(number)}))
+    corpus = examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
+    chosen = ablations("head", model.encoder.tap.remaining)
+    plain, ours = evaluated(model, corpus, None), scores(model, corpus, chosen)
+    assert list(ours) == ["pos", "cola", "mrpc", "stsb"]
+    moved = 0.0
+    for index, ablation in enumerate(chosen):
+        expected = evaluated(model, corpus, ablation.scale(*SHAPE))
+        for name, (unchanged, ablated) in ours.items():
+            assert unchanged == pytest.approx(plain[name], abs=1e-4)
+            assert ablated[index] == pytest.approx(expected[name], abs=1e-4), (ablation, name)
+        moved += abs(expected["stsb"] - plain["stsb"])
+    assert moved > 1
