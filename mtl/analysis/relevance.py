@@ -143,13 +143,7 @@ class Explainer:
             eager_attention(transformer),
         ):
             with self.model.encoder.tap.observe() as heads, rules:
-                words = self.model.encoder(batch.subwords, self.head_scale)
-                outputs = {
-                    name: TaskScores(
-                        self.model.decoder(name)(words[rows], batch.mask[rows]), batch.mask[rows]
-                    )
-                    for name, rows in batch.rows.items()
-                }
+                outputs = self.model(batch, self.head_scale)
             targets = batch.targets if self.output == "gold" else self._predicted(batch, outputs)
             with rules:
                 scores = [

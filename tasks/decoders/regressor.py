@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.decoders.classifier import LinearDecoder
+from tasks.decoders.decoder import StructureScore
 from tasks.decoders.pooling import Kind, SentencePooling
 
 
@@ -54,6 +55,16 @@ class SentenceRegressor(LinearDecoder):
         self, scores: Float[Tensor, " batch"], targets: Numbers, mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, " batch"]:
         return functional.mse_loss(scores, targets.numbers.to(scores.dtype), reduction="none")
+
+    def structure_score(
+        self,
+        scores: Float[Tensor, " batch"],
+        targets: Numbers,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        """The number itself, which has no labels."""
+        return StructureScore(scores, torch.ones_like(scores, dtype=torch.long))
 
     def decode(self, scores: Float[Tensor, " batch"], mask: Bool[Tensor, "batch word"]) -> list[float]:
         numbers: list[float] = scores.tolist()
