@@ -11,12 +11,12 @@ from transformers import PreTrainedModel
 from mtl.analysis.relevance_rules import (
     RelevanceRules,
     Rules,
-    frozen,
     relevance_by_rule,
     single_activations,
 )
 from mtl.errors import InputError
 from mtl.heads.tap import eager_attention
+from mtl.models.joint import frozen
 from tests.mtl import tiny
 
 FLOAT32_INSIDE = ("modernbert", "eurobert")
