@@ -11,7 +11,7 @@ import warnings
 
 import torch
 
-from benchmarks.masks import alternate
+from mtl.analysis.timing import alternate
 from tasks.cky import best_brackets
 from tasks.mst import maximum_trees
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 import argparse
 import copy
 import statistics
-import time
-from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from rich.console import Console
@@ -19,13 +16,12 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
 
+from mtl.analysis.timing import alternate
 from mtl.heads.families import family_of
 from mtl.heads.gates import HeadGates
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import HeadTap
 from mtl.models.encoder import Encoder
-
-K = TypeVar("K")
 
 
 def main() -> None:
@@ -131,18 +127,6 @@ def count(model: nn.Module, ids: Tensor) -> int:
     with FlopCounterMode(display=False) as counter:
         model(ids)
     return counter.get_total_flops()
-
-
-def alternate(jobs: dict[K, Callable[[], object]], rounds: int) -> dict[K, list[float]]:
-    """Seconds of each job, the jobs taking turns, so that what else the machine does hits all alike."""
-    times: dict[K, list[float]] = {name: [] for name in jobs}
-    for turn in range(rounds + 1):
-        for name, job in jobs.items():
-            start = time.perf_counter()
-            job()
-            if turn:  # the first turn warms up
-                times[name].append(time.perf_counter() - start)
-    return times
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def task_importance(
     *,
     per: Per = "example",
     steps: int = 0,
-    masks: bool = True,
+    masks: bool | Sequence[Mask] = True,
     advance: Callable[[int], None] = lambda sentences: None,
 ) -> dict[str, GateGradients]:
     """Per task the gradients of its loss over all batches.
@@ -115,12 +115,14 @@ def task_importance(
         batches: Annotated sentences with targets (`models.evaluate.batches`); tasks without any are left out.
         per: Where absolute values are taken.
         steps: Steps of the integral; 0: no integrated gradients, which cost a pass for each step.
-        masks: Whether the model's masks are applied.
+        masks: Whether the model's masks are applied; or masks to apply instead of them.
         advance: Receives the number of sentences of each finished batch.
     """
     tap, device = model.encoder.tap, next(model.parameters()).device
     names = tuple(model.tasks)
-    chosen = masks_of(model, names) if masks else [Mask("", names, None)]
+    if isinstance(masks, bool):
+        masks = masks_of(model, names) if masks else [Mask("", names, None)]
+    chosen = list(masks)
     opened = torch.ones(len(tap.sites), tap.heads, device=device)
     measured: dict[str, GateGradients] = {}
     with in_evaluation_mode(model), frozen(model):

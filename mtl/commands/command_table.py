@@ -64,6 +64,9 @@ COMMANDS = {
     "relevance": Command(
         "mtl.commands.relevance:relevance", "measure how much of a task's score passes each attention head"
     ),
+    "curve": Command(
+        "mtl.commands.curve:curve", "score a model with fewer and fewer heads", resumes=True
+    ),
     "study": Command(
         "mtl.commands.study:study",
         "carry out a grid of runs, their probes and the report",

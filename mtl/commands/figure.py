@@ -10,8 +10,9 @@ from rich.console import Console
 from mtl.errors import InputError
 
 Figures = Literal[
-    "rgb", "grey", "correlation", "gates", "masks", "animation", "labels", "heatmap", "heads-kept"
-]
+    "rgb", "grey", "correlation", "gates", "masks", "animation", "labels", "heatmap", "heads-kept",
+    "curve", "curve-roles", "curve-time",
+]  # fmt: skip
 
 
 def figure(
@@ -27,11 +28,13 @@ def figure(
     Args:
         name: rgb (three runs of a task, or three tasks), grey (all masks), correlation (of tasks' masks),
             gates (over time, one run), masks (one run), animation (one run, .gif or .webp), labels (best head
-            per label and setup), heatmap (heads by labels), heads-kept (score against open heads).
+            per label and setup), heatmap (heads by labels), heads-kept (score against open heads); of runs
+            with pruning curves (mtl curve): curve (score), curve-roles (roles that survive), curve-time (of
+            cut models).
         runs: Folders of runs; for labels and heatmap also of probed encoders.
         out: File: .pdf, .png or .svg.
         tasks: Only these tasks, for instance --tasks=[pos,dep,srl].
-        split: Split of the scores in heads-kept.
+        split: Split of the scores in heads-kept and curve.
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
     """
     from mtl.runs.figures import animate, draw, save

@@ -32,10 +32,10 @@ def prune(
     """
     from mtl.corpora.load import load_split, require_layers
     from mtl.errors import InputError
-    from mtl.files import whole_folder
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, tasks_of
     from mtl.models.batches import examples
+    from mtl.models.cut_run import write_cut_run
     from mtl.models.device import prepare
     from mtl.models.evaluate import batches, evaluate
     from mtl.models.joint import JointModel
@@ -65,13 +65,6 @@ def prune(
     smaller = apply_masks(model, gates, tasks)
     scores["dev, cut"] = evaluate(smaller, batches(corpus, smaller))
     after = sum(parameter.numel() for parameter in smaller.encoder.parameters())
-    result = Run(out)
-    with whole_folder(result.model) as folder:
-        smaller.save(folder)
-    result.create({**source.config(), "name": out.name, "runs": str(out.parent), "tasks": list(tasks)})
-    result.write_metrics({"dev": scores["dev, cut"]})
-    result.update_status(
-        {**source.status(), "cut_from": str(run), "heads_kept": opened, "encoder_parameters": after}
-    )
+    write_cut_run(source, out, smaller, {"dev": scores["dev, cut"]}, opened)
     print_scores(scores, f"{run} -> {out}", console)
     console.print(f"{opened} of {gates.numel()} heads kept; encoder parameters {before:,} -> {after:,}")

@@ -69,8 +69,7 @@ def prune_heads(
         raise InputError(
             f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {per_layer} heads"
         )
-    if reason := family.not_prunable_because or _mixed_heads(model):
-        raise InputError(f"no heads can be cut out of {type(model).__name__}: {reason}")
+    require_prunable(model)
     size = head_dim(model)
     gone = {layer: set(numbers) for layer, numbers in pruned_heads(model).items()}
     for layer, attention in enumerate(found):
@@ -83,6 +82,12 @@ def prune_heads(
             gone[layer] = gone.get(layer, set()) | cut
     if gone:
         model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
+
+
+def require_prunable(model: PreTrainedModel) -> None:
+    """Raise `InputError`, with the reason, if heads cannot be cut out of the model."""
+    if reason := family_of(model).not_prunable_because or _mixed_heads(model):
+        raise InputError(f"no heads can be cut out of {type(model).__name__}: {reason}")
 
 
 def load_pruned(folder: Path | str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.runs.curves import curves_of, role_survival_of, times_of
 from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.run import Run
 from mtl.runs.tables import gates_of, heads_of
@@ -24,13 +25,17 @@ from probes.figures.head_label_heatmap import head_label_heatmap
 from probes.figures.heads_kept import heads_kept
 from probes.figures.label_accuracy import label_accuracy
 from probes.figures.masks import animation, mask_picture
+from probes.figures.pruning_curves import mean_curves, pruning_curves, role_curves, time_curves
 from probes.figures.rgb_overlap import rgb_overlap
 from probes.figures.style import FORMATS, render
 from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
 from probes.statistics.skill import absent_labels, label_values, skills
 
-Name = Literal["rgb", "grey", "correlation", "gates", "masks", "labels", "heatmap", "heads-kept"]
+Name = Literal[
+    "rgb", "grey", "correlation", "gates", "masks", "labels", "heatmap", "heads-kept",
+    "curve", "curve-roles", "curve-time",
+]  # fmt: skip
 """Figures that are one picture; `animation` is a file of many."""
 
 
@@ -147,6 +152,24 @@ def _heads_kept(folders: Sequence[Path], tasks: Sequence[str], split: str) -> Fi
     return FigureWithTables(heads_kept(kept.table, kept.heads, score), notes, {"": kept.table})
 
 
+def _curve(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
+    points, notes = curves_of(folders, tasks, split)
+    figures = dict(points.select("task", "figure").unique(maintain_order=True).iter_rows())
+    means = mean_curves(points, "score", ("task", "by", "trained_epochs"))
+    return FigureWithTables(pruning_curves(points, figures), notes, {"": means})
+
+
+def _curve_roles(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
+    survival, notes = role_survival_of(folders, tasks, split)
+    means = mean_curves(survival, "surviving", ("by", "role"))
+    return FigureWithTables(role_curves(survival), notes, {"": means})
+
+
+def _curve_time(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
+    times, notes = times_of(folders, tasks)
+    return FigureWithTables(time_curves(times), notes, {"": times})
+
+
 _DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], FigureWithTables]] = {
     "rgb": _rgb,
     "grey": _grey,
@@ -156,6 +179,9 @@ _DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], FigureWithTable
     "labels": _labels,
     "heatmap": _heatmap,
     "heads-kept": _heads_kept,
+    "curve": _curve,
+    "curve-roles": _curve_roles,
+    "curve-time": _curve_time,
 }
 
 

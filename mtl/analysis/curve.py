@@ -1,0 +1,266 @@
+"""Pruning curves: what a task's score is with fewer and fewer heads, by the order in which they go."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.analysis.curve_file import CurveFiles, part
+from mtl.analysis.head_order import Head, NextHeads, base_scales, loader, open_heads, remaining, scale_of
+from mtl.analysis.trained import TrainedRun
+from mtl.corpora.load import corpus_fingerprint
+from mtl.errors import InputError
+from mtl.files import fingerprint
+from mtl.models.evaluate import evaluate
+from probes import curve_table
+from probes.heads_table import Site
+
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One order in which heads go."""
+
+    by: str
+    """Its name in the tables."""
+    draw: int
+    """Its number, where there are several of this name."""
+    next_heads: NextHeads
+    made_of: Mapping[str, object]
+    """By task what the order depends on besides the model; of plain values."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A number of heads kept, and which."""
+
+    by: str
+    draw: int
+    task: str
+    kept: tuple[Head, ...]
+    share: float
+    """Of the heads that were open at the start."""
+    score: float
+
+
+@dataclass
+class Start:
+    """What all curves of a run start from."""
+
+    scoring: TrainedRun
+    base: dict[str, Float[Tensor, "site head"]]
+    """By task the scale of heads before any is closed."""
+    model_key: str
+    """The fingerprint of the model's files."""
+
+    @classmethod
+    def of(cls, scoring: TrainedRun, masks: bool = True) -> Start:
+        """The start of a run's curves; `masks`: with its own head masks applied."""
+        files = sorted(path for path in scoring.run.model.iterdir() if path.is_file())
+        return cls(scoring, base_scales(scoring.model, tuple(scoring.tasks), masks), fingerprint(files))
+
+    @property
+    def pools(self) -> dict[str, list[Head]]:
+        """By task the heads that are open at the start."""
+        return {name: open_heads(scale) for name, scale in self.base.items()}
+
+    def key(self, task: str, *made_of: object) -> str:
+        """A hash over the model, its masks, the scored sentences of a task, and what is given beside them."""
+        scored = sentences_key(self.scoring, task)
+        everything = [self.model_key, self.base[task].tolist(), scored, *made_of]
+        return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
+
+    def masked(self, task: str, kept: Sequence[Head]) -> Float[Tensor, "site head"]:
+        """The head scale with only these heads open."""
+        return scale_of(self.base[task], kept)
+
+
+def measure_curve(
+    start: Start,
+    methods: Sequence[Method],
+    *,
+    steps: int = 10,
+    progress: Progress = lambda total: nullcontext(lambda done: None),
+) -> list[CurvePoint]:
+    """Close heads in the order of each method and score what is left at `steps` + 1 evenly spaced numbers.
+
+    Writes curve.parquet and curve_heads.parquet as it goes; what they hold already of the same model,
+    sentences and settings is not computed again. `progress` is told how many heads there are to close, and
+    then how many more are done.
+    """
+    if steps < 1:
+        raise InputError(f"steps={steps}: give at least 1")
+    files = CurveFiles(start.scoring.run.folder)
+    scored: dict[tuple[str, frozenset[Head]], float] = {}
+    points = []
+    draws = {
+        method.by: 1 + max(other.draw for other in methods if other.by == method.by) for method in methods
+    }
+    with progress(len(methods) * max(map(len, start.pools.values()))) as advance:
+        for method in methods:
+            for task in start.base:
+                files.begin(method.by, draws[method.by], task)
+            points += _Curve(start, method, steps, scored).run(advance)
+    return points
+
+
+class _Curve:
+    """One method's curve, for all tasks side by side."""
+
+    def __init__(
+        self, start: Start, method: Method, steps: int, scored: dict[tuple[str, frozenset[Head]], float]
+    ) -> None:
+        self.start, self.method, self.scored = start, method, scored
+        self.files = CurveFiles(start.scoring.run.folder)
+        self.pools = start.pools
+        self.grid = [
+            {name: round(len(pool) * (steps - step) / steps) for name, pool in self.pools.items()}
+            for step in range(steps + 1)
+        ]
+        self.keys = {
+            name: start.key(name, method.by, method.draw, steps, method.made_of[name]) for name in self.pools
+        }
+        for name, key in self.keys.items():
+            self.files.begin_order(method.by, method.draw, name, key)
+        self.gone = {name: self._read_order(name) for name in self.pools}
+        self.scores = {name: self._read_scores(name) for name in self.pools}
+
+    def run(self, advance: Callable[[int], None]) -> list[CurvePoint]:
+        """Compute what is missing; returns all points."""
+        points = []
+        done = 0
+        for wanted in self.grid:
+            while behind := self._behind(wanted):
+                for name, heads in self.method.next_heads(behind, wanted).items():
+                    self.gone[name] += heads
+                    self._write_order(name)
+                more = max(map(len, self.gone.values())) - done
+                advance(more)
+                done += more
+            # A resumed order may be further already.
+            kept = {
+                name: remaining(pool, self.gone[name][: len(pool) - wanted[name]])
+                for name, pool in self.pools.items()
+            }
+            self._score(kept)
+            for name, heads in kept.items():
+                share = len(heads) / max(len(self.pools[name]), 1)
+                score = self.scores[name][len(heads)]
+                points.append(CurvePoint(self.method.by, self.method.draw, name, tuple(heads), share, score))
+        return points
+
+    def _behind(self, wanted: Mapping[str, int]) -> dict[str, list[Head]]:
+        """The heads still there, of tasks that have more than are wanted."""
+        kept = {name: remaining(pool, self.gone[name]) for name, pool in self.pools.items()}
+        return {name: heads for name, heads in kept.items() if len(heads) > wanted[name]}
+
+    def _score(self, kept: Mapping[str, Sequence[Head]]) -> None:
+        """Score the tasks that have no score yet with these heads."""
+        missing = {}
+        for name, heads in kept.items():
+            if len(heads) in self.scores[name]:
+                continue
+            known = self.scored.get((name, frozenset(heads)))
+            if known is None:
+                missing[name] = self.start.masked(name, heads)
+            else:
+                self._write_score(name, len(heads), known)
+        if missing:
+            for name, score in task_scores(self.start.scoring, missing).items():
+                self.scored[name, frozenset(kept[name])] = score
+                self._write_score(name, len(kept[name]), score)
+
+    def _read_order(self, name: str) -> list[Head]:
+        place = {site: number for number, site in enumerate(self.start.scoring.model.encoder.tap.sites)}
+        rows = self.files.orders.read(self._part(name), self.keys[name]).sort("rank", descending=True)
+        return [
+            (place[Site(attention, layer)], head)
+            for attention, layer, head in rows.select("attention", "layer", "head").iter_rows()
+        ]
+
+    def _write_order(self, name: str) -> None:
+        sites = self.start.scoring.model.encoder.tap.sites
+        ranks = count(len(self.pools[name]) - 1, -1)
+        rows = [
+            {
+                **self._part(name),
+                "attention": sites[site].attention,
+                "layer": sites[site].layer,
+                "head": head,
+                "rank": rank,
+            }
+            for (site, head), rank in zip(self.gone[name], ranks, strict=False)
+        ]
+        table = pl.DataFrame(rows, schema=curve_table.ORDERS)
+        self.files.orders.put(self._part(name), self.keys[name], table)
+
+    def _read_scores(self, name: str) -> dict[int, float]:
+        rows = self.files.scores.read({**self._part(name), "trained_epochs": 0}, self.keys[name])
+        return dict(rows.select("kept", "score").iter_rows())
+
+    def _write_score(self, name: str, kept: int, score: float) -> None:
+        self.scores[name][kept] = score
+        by, draw, pool = self.method.by, self.method.draw, len(self.pools[name])
+        rows = score_rows(self.start.scoring, by, draw, name, pool, self.scores[name])
+        self.files.scores.put({**self._part(name), "trained_epochs": 0}, self.keys[name], rows)
+
+    def _part(self, name: str) -> dict[str, str | int]:
+        return part(self.method.by, self.method.draw, name)
+
+
+def score_rows(
+    scoring: TrainedRun,
+    by: str,
+    draw: int,
+    task: str,
+    pool: int,
+    scores: Mapping[int, float],
+    *,
+    epochs: int = 0,
+    source: str | None = None,
+) -> pl.DataFrame:
+    """Rows of curve.parquet from the score at each number of heads."""
+    return pl.DataFrame(
+        [
+            {
+                "by": by,
+                "draw": draw,
+                "task": task,
+                "trained_epochs": epochs,
+                "kept": kept,
+                "share": kept / max(pool, 1),
+                "split": scoring.split,
+                "figure": scoring.tasks[task].score,
+                "score": score,
+                "source": str(scoring.run.folder) if source is None else source,
+            }
+            for kept, score in scores.items()
+        ],
+        schema=curve_table.SCORES,
+    )
+
+
+def task_scores(trained: TrainedRun, scales: Mapping[str, Float[Tensor, "site head"]]) -> dict[str, float]:
+    """The main score of each of these tasks under its own head scale."""
+    model = trained.model
+    tap = model.encoder.tap
+    opened = torch.ones(len(tap.sites), tap.heads)
+    scale = torch.stack([scales.get(name, opened) for name in model.tasks])
+    figures = evaluate(model, loader(trained, tuple(scales), model.evaluation_tokens()), scale)
+    return {name: figures[name][model.tasks[name].score] for name in scales}
+
+
+def sentences_key(trained: TrainedRun, task: str) -> list[object]:
+    """What tells the sentences that a task is measured on from others."""
+    files = corpus_fingerprint(trained.source, (task,), (trained.split,))
+    return [files, trained.split, len(trained.corpus)]

@@ -1,0 +1,128 @@
+"""Heads of a pruning curve cut out for good: the same score, with fewer parameters, in less time."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+
+import polars as pl
+import torch
+
+from mtl.analysis.curve import CurvePoint, Start, task_scores
+from mtl.analysis.curve_file import CurveFiles, part
+from mtl.analysis.timing import alternate, encode, multiply_adds
+from mtl.errors import InputError
+from mtl.models.apply_masks import apply_masks
+from mtl.models.batches import Example
+from mtl.models.encoder import Encoder
+from mtl.models.joint import JointModel
+from mtl.models.subwords import Subwords
+from probes import curve_table
+
+BATCHES = (1, 4, 16, 64)
+"""Sentences in a batch whose time is measured (Michel et al. 2019, table 3)."""
+
+
+def cut_model(start: Start, point: CurvePoint) -> JointModel:
+    """A copy of the model for one task, without the heads that the point does not keep."""
+    whole = copy.deepcopy(start.scoring.model)
+    return apply_masks(whole, start.masked(point.task, point.kept), (point.task,))
+
+
+def measure_cut(
+    start: Start,
+    points: Sequence[CurvePoint],
+    *,
+    batches: Sequence[int] = BATCHES,
+    rounds: int = 5,
+    advance: Callable[[int], None] = lambda points: None,
+) -> pl.DataFrame:
+    """Cut, score, count and time the model at each point; writes curve_time.parquet and returns its rows.
+
+    Time is the median of `rounds` over the same sentences (as many as the largest batch, of about the median
+    length), in turns with the uncut model. Points that the table holds already are not measured again.
+    """
+    if rounds < 1 or not batches or min(batches) < 1:
+        raise InputError(f"rounds={rounds}, batches={list(batches)}: give at least 1")
+    table = CurveFiles(start.scoring.run.folder).times
+    whole = start.scoring.model
+    device = _device(whole)
+    sentences = _of_median_length(start.scoring.corpus, max(batches))
+    parts = {size: _batches(whole.encoder, sentences, size) for size in batches}
+    operations = {size: multiply_adds(whole.encoder, parts[size]) for size in batches}
+    measured = []
+    for point in points:
+        place = part(point.by, point.draw, point.task)
+        key = start.key(point.task, "cut", list(batches), rounds, device)
+        known = table.read(place, key)
+        rows = known.filter(kept=len(point.kept))
+        if rows.is_empty():
+            model = cut_model(start, point)
+            cut = dataclasses.replace(
+                start.scoring, model=model, tasks={point.task: start.scoring.tasks[point.task]}
+            )
+            opened = torch.ones(model.encoder.layers, model.encoder.heads)
+            [score] = task_scores(cut, {point.task: opened}).values()
+            shared = {
+                **place,
+                "kept": len(point.kept),
+                "share": point.share,
+                "split": cut.split,
+                "figure": cut.tasks[point.task].score,
+                "score": score,
+                "parameters": sum(parameter.numel() for parameter in model.encoder.parameters()),
+                "device": device,
+            }
+            timed = [
+                {
+                    **shared,
+                    "batch": size,
+                    **_times(whole.encoder, model.encoder, parts[size], operations[size], rounds),
+                }
+                for size in batches
+            ]
+            rows = pl.DataFrame(timed, schema=curve_table.TIMES)
+            table.put(place, key, pl.concat([known, rows]))
+        measured.append(rows)
+        advance(1)
+    return pl.concat(measured)
+
+
+def _times(
+    whole: Encoder, cut: Encoder, parts: list[Subwords], operations: float, rounds: int
+) -> dict[str, float]:
+    sentences = sum(part.sentences for part in parts)
+    seconds = alternate({"whole": lambda: encode(whole, parts), "cut": lambda: encode(cut, parts)}, rounds)
+    counted = multiply_adds(cut, parts)
+    ratios = [ours / theirs for ours, theirs in zip(seconds["cut"], seconds["whole"], strict=True)]
+    return {
+        "multiply_adds": counted / sentences,
+        "operations_of_whole": counted / operations,
+        "seconds": statistics.median(seconds["cut"]) / sentences,
+        "seconds_of_whole": statistics.median(ratios),
+    }
+
+
+def _of_median_length(corpus: Sequence[Example], count: int) -> list[Example]:
+    """So many sentences around the median length, repeated if there are fewer."""
+    ordered = sorted(corpus, key=lambda example: example.length)
+    first = max(0, (len(ordered) - count) // 2)
+    return list(islice(cycle(ordered[first : first + count]), count))
+
+
+def _batches(encoder: Encoder, sentences: Sequence[Example], size: int) -> list[Subwords]:
+    device = next(encoder.parameters()).device
+    return [
+        encoder.tokenizer.collate([example.tokens for example in sentences[first : first + size]]).to(device)
+        for first in range(0, len(sentences), size)
+    ]
+
+
+def _device(model: JointModel) -> str:
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"

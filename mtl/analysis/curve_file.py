@@ -1,0 +1,127 @@
+"""The tables of pruning curves on disk, whose parts are replaced one by one, or used again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.files import whole_file
+from probes import curve_table
+
+Part = Mapping[str, str | int]
+"""Values of columns that single out a part of a table."""
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """A table in a run's folder, in parts of which each has a key of what it is made of.
+
+    A killed process leaves the parts that it finished, and beginnings of parts; the next one takes them up.
+    """
+
+    path: Path
+
+    def read(self, part: Part, key: str) -> pl.DataFrame:
+        """The rows of a part, none if they are made of anything else."""
+        table, keys = self._all()
+        if keys.get(_name(part)) != key:
+            return table.clear()
+        return table.filter(curve_table.part_of(table, part))
+
+    def holds(self, part: Part, key: str) -> bool:
+        """Whether there is a part with this key."""
+        return self._all()[1].get(_name(part)) == key
+
+    def put(self, part: Part, key: str, rows: pl.DataFrame) -> None:
+        """Replace the rows of a part."""
+        table, keys = self._all()
+        others = table.filter(~curve_table.part_of(table, part))
+        self._write(
+            pl.concat(
+                [
+                    others,
+                    rows.select(curve_table.SCHEMAS[self.path.name].names()).cast(
+                        curve_table.SCHEMAS[self.path.name]
+                    ),
+                ]
+            ),
+            {**keys, _name(part): key},
+        )
+
+    def forget(self, part: Part) -> None:
+        """Remove all parts with these values."""
+        table, keys = self._all()
+        rest = {
+            name: key for name, key in keys.items() if not set(part.items()) <= set(json.loads(name).items())
+        }
+        if rest != keys:
+            self._write(table.filter(~curve_table.part_of(table, part)), rest)
+
+    def draws(self, by: str, task: str) -> Collection[int]:
+        """The numbers of the draws of a method that are in the table."""
+        table, _ = self._all()
+        return set(table.filter(curve_table.part_of(table, {"by": by, "task": task}))["draw"])
+
+    def _all(self) -> tuple[pl.DataFrame, dict[str, str]]:
+        if not self.path.exists():
+            return pl.DataFrame(schema=curve_table.SCHEMAS[self.path.name]), {}
+        try:
+            table, keys = curve_table.read(self.path)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        return table, {name: key for name, key in keys.items() if name.startswith("{")}
+
+    def _write(self, table: pl.DataFrame, keys: Mapping[str, str]) -> None:
+        with whole_file(self.path) as temporary:
+            table.write_parquet(temporary, metadata=dict(keys))
+
+
+@dataclass(frozen=True)
+class CurveFiles:
+    """The three tables of a run."""
+
+    folder: Path
+
+    @property
+    def scores(self) -> KeyedTable:
+        """curve.parquet, in parts of a method, draw, task and number of epochs."""
+        return KeyedTable(self.folder / "curve.parquet")
+
+    @property
+    def orders(self) -> KeyedTable:
+        """curve_heads.parquet, in parts of a method, draw and task."""
+        return KeyedTable(self.folder / "curve_heads.parquet")
+
+    @property
+    def times(self) -> KeyedTable:
+        """curve_time.parquet, in parts of a method, draw and task."""
+        return KeyedTable(self.folder / "curve_time.parquet")
+
+    def begin(self, by: str, draws: int, task: str) -> None:
+        """Remove what other draws of the method have left."""
+        for table in (self.scores, self.orders, self.times):
+            for draw in table.draws(by, task):
+                if draw >= draws:
+                    table.forget(part(by, draw, task))
+
+    def begin_order(self, by: str, draw: int, task: str, key: str) -> None:
+        """Remove what rests on another order of the heads than the one with this key."""
+        rests = part(by, draw, task)
+        if not self.orders.holds(rests, key):
+            for table in (self.scores, self.orders, self.times):
+                table.forget(rests)
+
+
+def part(by: str, draw: int, task: str, trained_epochs: int | None = None) -> dict[str, str | int]:
+    """The part of a method's draw and a task; of curve.parquet also the number of epochs is needed."""
+    values: dict[str, str | int] = {"by": by, "draw": draw, "task": task}
+    return values if trained_epochs is None else {**values, "trained_epochs": trained_epochs}
+
+
+def _name(part: Part) -> str:
+    return json.dumps(dict(sorted(part.items())))

@@ -1,0 +1,215 @@
+"""Points of a pruning curve that need training: cut models trained on, and learned gates."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+
+from mtl.analysis.curve import CurvePoint, Start, score_rows, task_scores
+from mtl.analysis.curve_cut import cut_model
+from mtl.analysis.curve_file import CurveFiles, part
+from mtl.analysis.head_order import base_scales, open_heads
+from mtl.config.parse import read_configuration
+from mtl.config.schema import TrainConfig, WandbConfig
+from mtl.errors import InputError
+from mtl.files import fingerprint
+from mtl.models.batches import examples
+from mtl.models.cut_run import write_cut_run
+from mtl.models.device import Accelerator, prepare
+from mtl.models.evaluate import evaluate
+from mtl.models.joint import JointModel
+from mtl.runs.run import Run
+from probes import curve_table
+
+GATES = "gates"
+"""The name of learned gates in the column `by`."""
+
+
+def train_on(
+    start: Start,
+    points: Sequence[CurvePoint],
+    epochs: int,
+    *,
+    accelerator: Accelerator = "auto",
+    console: Console,
+) -> list[CurvePoint]:
+    """Cut the heads of each point out, train the cut model on, and score it; adds rows to curve.parquet.
+
+    The cut model and the trained one are runs in the folder `curve` of the run; what is there is not trained
+    again. Training is as the run's own, but for its length and its one task.
+    """
+    if epochs < 1:
+        raise InputError(f"epochs={epochs}: give at least 1")
+    scoring, trained = start.scoring, []
+    scores: dict[tuple[str, int, str], dict[int, float]] = {}
+    for point in points:
+        mask = json.dumps([start.model_key, start.base[point.task].tolist(), sorted(point.kept)])
+        name = f"{point.task}-{point.by}-{len(point.kept)}-{hashlib.sha256(mask.encode()).hexdigest()[:8]}"
+        cut = Run(scoring.run.folder / "curve" / name)
+        if not (cut.folder / "status.json").exists():  # the last file to be written
+            _cut(start, point, cut.folder)
+        settings = _settings(scoring.run, cut.folder, f"{name}-{epochs}-epochs", accelerator)
+        run = _train(dataclasses.replace(settings, tasks=(point.task,), max_epochs=epochs), console)
+        model = prepare(JointModel.from_pretrained(run.model), accelerator)
+        place = part(point.by, point.draw, point.task, epochs)
+        of_method = scores.setdefault((point.by, point.draw, point.task), {})
+        of_method[len(point.kept)] = _score(start, model, point.task)
+        rows = score_rows(
+            scoring,
+            point.by,
+            point.draw,
+            point.task,
+            len(start.pools[point.task]),
+            of_method,
+            epochs=epochs,
+            source=str(run.folder),
+        )
+        CurveFiles(scoring.run.folder).scores.put(place, start.key(point.task, "trained on", epochs), rows)
+        trained.append(dataclasses.replace(point, score=of_method[len(point.kept)]))
+    return trained
+
+
+def train_gates(
+    start: Start,
+    targets: Sequence[float],
+    epochs: int | None,
+    *,
+    accelerator: Accelerator = "auto",
+    console: Console,
+) -> list[Path]:
+    """Learn gates on the frozen model for each `gates.target_open`; returns runs in the folder `curve`."""
+    run, tasks = start.scoring.run, tuple(start.scoring.tasks)
+    folders = []
+    for target in targets:
+        length = "" if epochs is None else f"-{epochs}-epochs"
+        name = f"gates-{'-'.join(tasks)}-{target:g}{length}-{start.model_key[:8]}"
+        settings = _settings(run, run.folder, name, accelerator)
+        gates = dataclasses.replace(
+            settings.gates,
+            target_open=target,
+            penalty=None,
+            scope="shared" if len(tasks) == 1 else "per_task",
+        )
+        settings = dataclasses.replace(settings, tasks=tasks, pruning="gates_only", gates=gates)
+        if epochs is not None:
+            settings = dataclasses.replace(settings, max_epochs=epochs)
+        folders.append(_train(settings, console).folder)
+    return folders
+
+
+def measure_gates(
+    start: Start, runs: Sequence[Path], *, accelerator: Accelerator = "auto"
+) -> list[CurvePoint]:
+    """Runs that have learned gates as points of a curve, one draw for each run; writes both tables.
+
+    They are scored on the same sentences, each with its own model under its own gates. Its mask is the heads
+    that are open; the order of the others is that of their log alpha.
+    """
+    files = CurveFiles(start.scoring.run.folder)
+    points = []
+    for task in start.base:
+        files.begin(GATES, len(runs), task)
+    for draw, folder in enumerate(runs):
+        run = Run.open(folder)
+        model = prepare(JointModel.from_pretrained(run.model), accelerator)
+        _check(start, model, folder)
+        assert model.gates is not None
+        weights = fingerprint(sorted(path for path in run.model.iterdir() if path.is_file()))
+        for task, pool in start.pools.items():
+            key = start.key(task, GATES, weights)
+            files.begin_order(GATES, draw, task, key)
+            mask = model.mask_index(task)
+            kept = open_heads(model.gates.gate()[mask].detach())
+            place = part(GATES, draw, task, 0)
+            known = files.scores.read(place, key)
+            if known.is_empty():
+                scores = {len(kept): _score(start, model, task)}
+                rows = score_rows(start.scoring, GATES, draw, task, len(pool), scores, source=str(folder))
+                files.orders.put(part(GATES, draw, task), key, _order(model, mask, part(GATES, draw, task)))
+                files.scores.put(place, key, rows)
+                known = rows
+            score = known["score"][0]
+            points.append(CurvePoint(GATES, draw, task, tuple(kept), len(kept) / max(len(pool), 1), score))
+    return points
+
+
+def _order(model: JointModel, mask: int, part: dict[str, str | int]) -> pl.DataFrame:
+    """All heads, those of the largest log alpha with the lowest ranks."""
+    assert model.gates is not None
+    log_alpha = model.gates.log_alpha[mask].tolist()
+    tap = model.encoder.tap
+    there = [(site, head) for site, heads in enumerate(tap.remaining) for head in heads]
+    there.sort(key=lambda place: -log_alpha[place[0]][place[1]])
+    rows = [
+        {
+            **part,
+            "attention": tap.sites[site].attention,
+            "layer": tap.sites[site].layer,
+            "head": head,
+            "rank": rank,
+        }
+        for rank, (site, head) in enumerate(there)
+    ]
+    return pl.DataFrame(rows, schema=curve_table.ORDERS)
+
+
+def _check(start: Start, model: JointModel, folder: Path) -> None:
+    if model.gates is None:
+        raise InputError(
+            f"{folder} has no gates: give runs trained with --pruning=gates_only, static or dynamic, "
+            "or --targets to train them"
+        )
+    ours = start.scoring.model.encoder
+    if (model.encoder.layers, model.encoder.heads) != (ours.layers, ours.heads):
+        raise InputError(
+            f"{folder} has {model.encoder.layers} layers of {model.encoder.heads} heads, and "
+            f"{start.scoring.run.folder} {ours.layers} of {ours.heads}: give runs of the same encoder"
+        )
+    for task in start.base:
+        if task not in model.tasks:
+            raise InputError(
+                f"{folder} has no task {task!r}: give runs of the same tasks, or choose with --task"
+            )
+
+
+def _score(start: Start, model: JointModel, task: str) -> float:
+    """A model's score on the sentences of the curves, under its own gates if it has any."""
+    tasks = {task: model.tasks[task]}
+    sentences = [example.sentence for example in start.scoring.corpus]
+    corpus = examples(sentences, model.encoder.tokenizer, tasks, model.labels)
+    other = dataclasses.replace(start.scoring, model=model, tasks=tasks, corpus=corpus)
+    return task_scores(other, base_scales(model, (task,), masks=True))[task]
+
+
+def _cut(start: Start, point: CurvePoint, out: Path) -> None:
+    model = cut_model(start, point)
+    tasks = {point.task: start.scoring.tasks[point.task]}
+    cut = dataclasses.replace(start.scoring, model=model, tasks=tasks)
+    metrics = {cut.split: evaluate(model, cut.batches(model.evaluation_tokens()))}
+    write_cut_run(start.scoring.run, out, model, metrics, len(point.kept))
+
+
+def _settings(source: Run, init_from: Path, name: str, accelerator: Accelerator) -> TrainConfig:
+    config = read_configuration(TrainConfig, source.folder / "config.yaml")
+    return dataclasses.replace(
+        config,
+        name=name,
+        runs=str(source.folder / "curve"),
+        init_from=str(init_from),
+        pruning="none",
+        overwrite=False,
+        wandb=WandbConfig(),
+        trainer=dataclasses.replace(config.trainer, accelerator=accelerator),
+    )
+
+
+def _train(config: TrainConfig, console: Console) -> Run:
+    from mtl.training.train import train  # takes seconds to import, and few curves need it
+
+    return train(config, console=console)

@@ -1,0 +1,204 @@
+"""In which order heads go: by a value, by importance computed anew, or by the loss of score (greedily)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.analysis.ablation import Ablation, Ablator, joined
+from mtl.analysis.ablation_run import BATCH_TOKENS as ABLATION_TOKENS
+from mtl.analysis.importance import task_importance
+from mtl.analysis.observe import BATCH_TOKENS
+from mtl.analysis.probe import Mask
+from mtl.analysis.trained import TrainedRun
+from mtl.errors import InputError
+from mtl.heads.gates import OPEN
+from mtl.models.batches import BatchLoader, aligned_plan
+from mtl.models.joint import JointModel
+from probes.heads_table import Site
+from probes.measures.table import BY_NAME
+from probes.sites import grid
+
+Head = tuple[int, int]
+"""A site and a head, as in the uncut model."""
+Values = Mapping[str, Float[np.ndarray, "site head"]]
+"""By task what each head is worth."""
+NextHeads = Callable[[Mapping[str, Sequence[Head]], Mapping[str, int]], dict[str, list[Head]]]
+"""Given by task the heads still kept and how many are wanted, which go next: at least one, in order."""
+MADE_BY = {"records": "mtl probe", "gradients": "mtl importance", "evaluation": "mtl ablate"}
+"""The commands that make measures, by what these need."""
+_STRONGEST = ("positional", "syntactic")
+"""Measures that are about a head's best label; of others with labels, the mean weighted by counts counts."""
+
+
+def base_scales(
+    model: JointModel, tasks: Sequence[str], masks: bool
+) -> dict[str, Float[Tensor, "site head"]]:
+    """By task the head scale that a curve starts from: gates, or ones; 0 for heads that were cut out."""
+    tap = model.encoder.tap
+    there = torch.zeros(len(tap.sites), tap.heads)
+    for site, heads in enumerate(tap.remaining):
+        there[site, list(heads)] = 1.0
+    if model.gates is None or not masks:
+        return dict.fromkeys(tasks, there)
+    gates = model.gates.gate().detach().cpu()
+    return {name: gates[model.mask_index(name)] * there for name in tasks}
+
+
+def open_heads(scale: Float[Tensor, "site head"]) -> list[Head]:
+    """The heads that a scale leaves open, in order."""
+    return [
+        (site, head)
+        for site, row in enumerate(scale.tolist())
+        for head, gate in enumerate(row)
+        if gate > OPEN
+    ]
+
+
+def scale_of(scale: Float[Tensor, "site head"], kept: Sequence[Head]) -> Float[Tensor, "site head"]:
+    """The scale with every head closed that is not kept."""
+    masked = torch.zeros_like(scale)
+    for site, head in kept:
+        masked[site, head] = scale[site, head]
+    return masked
+
+
+def loader(trained: TrainedRun, tasks: Sequence[str], tokens: int) -> BatchLoader:
+    """All sentences that are annotated in some of the tasks, with these tasks alone."""
+    chosen = {name: trained.tasks[name] for name in tasks}
+    plan = aligned_plan(trained.corpus, tuple(chosen), tokens, None, None)
+    return BatchLoader(trained.corpus, trained.model.encoder.tokenizer, chosen, plan)
+
+
+def by_value(values: Callable[[], Values]) -> NextHeads:
+    """The heads of least value go first; values are computed once, when they are first needed."""
+    known: dict[str, Float[np.ndarray, "site head"]] = {}
+
+    def next_heads(kept: Mapping[str, Sequence[Head]], wanted: Mapping[str, int]) -> dict[str, list[Head]]:
+        if not known:
+            known.update(values())
+        return {name: _least(known[name], heads, wanted[name]) for name, heads in kept.items()}
+
+    return next_heads
+
+
+def recomputed(ranking: TrainedRun, base: Mapping[str, Tensor], normalise: bool) -> NextHeads:
+    """The heads of least importance go, computed under the mask of the heads that are kept so far."""
+
+    def next_heads(kept: Mapping[str, Sequence[Head]], wanted: Mapping[str, int]) -> dict[str, list[Head]]:
+        values = importance_values(
+            ranking, {name: scale_of(base[name], kept[name]) for name in kept}, normalise
+        )
+        return {name: _least(values[name], heads, wanted[name]) for name, heads in kept.items()}
+
+    return next_heads
+
+
+def greedy(ranking: TrainedRun, base: Mapping[str, Tensor], ties: Callable[[], Values]) -> NextHeads:
+    """The head goes whose closing costs the score least; of several such, the one of least value (`ties`)."""
+    model = ranking.model
+    known: dict[str, Float[np.ndarray, "site head"]] = {}
+
+    def next_heads(kept: Mapping[str, Sequence[Head]], wanted: Mapping[str, int]) -> dict[str, list[Head]]:
+        if not known:
+            known.update(ties())
+        tried = sorted({place for heads in kept.values() for place in heads})
+        masks = [Mask(name, (name,), scale_of(base[name], heads)) for name, heads in kept.items()]
+        ablate = Ablator(
+            model, [Ablation("head", frozenset({place}), *place) for place in tried], masks=masks
+        )
+        tokens = ABLATION_TOKENS[next(model.parameters()).device.type]
+        counts = joined([ablate(batch) for batch in loader(ranking, tuple(kept), tokens)])
+        going = {}
+        for name, heads in kept.items():
+            scores = model.tasks[name].metric().score(counts[name].ablated.sum(1).astype(np.float64))
+            of_head = dict(zip(tried, scores.tolist(), strict=True))
+            value = known[name]
+            going[name] = [min(heads, key=lambda place: (-of_head[place], value[place]))]
+        return going
+
+    return next_heads
+
+
+def importance_values(ranking: TrainedRun, scales: Mapping[str, Tensor], normalise: bool) -> Values:
+    """Importance by task (Michel et al. 2019), each task under its own head scale."""
+    masks = [Mask(name, (name,), scale) for name, scale in scales.items()]
+    if len({tuple(scale.flatten().tolist()) for scale in scales.values()}) == 1:
+        masks = [Mask("", tuple(scales), masks[0].head_scale)]  # one forward pass serves all tasks
+    measured = task_importance(ranking.model, loader(ranking, tuple(scales), BATCH_TOKENS), masks=masks)
+    values = {}
+    for name, gradients in measured.items():
+        value = gradients.value("importance")
+        if normalise:
+            norm = np.linalg.norm(value, axis=1, keepdims=True)
+            value = value / np.where(norm > 0, norm, 1.0)
+        values[name] = value
+    return values
+
+
+def random_values(tasks: Sequence[str], sites: int, heads: int, seed: int, draw: int) -> Values:
+    """A random order of all heads, the same for every task."""
+    order = np.random.default_rng([seed, draw]).permutation(sites * heads)
+    return dict.fromkeys(tasks, order.reshape(sites, heads).astype(np.float64))
+
+
+def measured_values(
+    table: pl.DataFrame, measure: str, pools: Mapping[str, Sequence[Head]], sites: Sequence[Site], heads: int
+) -> Values:
+    """A measure's values by task, from the table of a run's heads.parquet.
+
+    Rows of the task count, or else those that belong to no task. Raises `InputError` where a head of a task
+    has no value.
+    """
+    rows = table.filter((pl.col("measure") == measure) & pl.col("head").is_not_null())
+    weighed = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
+    figure = pl.col("value").max() if measure in _STRONGEST else weighed
+    values = {}
+    for name, pool in pools.items():
+        of_task = rows.filter(pl.col("task") == name)
+        if of_task.is_empty():
+            of_task = rows.filter(pl.col("task") == "")
+        per_head = of_task.group_by("attention", "layer", "head", maintain_order=True).agg(value=figure)
+        value = grid(per_head, "value", sites, heads)
+        without = [place for place in pool if not np.isfinite(value[place])]
+        if without:
+            raise InputError(_no_values(table, measure, name, sites, without[0]))
+        values[name] = value
+    return values
+
+
+def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Site], place: Head) -> str:
+    made_by = made_with(measure)
+    rows = table.filter(pl.col("measure") == measure)
+    if rows.is_empty():
+        return f"heads.parquet has no {measure}: '{made_by}' makes it"
+    if rows["head"].null_count() == rows.height:
+        return f"--by={measure}: its figures belong to layers, not to heads: choose another measure"
+    tasks = [name for name in rows["task"].unique(maintain_order=True) if name]
+    if tasks and task not in tasks:
+        return f"heads.parquet has {measure} for {', '.join(tasks)}, not for {task}: '{made_by}' makes it"
+    where = f"head {place[1]} in layer {sites[place[0]].layer}"
+    return f"heads.parquet has no {measure} of {where} for {task}: '{made_by}' makes it"
+
+
+def made_with(measure: str) -> str:
+    """The command that makes a measure."""
+    if measure == "gradient_conflict":
+        return "mtl train --gradient_conflict_every=N"
+    return "mtl relevance RUN" if measure == "relevance" else f"{MADE_BY[BY_NAME[measure].needs]} RUN"
+
+
+def _least(value: Float[np.ndarray, "site head"], kept: Sequence[Head], wanted: int) -> list[Head]:
+    """The heads of least value; of equals, those of lower layers and numbers first."""
+    return sorted(sorted(kept), key=lambda place: value[place])[: len(kept) - wanted]
+
+
+def remaining(pool: Sequence[Head], gone: Sequence[Head]) -> list[Head]:
+    """The heads that have not gone, in order."""
+    left = set(gone)
+    return [place for place in pool if place not in left]

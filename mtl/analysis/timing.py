@@ -1,0 +1,49 @@
+"""Times of models that are to be compared, in one process and in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from mtl.heads.tap import eager_attention
+from mtl.models.encoder import Encoder
+from mtl.models.subwords import Subwords
+
+K = TypeVar("K")
+
+
+def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, list[float]]:
+    """Seconds of each job, the jobs taking turns, so that what else the machine does hits all alike."""
+    times: dict[K, list[float]] = {name: [] for name in jobs}
+    for turn in range(rounds + 1):
+        for name, job in jobs.items():
+            start = time.perf_counter()
+            job()
+            if turn:  # the first turn warms up
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+@torch.inference_mode()
+def encode(encoder: Encoder, parts: list[Subwords]) -> None:
+    """Forward passes over batches, until they are finished also on a GPU."""
+    for subwords in parts:
+        encoder(subwords)
+    if next(encoder.parameters()).device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+@torch.inference_mode()
+def multiply_adds(encoder: Encoder, parts: list[Subwords]) -> float:
+    """Multiply-adds of matrix products in forward passes over batches, half the floating-point operations.
+
+    They are counted in eager attention: fused kernels are not all known to the counter.
+    """
+    with eager_attention(encoder.transformer), FlopCounterMode(display=False) as counter:
+        for subwords in parts:
+            encoder(subwords)
+    return counter.get_total_flops() / 2

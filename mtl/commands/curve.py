@@ -1,0 +1,127 @@
+"""`mtl curve`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+
+from mtl.errors import InputError
+
+if TYPE_CHECKING:
+    from mtl.analysis.curve import CurvePoint
+    from mtl.analysis.trained import TrainedRun
+
+
+def curve(
+    run: Path,
+    by: tuple[str, ...] = ("importance", "recomputed", "random"),
+    task: tuple[str, ...] = (),
+    steps: int = 10,
+    draws: int = 5,
+    seed: int = 0,
+    split: Literal["train", "dev", "test"] = "test",
+    rank_split: Literal["train", "dev", "test"] = "dev",
+    corpus: Path | None = None,
+    sentences: int | None = None,
+    rank_sentences: int | None = None,
+    normalise: bool = False,
+    masks: bool = True,
+    gates: tuple[Path, ...] = (),
+    targets: tuple[float, ...] = (),
+    gates_epochs: int | None = None,
+    cut: bool = False,
+    batches: tuple[int, ...] = (1, 4, 16, 64),
+    rounds: int = 5,
+    epochs: int | None = None,
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+) -> None:
+    """Close more and more heads of a trained model, and score what is left.
+
+    Writes curve.parquet (scores) and curve_heads.parquet (the order in which heads go) into the run's folder.
+    Methods that are measured again are replaced, others stay. The same command resumes what was interrupted.
+
+    Args:
+        run: The run's folder.
+        by: Orders: importance (ranked once), recomputed (ranked anew after each step), random, greedy (the
+            head goes whose closing costs least), or a measure in the run's heads.parquet, such as fisher.
+        task: Only these tasks; default: all of the model that have gold annotations.
+        steps: Into how many equal steps all heads are divided.
+        draws: Random orders.
+        seed: Of the random orders.
+        split: The split that is scored.
+        rank_split: The split that heads are ranked on.
+        corpus: Folder with .jsonl files; default: the run's own corpus.
+        sentences: Only so many sentences of each split, the first ones.
+        rank_sentences: Only so many sentences to rank on; default: as many as sentences says.
+        normalise: Divide a layer's importances by their Euclidean norm before ranking.
+        masks: Whether a run's own head masks are applied; curves then start from the heads left open.
+        gates: Runs with learned gates of the same tasks, as further points.
+        targets: Learn gates on the frozen model for these numbers or shares of open heads, as further points.
+        gates_epochs: Epochs of each such training; default: the run's own.
+        cut: Whether models are also cut for good, scored and timed (curve_time.parquet); one task only.
+        batches: Sizes of batches whose time is measured.
+        rounds: Measurements of each time, of which the median is taken.
+        epochs: Train each cut model on for so many epochs, and score it again; one task only.
+        accelerator: What to compute on; auto takes a GPU where there is one.
+    """
+    from mtl.analysis.curve import Start, measure_curve
+    from mtl.analysis.curve_cut import measure_cut
+    from mtl.analysis.curve_methods import RANKED, check_orders, methods_of, ranking_of
+    from mtl.analysis.curve_training import measure_gates, train_gates, train_on
+    from mtl.analysis.trained import open_trained
+    from mtl.commands.progress import progress_of
+    from mtl.commands.show_curve import show_roles, show_scores, show_times
+    from mtl.config.schema import CorpusConfig
+
+    check_orders(by)
+    for name, number in {"draws": draws, "steps": steps, "epochs": epochs}.items():
+        if number is not None and number < 1:
+            raise InputError(f"{name}={number}: give at least 1")
+    for target in targets:
+        if target <= 0:
+            raise InputError(f"--targets={target:g}: give shares or numbers of heads above 0")
+    source = None if corpus is None else CorpusConfig(str(corpus))
+    scoring = open_trained(
+        run, source, split, tasks=task or None, sentences=sentences, accelerator=accelerator
+    )
+    start = Start.of(scoring, masks)
+    if cut or epochs is not None:
+        _require_cutting(scoring)
+    ranked = sentences if rank_sentences is None else rank_sentences
+    ranking = ranking_of(start, rank_split, ranked, accelerator) if {*by} & {*RANKED} else None
+    methods = methods_of(start, by, ranking, normalise=normalise, draws=draws, seed=seed)
+    console = Console()
+    for reason in scoring.left_out:
+        console.print(f"not measured: {reason}", highlight=False, soft_wrap=True)
+    points = measure_curve(start, methods, steps=steps, progress=partial(progress_of, "heads"))
+    chosen = [point for point in points if point.draw == 0]
+    if targets:
+        trained_gates = train_gates(start, targets, gates_epochs, accelerator=accelerator, console=console)
+        gates = (*gates, *trained_gates)
+    if gates:
+        points += measure_gates(start, gates, accelerator=accelerator)
+    trained: list[CurvePoint] = []
+    if epochs is not None:
+        trained = train_on(start, chosen, epochs, accelerator=accelerator, console=console)
+    show_scores(start, points, trained, epochs, console)
+    show_roles(start, by, console)
+    if cut:
+        with progress_of("cut models", len(chosen)) as advance:
+            times = measure_cut(start, chosen, batches=batches, rounds=rounds, advance=advance)
+        show_times(times, points, console)
+    console.print(f"wrote {run / 'curve.parquet'}", highlight=False, soft_wrap=True)
+
+
+def _require_cutting(scoring: TrainedRun) -> None:
+    """Raise `InputError` if the model cannot be cut for the tasks that are measured."""
+    from mtl.heads.prune import require_prunable
+
+    require_prunable(scoring.model.encoder.transformer)
+    if len(scoring.tasks) > 1:
+        raise InputError(
+            "a model is cut for one task, since each has an order of its own: choose with --task "
+            f"({', '.join(scoring.tasks)})"
+        )

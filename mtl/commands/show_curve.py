@@ -1,0 +1,108 @@
+"""Pruning curves as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from mtl.analysis.curve import CurvePoint, Start
+from mtl.analysis.heads_file import read_measures
+from probes import curve_table
+from probes.statistics.surviving_roles import heads_with_roles, surviving_roles
+
+
+def show_scores(
+    start: Start,
+    points: Sequence[CurvePoint],
+    trained: Sequence[CurvePoint],
+    epochs: int | None,
+    console: Console,
+) -> None:
+    """A table per task: a row for each number of heads, a column for each method."""
+    for task, metric in start.scoring.tasks.items():
+        of_task = [point for point in points if point.task == task]
+        methods = list(dict.fromkeys(point.by for point in of_task))
+        title = f"{task}: {metric.score} on {start.scoring.split} ({len(start.scoring.corpus)} sentences)"
+        shown = Table(title=title)
+        shown.add_column("heads kept", justify="right")
+        for name in methods:
+            number = len({point.draw for point in of_task if point.by == name})
+            several = number > 1 and name != "gates"
+            shown.add_column(f"{name}\n({number} draws: mean ± sd)" if several else name, justify="right")
+            if any(point.by == name for point in trained):
+                shown.add_column(f"{name}, cut,\n{epochs} epochs on", justify="right")
+        for kept in sorted({len(point.kept) for point in of_task}, reverse=True):
+            here = [point for point in of_task if len(point.kept) == kept]
+            cells = []
+            for name in methods:
+                scores = [point.score for point in here if point.by == name]
+                spread = f" ± {np.std(scores, ddof=1):.2f}" if len(scores) > 1 else ""
+                cells.append(f"{np.mean(scores):.2f}{spread}" if scores else "")
+                if any(point.by == name for point in trained):
+                    on = [point.score for point in trained if point.by == name and len(point.kept) == kept]
+                    cells.append(f"{on[0]:.2f}" if on else "")
+            shown.add_row(f"{kept} ({here[0].share:.0%})", *cells)
+        console.print(shown)
+
+
+def show_roles(start: Start, by: Sequence[str], console: Console) -> None:
+    """Which roles survive, if heads.parquet has roles: a table per method over all tasks."""
+
+    folder = start.scoring.run.folder
+    if not start.scoring.table.exists():
+        return
+    heads, _ = read_measures(start.scoring.table)
+    with_roles = heads_with_roles(heads)
+    if with_roles.is_empty():
+        return
+    orders, _ = curve_table.read(folder / "curve_heads.parquet")
+    points, _ = curve_table.read(folder / "curve.parquet")
+    points = points.filter(pl.col("by").is_in(list(by)) & pl.col("task").is_in(list(start.base)))
+    survival = surviving_roles(orders, points, with_roles)
+    for method in survival["by"].unique(maintain_order=True):
+        of_method = survival.filter(pl.col("by") == method)
+        roles = list(of_method["role"].unique(maintain_order=True))
+        shown = Table(title=f"{method}: heads with a role that are kept")
+        shown.add_column("all heads kept", justify="right")
+        for role in roles:
+            at_start = of_method.filter(role=role)["with_role"].max()
+            shown.add_column(f"{role.replace('_', ' ')} ({at_start})", justify="right")
+        means = of_method.group_by("role", "share").agg(pl.col("surviving").mean())
+        for share in means["share"].unique().sort(descending=True):
+            cells = [means.filter(role=role, share=share)["surviving"] for role in roles]
+            shown.add_row(f"{share:.0%}", *(f"{cell[0]:.0%}" if len(cell) else "" for cell in cells))
+        console.print(shown)
+
+
+def show_times(times: pl.DataFrame, points: Sequence[CurvePoint], console: Console) -> None:
+    """Per method a table of cut models, and how far their scores are from those of masked ones."""
+    masked = {(point.by, point.draw, point.task, len(point.kept)): point.score for point in points}
+    for (by, task), rows in times.group_by("by", "task", maintain_order=True):
+        time = f"encoder's time per sentence over the uncut one's ({rows['device'][0]})"
+        title = f"{task!s}, heads cut out by {by!s}: {time}"
+        shown = Table(title=title)
+        sizes = list(rows["batch"].unique().sort())
+        for column in (
+            "heads kept",
+            "score",
+            "parameters",
+            "operations",
+            *(f"batch {size}" for size in sizes),
+        ):
+            shown.add_column(column, justify="right")
+        for (_kept,), at in rows.group_by("kept", maintain_order=True):
+            first = at.row(0, named=True)
+            shares = dict(at.select("batch", "seconds_of_whole").iter_rows())
+            shown.add_row(
+                f"{first['kept']} ({first['share']:.0%})", f"{first['score']:.2f}",
+                f"{first['parameters']:,}",
+                f"{first['operations_of_whole']:.1%}", *(f"{shares[size]:.1%}" for size in sizes),
+            )  # fmt: skip
+        console.print(shown)
+    keys = times.select("by", "draw", "task", "kept", "score").iter_rows()
+    largest = max(abs(score - masked[by, draw, task, kept]) for by, draw, task, kept, score in keys)
+    console.print(f"largest difference between cut and masked scores: {largest:.2g} points", highlight=False)

@@ -1,0 +1,91 @@
+"""Pruning curves of several runs, read from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.run import Run
+from mtl.runs.tables import check_encoders, encoder_of
+from probes import curve_table, heads_table
+from probes.statistics.surviving_roles import heads_with_roles, surviving_roles
+
+
+def curves_of(
+    folders: Sequence[Path], tasks: Sequence[str], split: str
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All points of the runs' curves with a column `run`, and notes on runs that have none.
+
+    Raises `InputError` if no run has curves of these tasks on the split.
+    """
+    parts, notes = _tables(folders, "curve.parquet", tasks)
+    points = pl.concat(parts)
+    splits = list(points["split"].unique(maintain_order=True))
+    points = points.filter(pl.col("split") == split)
+    if points.is_empty():
+        raise InputError(f"the curves are scored on {', '.join(splits)}, not on {split}: choose with --split")
+    return points, notes
+
+
+def role_survival_of(
+    folders: Sequence[Path], tasks: Sequence[str], split: str
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """How many heads of each role the curves keep (`surviving_roles`), with a column `run`; and notes.
+
+    Raises `InputError` if no run has both curves and probed roles.
+    """
+    points, notes = curves_of(folders, tasks, split)
+    parts, without = [], []
+    for folder in points["run"].unique(maintain_order=True):
+        path = Path(folder) / "heads.parquet"
+        try:
+            heads, _ = heads_table.read(path)
+            orders, _ = curve_table.read(Path(folder) / "curve_heads.parquet")
+        except ValueError as error:
+            without.append(f"left out: {error}")
+            continue
+        rows = surviving_roles(orders, points.filter(pl.col("run") == folder), heads_with_roles(heads))
+        if rows.is_empty():
+            without.append(f"{folder}: no head has a known role: left out; 'mtl probe' measures roles")
+        parts.append(rows.with_columns(run=pl.lit(folder)))
+    if not any(part.height for part in parts):
+        raise InputError("; ".join([*without, "nothing to draw"]))
+    return pl.concat(parts), (*notes, *without)
+
+
+def times_of(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All rows of the runs' curve_time.parquet with a column `run`, and notes on runs that have none."""
+    parts, notes = _tables(folders, "curve_time.parquet", tasks)
+    return pl.concat(parts), notes
+
+
+def _tables(
+    folders: Sequence[Path], name: str, tasks: Sequence[str]
+) -> tuple[list[pl.DataFrame], tuple[str, ...]]:
+    option = "" if name == "curve.parquet" else " --cut"
+    parts, notes = [], []
+    encoders = {}
+    for folder in folders:
+        run = Run.open(folder)
+        path = run.folder / name
+        if not path.is_file():
+            notes.append(f"{folder} has no {name}: left out; 'mtl curve {folder}{option}' makes it")
+            continue
+        try:
+            table, _ = curve_table.read(path)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        known = list(table["task"].unique(maintain_order=True))
+        table = table.filter(pl.col("task").is_in(tasks or known))
+        if table.is_empty():
+            notes.append(f"{folder} has curves of {', '.join(known)} only: left out")
+            continue
+        encoders[str(folder)] = encoder_of(run)
+        parts.append(curve_table.in_order(table).with_columns(run=pl.lit(str(folder))))
+    if not parts:
+        raise InputError("; ".join([*notes, "nothing to draw"]))
+    check_encoders(encoders)
+    return parts, tuple(notes)

@@ -1,0 +1,143 @@
+"""Pruning curves: score, roles and time against the heads that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from probes.figures.style import FAINT, Look, styled, task_panels
+
+METHOD_NAMES = {
+    "importance": "importance",
+    "recomputed": "importance, computed anew",
+    "random": "random order",
+    "greedy": "greedy by score",
+    "gates": "learned gates",
+    "rare_words": "rare words",
+}
+"""What legends call methods and roles; others are printed with spaces."""
+
+
+@styled
+def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
+    """A panel for each task and a line for each method: score against the share of heads kept.
+
+    `points`: rows of curve.parquet with a column `run`. `metrics`: the name of each task's score. A line is
+    the mean over runs and draws, the band one standard deviation (n - 1) to both sides. Learned gates are
+    points, since each is a training of its own. Broken lines are models trained on after heads were cut out.
+    """
+    tasks, methods = (list(points[name].unique(maintain_order=True)) for name in ("task", "by"))
+    panels = task_panels(tasks, methods, metrics)
+    for task, axes in panels.by_task.items():
+        of_task = points.filter(pl.col("task") == task)
+        for (method, epochs), rows in of_task.group_by("by", "trained_epochs", maintain_order=True):
+            look = panels.looks[str(method)]
+            if method == "gates":
+                axes.plot(
+                    100 * rows["share"], rows["score"], marker=look.marker(), linestyle="none",
+                    color=look.colour, markersize=3,
+                )  # fmt: skip
+            else:
+                _line(axes, rows, "score", look, broken=bool(epochs))
+        axes.set_xlim(-2, 102)
+    panels.figure.supxlabel("heads kept, % (bands: standard deviation over runs and draws)", fontsize=7)
+    handles = [_handle(panels.looks[name], _title(name), name == "gates") for name in methods]
+    longest = [number for number in points["trained_epochs"].unique().sort() if number]
+    if longest:
+        words = f"cut, and trained on for {', '.join(map(str, longest))} epochs"
+        handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label=words))
+    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
+    return panels.figure
+
+
+@styled
+def role_curves(survival: pl.DataFrame) -> Figure:
+    """A panel for each method: share of the heads with a role that are kept, against that of all heads.
+
+    `survival`: rows of `surviving_roles` with a column `run`. Lines are means over runs, tasks and draws,
+    bands standard deviations (n - 1); the dotted line is what chance would keep.
+    """
+    methods, names = (list(survival[name].unique(maintain_order=True)) for name in ("by", "role"))
+    panels = task_panels(methods, names, {})
+    for method, axes in panels.by_task.items():
+        axes.set_title(_title(method))
+        axes.set_ylabel("heads of a role kept, %")
+        axes.plot([0, 100], [0, 100], color=FAINT, linewidth=0.8, linestyle=":")
+        of_method = survival.filter(pl.col("by") == method).with_columns(pl.col("surviving") * 100)
+        for (role,), rows in of_method.group_by("role", maintain_order=True):
+            _line(axes, rows, "surviving", panels.looks[str(role)])
+        axes.set_xlim(-2, 102)
+    panels.figure.supxlabel("heads kept, % (dotted: by chance)", fontsize=7)
+    handles = [_handle(look, _title(name)) for name, look in panels.looks.items()]
+    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
+    return panels.figure
+
+
+@styled
+def time_curves(times: pl.DataFrame) -> Figure:
+    """A panel for each task: time per sentence of cut over uncut encoders, a line for each size of batch.
+
+    `times`: rows of curve_time.parquet with a column `run`. The broken lines are counted operations.
+    """
+    tasks = list(times["task"].unique(maintain_order=True))
+    sizes = [str(size) for size in times["batch"].unique().sort()]
+    panels = task_panels(tasks, sizes, {})
+    for task, axes in panels.by_task.items():
+        axes.set_ylabel("% of the uncut encoder")
+        of_task = times.filter(pl.col("task") == task).with_columns(
+            pl.col("seconds_of_whole", "operations_of_whole") * 100
+        )
+        for (size,), rows in of_task.group_by("batch", maintain_order=True):
+            look = panels.looks[str(size)]
+            _line(axes, rows, "seconds_of_whole", look)
+        _line(axes, of_task, "operations_of_whole", Look(FAINT, "", "full"), broken=True)
+        axes.set_xlim(-2, 102)
+    panels.figure.supxlabel("heads kept, %", fontsize=7)
+    handles = [
+        _handle(look, f"{size} sentence{'s' * (size != '1')} a batch") for size, look in panels.looks.items()
+    ]
+    handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label="counted operations"))
+    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
+    return panels.figure
+
+
+def mean_curves(points: pl.DataFrame, value: str, by: Sequence[str]) -> pl.DataFrame:
+    """Mean, standard deviation (n - 1; null for one) and number of a value at each share of heads kept.
+
+    Shares are taken together that are equal in per cent: runs may differ by a head.
+    """
+    percent = (100 * pl.col("share")).round().alias("percent")
+    return (
+        points.group_by(*by, percent, maintain_order=True)
+        .agg(pl.col(value).mean(), spread=pl.col(value).std(), curves=pl.len())
+        .sort(*by, "percent", descending=[False] * len(by) + [True], maintain_order=True)
+    )
+
+
+def _line(axes: Axes, rows: pl.DataFrame, value: str, look: Look, *, broken: bool = False) -> None:
+    means = mean_curves(rows, value, ())
+    axes.plot(
+        means["percent"], means[value], color=look.colour, linewidth=1.0, linestyle="--" if broken else "-",
+        marker=look.marker(), markersize=2.6, markeredgewidth=0.5,
+    )  # fmt: skip
+    if means["spread"].null_count() < means.height:
+        spread = means["spread"].fill_null(0)
+        axes.fill_between(
+            means["percent"], means[value] - spread, means[value] + spread, color=look.colour, alpha=0.15,
+            linewidth=0,
+        )  # fmt: skip
+
+
+def _title(name: str) -> str:
+    return METHOD_NAMES.get(name, name.replace("_", " "))
+
+
+def _handle(look: Look, label: str, points: bool = False) -> Line2D:
+    return Line2D(
+        [], [], color=look.colour, marker=look.marker(), linewidth=1.0, markersize=2.8, label=label,
+        linestyle="none" if points else "-",
+    )  # fmt: skip

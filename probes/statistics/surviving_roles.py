@@ -1,0 +1,36 @@
+"""Which roles of heads survive pruning (Voita et al. 2019, figure 8)."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from probes.measures.roles import roles
+from probes.sites import KEYS
+
+RARE_WORDS = 0.5
+"""A head looks at rare words if it attends most to the sentence's rarest word at least this often."""
+ROLES = ("positional", "syntactic", "rare_words")
+
+
+def heads_with_roles(heads: pl.DataFrame) -> pl.DataFrame:
+    """The heads of a heads.parquet that have a role, each once per role: role, attention, layer, head."""
+    held = roles(heads).select(pl.col("measure").alias("role"), *KEYS)
+    rare = heads.filter((pl.col("measure") == "rare_words") & (pl.col("value") >= RARE_WORDS))
+    return pl.concat([held, rare.select(pl.col("measure").alias("role"), *KEYS)]).unique(maintain_order=True)
+
+
+def surviving_roles(orders: pl.DataFrame, points: pl.DataFrame, with_roles: pl.DataFrame) -> pl.DataFrame:
+    """Per point of a curve and role, how many heads of the role are still there.
+
+    `orders` and `points` are rows of curve_heads.parquet and curve.parquet. Columns: by, draw, task, role,
+    kept, share (of all heads: what a role keeps by chance), with_role (heads of the role at the start),
+    surviving (share of these).
+    """
+    part = ["by", "draw", "task"]
+    of_role = orders.join(with_roles, on=list(KEYS))
+    at = points.select(*part, "kept", "share").unique(maintain_order=True)
+    return (
+        of_role.join(at, on=part)
+        .group_by(*part, "role", "kept", "share", maintain_order=True)
+        .agg(with_role=pl.len(), surviving=(pl.col("rank") < pl.col("kept")).mean())
+    )
