@@ -111,6 +111,5 @@ def in_order(table: pl.DataFrame, methods: Sequence[str] = ()) -> pl.DataFrame:
     place = pl.col("by").replace_strict(
         {name: number for number, name in enumerate(known)}, return_dtype=pl.Int32
     )
-    return table.sort(
-        "task", place, "draw", "trained_epochs", -pl.col("kept").cast(pl.Int64), maintain_order=True
-    )
+    epochs = [name for name in ("trained_epochs",) if name in table.columns]
+    return table.sort("task", place, "draw", *epochs, -pl.col("kept").cast(pl.Int64), maintain_order=True)

@@ -41,17 +41,8 @@ class KeyedTable:
         """Replace the rows of a part."""
         table, keys = self._all()
         others = table.filter(~curve_table.part_of(table, part))
-        self._write(
-            pl.concat(
-                [
-                    others,
-                    rows.select(curve_table.SCHEMAS[self.path.name].names()).cast(
-                        curve_table.SCHEMAS[self.path.name]
-                    ),
-                ]
-            ),
-            {**keys, _name(part): key},
-        )
+        fitting = rows.select(table.columns).cast(dict(table.schema))
+        self._write(pl.concat([others, fitting]), {**keys, _name(part): key})
 
     def forget(self, part: Part) -> None:
         """Remove all parts with these values."""

@@ -47,7 +47,7 @@ def train_on(
     if epochs < 1:
         raise InputError(f"epochs={epochs}: give at least 1")
     scoring, trained = start.scoring, []
-    scores: dict[tuple[str, int, str], dict[int, float]] = {}
+    rows: dict[tuple[str, int, str], list[pl.DataFrame]] = {}
     for point in points:
         mask = json.dumps([start.model_key, start.base[point.task].tolist(), sorted(point.kept)])
         name = f"{point.task}-{point.by}-{len(point.kept)}-{hashlib.sha256(mask.encode()).hexdigest()[:8]}"
@@ -58,20 +58,19 @@ def train_on(
         run = _train(dataclasses.replace(settings, tasks=(point.task,), max_epochs=epochs), console)
         model = prepare(JointModel.from_pretrained(run.model), accelerator)
         place = part(point.by, point.draw, point.task, epochs)
-        of_method = scores.setdefault((point.by, point.draw, point.task), {})
-        of_method[len(point.kept)] = _score(start, model, point.task)
-        rows = score_rows(
+        score, of_method = _score(start, model, point.task), (point.by, point.draw, point.task)
+        row = score_rows(
             scoring,
-            point.by,
-            point.draw,
-            point.task,
+            *of_method,
             len(start.pools[point.task]),
-            of_method,
+            {len(point.kept): score},
             epochs=epochs,
             source=str(run.folder),
         )
-        CurveFiles(scoring.run.folder).scores.put(place, start.key(point.task, "trained on", epochs), rows)
-        trained.append(dataclasses.replace(point, score=of_method[len(point.kept)]))
+        rows.setdefault(of_method, []).append(row)
+        key = start.key(point.task, "trained on", epochs)
+        CurveFiles(scoring.run.folder).scores.put(place, key, pl.concat(rows[of_method]))
+        trained.append(dataclasses.replace(point, score=score))
     return trained
 
 

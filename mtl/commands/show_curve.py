@@ -12,7 +12,7 @@ from rich.table import Table
 from mtl.analysis.curve import CurvePoint, Start
 from mtl.analysis.heads_file import read_measures
 from probes import curve_table
-from probes.statistics.surviving_roles import heads_with_roles, surviving_roles
+from probes.statistics.surviving_roles import ROLES, heads_with_roles, surviving_roles
 
 
 def show_scores(
@@ -65,7 +65,7 @@ def show_roles(start: Start, by: Sequence[str], console: Console) -> None:
     survival = surviving_roles(orders, points, with_roles)
     for method in survival["by"].unique(maintain_order=True):
         of_method = survival.filter(pl.col("by") == method)
-        roles = list(of_method["role"].unique(maintain_order=True))
+        roles = [role for role in ROLES if role in set(of_method["role"])]
         shown = Table(title=f"{method}: heads with a role that are kept")
         shown.add_column("all heads kept", justify="right")
         for role in roles:
