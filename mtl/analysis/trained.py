@@ -35,11 +35,8 @@ class TrainedRun:
     corpus: list[Example]
     left_out: tuple[str, ...]
     """Tasks of the model that are not measured, and why."""
-
-    @property
-    def table(self) -> Path:
-        """The run's heads.parquet."""
-        return self.run.folder / "heads.parquet"
+    table: Path
+    """The heads.parquet that measures are written into: the run's, unless the user names another."""
 
     def batches(self, tokens: int) -> BatchLoader:
         """All sentences once, of nearly equal length in batches of at most so many padded subwords."""
@@ -51,8 +48,9 @@ class TrainedRun:
         return corpus_fingerprint(self.source, tuple(self.tasks), (self.split,))
 
     def write(self, rows: pl.DataFrame, measure: str, replaced: Sequence[str], **settings: object) -> None:
-        """Put a measure's rows into the run's heads.parquet, with what they were made from."""
+        """Put a measure's rows into `table`, with what they were made from."""
         made_of = {
+            "run": self.run.folder.resolve(),
             "split": self.split,
             "sentences": len(self.corpus),
             "corpus": self.fingerprint(),
@@ -73,6 +71,7 @@ def open_trained(
     sentences: int | None = None,
     accelerator: Accelerator = "auto",
     inputs: InputCache | None = None,
+    out: Path | None = None,
 ) -> TrainedRun:
     """A run with the sentences of a split.
 
@@ -84,11 +83,15 @@ def open_trained(
         sentences: Only so many sentences, spread evenly over the split; `None`: all.
         accelerator: What to compute on.
         inputs: Reads corpora.
+        out: The table that measures are written into; `None`: the run's heads.parquet.
 
     Raises:
-        InputError: no run, no trained model, an unknown task, a task without gold in the split.
+        InputError: no run, no trained model, an unknown task, a task without gold in the split,
+            a table that cannot be written.
     """
     run = Run.open(folder)
+    if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):
+        raise InputError(f"--out={out}: give a file that ends in .parquet, in a folder that exists")
     model = prepare(JointModel.from_pretrained(run.model), accelerator)
     config = read_configuration(TrainConfig, run.folder / "config.yaml")
     source = source or config.corpus
@@ -108,4 +111,5 @@ def open_trained(
         f"{name}: no {split} sentence is annotated for it" for name in chosen if name not in annotated
     )
     corpus = examples(gold, model.encoder.tokenizer, annotated, model.labels)
-    return TrainedRun(run, model, source, split, annotated, corpus, left_out)
+    table = out or run.folder / "heads.parquet"
+    return TrainedRun(run, model, source, split, annotated, corpus, left_out, table)

@@ -35,6 +35,7 @@ def ablate(
     draws: int = 1000,
     seed: int = 0,
     json_out: Path | None = None,
+    out: Path | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> None:
     """Close heads of a trained model, and measure what each task's score loses.
@@ -58,6 +59,7 @@ def ablate(
         draws: Resamples for each interval and each p.
         seed: Of the resamples.
         json_out: File for all figures.
+        out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.ablation_run import every_ablation, measure_ablation
@@ -77,6 +79,7 @@ def ablate(
         tasks=task or None,
         sentences=sentences,
         accelerator=accelerator,
+        out=out,
     )
     by_hand = _closed_by_hand(trained, heads, mask, task)
     chosen = every_ablation(trained, close) if by_hand is None else [by_hand]

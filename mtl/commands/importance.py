@@ -20,6 +20,7 @@ def importance(
     steps: int = 0,
     masks: bool = True,
     top: int = 10,
+    out: Path | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> None:
     """Measure what each head is worth by gradients, and write it into the run's heads.parquet.
@@ -36,6 +37,7 @@ def importance(
         steps: Steps of integrated gradients; 0: none. Each costs as much as all the rest.
         masks: Whether a run's head masks are applied.
         top: Heads to print per task.
+        out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.importance_run import measure_importance
@@ -50,6 +52,7 @@ def importance(
         tasks=task or None,
         sentences=sentences,
         accelerator=accelerator,
+        out=out,
     )
     heads = measure_importance(
         trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress

@@ -16,8 +16,8 @@ def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
     """Train the chosen tasks on a shared encoder, or resume where the run stopped."""
     from rich.console import Console
 
+    from mtl.analysis.observers import default_observers
     from mtl.training.initial_model import refuse_given
-    from mtl.training.observers import default_observers
     from mtl.training.ranks import is_first_process
     from mtl.training.train import Interrupted, train
 

@@ -65,6 +65,7 @@ def only_used(config: TrainConfig) -> TrainConfig:
         balancer=_balancer(config.balancer, default.balancer, config.tasks),
         gates=_gates(config.gates, default.gates, len(config.tasks), config.pruning != "none"),
         gradient_conflict_every=config.gradient_conflict_every if under_one_mask else 0,
+        importance_sentences=(config if config.importance_every else default).importance_sentences,
     )
 
 

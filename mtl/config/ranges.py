@@ -43,6 +43,8 @@ RANGES = {
     "patience": _COUNT,
     "evaluate_every": _COUNT,
     "gradient_conflict_every": Range(0, 1_000_000),
+    "importance_every": Range(0, 1_000_000),
+    "importance_sentences": _COUNT,
     "*dropout": _DROPOUT,
     "*dim": _SIZE,
     "*.threshold": Range(0, 1, open_low=True, open_high=True),

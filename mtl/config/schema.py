@@ -216,6 +216,10 @@ class TrainConfig:
     """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
     gradient_conflict_every: int = 0
     """Measure the cosine between the tasks' gradients per head once per this many batches; 0: never."""
+    importance_every: int = 0
+    """Measure the importance of all heads once per this many evaluations; 0: never."""
+    importance_sentences: int = 200
+    """Sentences of dev for each task on which importance is measured, at most."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)

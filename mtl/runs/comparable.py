@@ -17,7 +17,7 @@ from mtl.runs.run import Run
 from mtl.runs.tables import SAME, encoder_of, heads_of
 from probes import heads_table
 from probes.heads_table import Site
-from probes.measures.table import SKILLS
+from probes.measures.table import MADE_BY_PROBING, SKILLS
 from probes.report.data import Setup
 from probes.sites import shape_text, sites_of
 
@@ -66,6 +66,7 @@ def probes_of(
     """Comparable probes and their provenance; runs in `not_to_probe` may lack them."""
     known: dict[Path, dict[str, str]] = {}
     unprobed = []
+    only_worth: set[Path] = set()  # measured otherwise than by probing, whose settings do not concern them
     for folder in [*runs, *bare]:
         if not (folder / "heads.parquet").is_file():
             if folder.name not in not_to_probe:
@@ -84,6 +85,8 @@ def probes_of(
             )
             continue
         known[folder] = provenance
+        if table.filter(pl.col("measure").is_in(MADE_BY_PROBING)).is_empty():
+            only_worth.add(folder)
     for folder in bare:
         target = known.get(folder, {}).get("target", "")
         if runs and folder in known and target != encoder:
@@ -99,12 +102,14 @@ def probes_of(
             "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/static' "
             "makes them, DIR being the folder of this report"
         )
-    alike = _most(known, lambda folder: tuple(known[folder].get(key, "") for key in SAME))
+    probed = [folder for folder in known if folder not in only_worth]
+    alike = _most(probed, lambda folder: tuple(known[folder].get(key, "") for key in SAME))
     notes += [
         f"{folder} was probed with other settings ({_differing(known, alike[0], folder)}): left out"
-        for folder in known
+        for folder in probed
         if folder not in alike
     ]
+    alike = [folder for folder in known if folder in alike or folder in only_worth]
     rows = [{"folder": folder.name, **known[folder]} for folder in alike]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     probes = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))

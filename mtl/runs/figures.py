@@ -15,28 +15,41 @@ from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.runs.curves import curves_of, role_survival_of, times_of
 from mtl.runs.heads_kept import heads_kept_of
+from mtl.runs.importance_history import read_importance
 from mtl.runs.run import Run
 from mtl.runs.tables import gates_of, heads_of
+from mtl.runs.worth import check_measure, with_groups, worth_of
 from probes import table_files
 from probes.figures.correlation import correlation_matrix
 from probes.figures.gates_over_time import gates_over_time
 from probes.figures.grey_overlap import grey_overlap
+from probes.figures.head_history import animate as animate_history
 from probes.figures.head_label_heatmap import head_label_heatmap
+from probes.figures.head_maps import head_maps
 from probes.figures.heads_kept import heads_kept
+from probes.figures.importance_over_time import importance_history, importance_over_time
 from probes.figures.label_accuracy import label_accuracy
 from probes.figures.masks import animation, mask_picture
+from probes.figures.prediction import prediction_dots
 from probes.figures.pruning_curves import mean_curves, pruning_curves, role_curves, time_curves
 from probes.figures.rgb_overlap import rgb_overlap
 from probes.figures.style import FORMATS, render
+from probes.statistics.agreement import agreement
+from probes.statistics.head_values import head_means
 from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
+from probes.statistics.prediction import prediction
 from probes.statistics.skill import absent_labels, label_values, skills
 
 Name = Literal[
-    "rgb", "grey", "correlation", "gates", "masks", "labels", "heatmap", "heads-kept",
-    "curve", "curve-roles", "curve-time",
+    "rgb", "grey", "correlation", "gates", "masks", "labels", "heatmap", "heads-kept", "heads", "prediction",
+    "agreement", "importance-over-time", "curve", "curve-roles", "curve-time",
 ]  # fmt: skip
-"""Figures that are one picture; `animation` is a file of many."""
+"""Figures that are one picture; `animation` is a file of many, as is `importance-over-time` as .gif."""
+Shown = Literal["masks", "importance"]
+"""What an animation shows."""
+MEASURE = "ablation"
+"""The measure that is drawn where none is chosen."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +126,59 @@ def _masks(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureW
     return FigureWithTables(mask_picture(gates), notes)
 
 
-def animate(folders: Sequence[Path], tasks: Sequence[str], out: Path) -> tuple[int, tuple[str, ...]]:
-    """Write how one run's heads were claimed, as .gif or .webp; returns the number of pictures and notes."""
+def animate(
+    folders: Sequence[Path], tasks: Sequence[str], out: Path, shown: Shown = "masks"
+) -> tuple[int, tuple[str, ...]]:
+    """Write one run's masks or importance over time, as .gif or .webp; returns pictures and notes."""
+    kind: Literal["gif", "webp"] = "gif" if out.suffix.lower() == ".gif" else "webp"
+    if shown == "importance":
+        history = importance_history(_importance(folders, tasks))
+        with whole_file(out) as path:
+            return animate_history(history, path, kind), ()
     gates, notes = _one_history(folders, tasks)
     with whole_file(out) as path:
-        return animation(gates, path, "gif" if out.suffix.lower() == ".gif" else "webp"), notes
+        return animation(gates, path, kind), notes
+
+
+def _importance(folders: Sequence[Path], tasks: Sequence[str]) -> pl.DataFrame:
+    if len(folders) != 1:
+        raise InputError(f"this figure shows one run, {len(folders)} are given")
+    table = read_importance(Run.open(folders[0]))
+    chosen = table.filter(pl.col("task").is_in(tasks)) if tasks else table
+    if chosen.is_empty():
+        known = ", ".join(table["task"].unique(maintain_order=True))
+        raise InputError(f"{folders[0]} has importance over time for {known} only")
+    return chosen
+
+
+def _importance_over_time(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
+    table = _importance(folders, tasks)
+    return FigureWithTables(importance_over_time(table), tables={"": table})
+
+
+def _heads(paths: Sequence[Path], tasks: Sequence[str], measure: str) -> FigureWithTables:
+    values, notes = worth_of(paths, tasks)
+    check_measure(measure, values)
+    means = head_means(with_groups(values), measure)
+    return FigureWithTables(head_maps(means, measure), notes, {"": means})
+
+
+def _prediction(paths: Sequence[Path], tasks: Sequence[str], measure: str) -> FigureWithTables:
+    values, notes = worth_of(paths, tasks)
+    check_measure(MEASURE, values)
+    table = prediction(values)
+    if table.is_empty():
+        raise InputError("no run has a measure beside its ablation: 'mtl importance RUN' makes one")
+    return FigureWithTables(prediction_dots(table), notes, {"": table})
+
+
+def _agreement(paths: Sequence[Path], tasks: Sequence[str], measure: str) -> FigureWithTables:
+    values, notes = worth_of(paths, tasks)
+    check_measure(measure, values)
+    table = agreement(with_groups(values), measure)
+    if table.is_empty():
+        raise InputError("there is one table only: give runs of several seeds or tasks, or several tables")
+    return FigureWithTables(correlation_matrix(table, "spearman"), notes, {"": table})
 
 
 def _labels(folders: Sequence[Path], tasks: Sequence[str], split: str) -> FigureWithTables:
@@ -182,13 +243,25 @@ _DRAW: dict[Name, Callable[[Sequence[Path], Sequence[str], str], FigureWithTable
     "curve": _curve,
     "curve-roles": _curve_roles,
     "curve-time": _curve_time,
+    "importance-over-time": _importance_over_time,
+}
+_OF_MEASURE: dict[Name, Callable[[Sequence[Path], Sequence[str], str], FigureWithTables]] = {
+    "heads": _heads,
+    "prediction": _prediction,
+    "agreement": _agreement,
 }
 
 
 def draw(
-    name: Name, folders: Sequence[Path], tasks: Sequence[str] = (), split: str = "test"
+    name: Name,
+    folders: Sequence[Path],
+    tasks: Sequence[str] = (),
+    split: str = "test",
+    measure: str = MEASURE,
 ) -> FigureWithTables:
     """A figure by its name; raises `InputError` or `ValueError` if the runs are not what it needs."""
+    if name in _OF_MEASURE:
+        return _OF_MEASURE[name](folders, tasks, measure)
     return _DRAW[name](folders, tasks, split)
 
 

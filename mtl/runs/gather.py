@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -21,8 +22,10 @@ from mtl.runs.find_runs import folders_with, runs_in
 from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.tables import history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import masks_of
+from mtl.runs.worth import WORTH, worth_of_run
 from probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
 from probes.report.sweep import SweepEvidence
+from probes.sites import sites_of
 
 Split = Literal["dev", "test"]
 FACTS = (
@@ -79,6 +82,7 @@ def gather(
         kept=_kept(same, gates, split, score),
         runs=_provenance(folder, runs),
         probes=probes,
+        worth=_worth(same, notes),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
     )
@@ -142,6 +146,27 @@ def _scores(
         seed, setup = pl.lit(int(run.config["seed"])), pl.lit(run.setup.name)
         parts.append(values.with_columns(seed=seed.cast(pl.Int64), setup=setup).select(SCORES.names()))
     return pl.concat([pl.DataFrame(schema=SCORES), *parts])
+
+
+def _worth(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+    """What heads are worth in all runs that measured it; of runs of several shapes, the most frequent one."""
+    parts: list[pl.DataFrame] = []
+    for run in runs:
+        file = run.run.folder / "heads.parquet"
+        try:
+            values = (
+                worth_of_run(run.run, file, run.config["tasks"], run.setup.name) if file.is_file() else None
+            )
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        if values is not None and not values.filter(pl.col("measure").is_in(WORTH)).is_empty():
+            parts.append(values)
+    if not parts:
+        return None
+    shapes = [(frozenset(sites_of(values)), values["head"].max()) for values in parts]
+    usual = Counter(shapes).most_common(1)[0][0]
+    return pl.concat([values for values, shape in zip(parts, shapes, strict=True) if shape == usual])
 
 
 def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:

@@ -31,9 +31,18 @@ OURS = {
     "tables": (
         *("runs.*", "scores.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
         *("task-losses.*", "learning-curves.*", "heads-kept.*"),
+        *("head-worth.*", "prediction.*", "agreement.*"),
         *("correlation-*", "overlap-*", "competition-*"),
     ),
-    "figures": ("rgb-*", "grey-*", "correlation-*", "heads-kept.*", "labels-*", "parallel-coordinates.*"),
+    "figures": (
+        "rgb-*",
+        "grey-*",
+        "correlation-*",
+        "heads-kept.*",
+        "labels-*",
+        "parallel-coordinates.*",
+        "prediction.*",
+    ),
 }
 """Names of the report's tables and figures; other files that somebody put beside them are not touched."""
 

@@ -13,6 +13,7 @@ from mtl.errors import InputError
 from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
 from probes import heads_table
+from probes.measures.table import MADE_BY_PROBING
 
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
@@ -66,7 +67,8 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             table, provenance = heads_table.read(path)
         except ValueError as error:
             raise InputError(str(error)) from error
-        settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
+        if not table.filter(pl.col("measure").is_in(MADE_BY_PROBING)).is_empty():
+            settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
         regime, seed = "static", 0
         trained = [name for name in table["task"].unique(maintain_order=True) if name]
         if _is_run(folder):
@@ -202,7 +204,7 @@ def _shared_once(gates: pl.DataFrame, run: Run) -> pl.DataFrame:
 
 
 def _check_settings(settings: dict[str, dict[str, str]]) -> None:
-    first = next(iter(settings))
+    first = next(iter(settings), "")
     for run, values in settings.items():
         for key in SAME:
             if values[key] != settings[first][key]:

@@ -121,7 +121,7 @@ def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
     """Train and probe; returns the time of the first step and the seconds of training."""
     from rich.console import Console
 
-    from mtl.training.observers import default_observers
+    from mtl.analysis.observers import default_observers
     from mtl.training.train import Interrupted, train
 
     first_step, training, trained = 0.0, 0.0, None
@@ -130,7 +130,7 @@ def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
             torch.cuda.reset_peak_memory_stats()
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         console = Console()
-        observers = default_observers(config, console)
+        observers = default_observers(config, console, inputs)
         try:
             run = train(config, console=console, inputs=inputs, observers=observers)
         except Interrupted:

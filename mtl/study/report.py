@@ -17,6 +17,7 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.primary_setup import fixed_claims
 from mtl.study.wandb_study import log_study
+from probes.statistics.head_values import ABLATION
 from tasks.catalogue import SENTENCE_TASKS
 
 CHANNELS = 3
@@ -42,6 +43,9 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             stem: partial(draw, name, folders, tasks, config.split)
             for stem, name, folders, tasks in _figures(study, finished)
         }
+        if data.worth is not None and {ABLATION} < set(data.worth["measure"]):
+            runs = [study.run(job.name) for job in finished if job.config]
+            figures["prediction"] = partial(draw, "prediction", runs)
         primary = fixed_claims(config, study.path, data)
         tables = run_report(study.path, data, figures, console, primary)
         log_study(study.path, config, tables, page)

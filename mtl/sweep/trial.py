@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from mtl.analysis.observers import default_observers
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
@@ -18,7 +19,6 @@ from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder
 from mtl.sweep.trial_config import Mode, config_of_trial
 from mtl.training.observer import AfterEvaluation
-from mtl.training.observers import default_observers
 from mtl.training.train import Interrupted, train
 
 
@@ -45,7 +45,7 @@ class Training:
             )
 
         console = Console(width=120)
-        observers = [*default_observers(config, console), AfterEvaluation(watch)]
+        observers = [*default_observers(config, console, self.inputs), AfterEvaluation(watch)]
         try:
             run = train(config, console=console, inputs=self.inputs, observers=observers)
         except Interrupted:

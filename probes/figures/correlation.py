@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
@@ -12,11 +10,22 @@ from probes.figures.style import COLUMN, INK, new_figure, styled
 
 MAP = "RdBu_r"
 """Diverging: white is a correlation of zero, blue below, red above."""
+NAMES = {
+    "paper": "Pearson, %; diagonal: √ adjusted R²",
+    "pairwise": "Pearson, %",
+    "spearman": "Spearman, %; diagonal: between seeds",
+    "pearson": "Pearson, %; diagonal: between seeds",
+}
+"""Columns with correlations, as the key of the figure prints them."""
 
 
 @styled
-def correlation_matrix(table: pl.DataFrame, value: Literal["paper", "pairwise"] = "paper") -> Figure:
-    """Correlations in per cent (of `correlation_table`), each pair once; a dash where one is not defined."""
+def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
+    """Correlations in per cent, each pair once; a dash where one is not defined.
+
+    `table` has the columns `first`, `second` and `value`, a key of `NAMES`: it is a `correlation_table`, or
+    an `agreement` of one measure.
+    """
     names = list(table["first"].unique(maintain_order=True))
     place = {name: index for index, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
@@ -41,7 +50,7 @@ def correlation_matrix(table: pl.DataFrame, value: Literal["paper", "pairwise"] 
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = figure.colorbar(image, cax=below, orientation="horizontal", ticks=[-100, 0, 100])
-    bar.set_label("Pearson, %" if value == "pairwise" else "Pearson, %; diagonal: √ adjusted R²")
+    bar.set_label(NAMES[value])
     bar.outline.set_linewidth(0.5)
     return figure
 

@@ -10,15 +10,21 @@ from probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site
 from probes.sites import in_order, kind_starts
 
 
-@styled
 def gates_over_time(gates: pl.DataFrame) -> Figure:
+    """The gates of a run's gates.parquet."""
+    return heads_over_time(gates, "gate", "gate: white closed, black open")
+
+
+@styled
+def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
     """Every head a row, every evaluation a column that ends at its update; a panel for each task.
 
-    `gates` is a run's gates.parquet. Layers are parted by lines and numbered from 1,
-    kinds of attention parted by thicker lines and named at their first layer.
+    `table` has the columns of gates.parquet that name a head and a step, and `column` with values from 0
+    (white) to 1 (black), which `key` explains. Layers are parted by lines and numbered from 1, kinds of
+    attention parted by thicker lines and named at their first layer.
     """
-    tasks = list(gates["task"].unique(maintain_order=True))
-    sites, heads = grid_size(gates)
+    tasks = list(table["task"].unique(maintain_order=True))
+    sites, heads = grid_size(table)
     layers = len(sites)
     places, texts = site_ticks(sites)
     starts = kind_starts(sites)
@@ -30,9 +36,9 @@ def gates_over_time(gates: pl.DataFrame) -> Figure:
     for panel in panels.flat[len(tasks) :]:
         panel.axis("off")
     for task, axes in zip(tasks, panels.flat, strict=False):
-        of_task = gates.filter(pl.col("task") == task).sort("step", in_order(sites), "layer", "head")
+        of_task = table.filter(pl.col("task") == task).sort("step", in_order(sites), "layer", "head")
         steps = of_task["step"].unique().sort().to_numpy()
-        values = of_task["gate"].to_numpy().reshape(len(steps), layers * heads).T
+        values = of_task[column].to_numpy().reshape(len(steps), layers * heads).T
         image = axes.pcolormesh(
             _edges(steps),
             np.arange(layers * heads + 1),
@@ -62,7 +68,7 @@ def gates_over_time(gates: pl.DataFrame) -> Figure:
     bar = figure.colorbar(
         images[0], ax=panels, location="top", fraction=0.03, pad=0.02, aspect=40, ticks=[0, 0.5, 1]
     )
-    bar.set_label("gate: white closed, black open")
+    bar.set_label(key)
     bar.outline.set_linewidth(0.5)
     return figure
 

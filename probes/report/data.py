@@ -64,5 +64,7 @@ class ReportData:
     """Provenance of every table of probes that was used."""
     notes: tuple[str, ...]
     """Notes on what is missing or was left out, with reasons."""
+    worth: pl.DataFrame | None = None
+    """What heads are worth, as `probes.statistics.head_values` gives it, with the report's setups."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""

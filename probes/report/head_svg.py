@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from markupsafe import Markup, escape
 
 from probes.figures.rgb_overlap import rgb_image
@@ -21,12 +21,25 @@ ABOVE = 1.6
 """Room for the numbers of heads above a map, in heads; also that for the layers' numbers on the left."""
 
 
-def head_map(values: Float[np.ndarray, "site head"], sites: Sequence[Site], title: str) -> Markup:
-    """Values from 0 (ground) to 1 (full colour), from -1 for the opposite colour; NaN is left blank."""
+def head_map(
+    values: Float[np.ndarray, "site head"],
+    sites: Sequence[Site],
+    title: str,
+    marked: Bool[np.ndarray, "site head"] | None = None,
+) -> Markup:
+    """Values from 0 (ground) to 1 (full colour), from -1 for the opposite colour; NaN is left blank.
+
+    `marked` heads have a dot.
+    """
     paths = [
         _path(np.rint(np.nan_to_num(sign * values) * LEVELS).astype(int), name)
         for sign, name in ((1, "up"), (-1, "down"))
     ]
+    if marked is not None:
+        paths += [
+            f'<circle class="dot" cx="{head + 0.5}" cy="{site + 0.5}" r="0.17"/>'
+            for site, head in np.argwhere(marked).tolist()
+        ]
     return _map("".join(paths), sites, values.shape[1], title)
 
 

@@ -24,8 +24,10 @@ from probes.report.labels import label_rows, label_skills
 from probes.report.overlaps import Compared, across, compare, masks_by_setup
 from probes.report.scores import score_rows
 from probes.report.sweep import sweep_section
+from probes.report.worth import Worth, worth_section
 from probes.sites import shape_text, sites_of
 from probes.statistics.competition import PRIMARY, TOGETHER
+from probes.statistics.head_values import PREDICTORS
 from probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
 
 COMPARISON_NAMES = {
@@ -68,6 +70,7 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
     compared = compare(by_setup)
     per_head = competition.heads if competition else None
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
+    worth = worth_section(evidence, sites, heads) if sites else None
     final = tuple(dict.fromkeys(notes))
     html = _environment().get_template("report.html.j2").render(
         evidence=evidence,
@@ -90,6 +93,8 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         labels=label_rows(labels, skill, sites, heads),
         regimes=[name for name in REGIMES if labels is not None and name in labels.columns],
         data=data,
+        worth=worth,
+        predictors=PREDICTORS,
         shape=shape_text(sites, heads) if sites else "",
         head=functools.partial(number_format.head, sites=sites, heads=heads),
         seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
@@ -98,12 +103,13 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         style=Markup(_source("report.css")),
         script=Markup(_source("report.js")),
     )  # fmt: skip
-    return Page(html, final, claim_tests.summary(), _tables(evidence, compared, claim_tests))
+    return Page(html, final, claim_tests.summary(), _tables(evidence, compared, claim_tests, worth))
 
 
 def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
     """The sites and the heads of each; none without masks and probes."""
-    table = evidence.gates if evidence.gates is not None else evidence.heads
+    tables = (evidence.gates, evidence.heads, evidence.worth)
+    table = next((table for table in tables if table is not None), None)
     heads = None if table is None else table["head"].drop_nulls()
     if table is None or heads is None or heads.is_empty():
         return (), 0
@@ -111,7 +117,7 @@ def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
 
 
 def _tables(
-    evidence: ReportData, compared: Sequence[Compared], claim_tests: Contest
+    evidence: ReportData, compared: Sequence[Compared], claim_tests: Contest, worth: Worth | None
 ) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may want; those without rows are left out."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
@@ -120,6 +126,8 @@ def _tables(
         tables["heads-kept"] = evidence.kept.table
     if evidence.sweep is not None:
         tables["trials"] = evidence.sweep.table()
+    if worth is not None:
+        tables |= worth.tables
     for setup in compared:
         name = re.sub(r"[^\w.+-]+", "-", setup.name)
         tables |= {f"correlation-{name}": setup.correlations, f"overlap-{name}": setup.overlaps}

@@ -136,7 +136,7 @@ def test_drawing_reporting_and_watching_are_no_part_of_training():
     modules = set(modules_of(TRAINING))
     assert {"mtl.training.step", "mtl.training.evaluation", "mtl.heads.gates", "tasks.dep"} <= modules
     watching = {
-        "mtl.training.mask_pictures", "mtl.training.observers", "mtl.training.progress",
+        "mtl.training.mask_pictures", "mtl.analysis.observers", "mtl.training.progress",
         "mtl.training.wandb_logger", "mtl.runs.wandb_view", "mtl.runs.gather", "mtl.runs.figures",
     }  # fmt: skip
     assert not watching & modules

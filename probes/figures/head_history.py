@@ -1,0 +1,116 @@
+"""A value of every head over the steps of a run, as panels per task and as an animation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from PIL import Image
+
+from probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, pixels, styled
+from probes.heads_table import Site
+from probes.sites import in_order
+
+MOST_FRAMES = 60
+"""Most pictures in an animation; longer histories are sampled evenly."""
+
+
+@dataclass(frozen=True)
+class HeadHistory:
+    """What is drawn: values from 0 (white) to 1 (black)."""
+
+    tasks: list[str]
+    steps: list[int]
+    sites: tuple[Site, ...]
+    values: Float[np.ndarray, "step task site head"]
+    titles: list[list[str]]
+    """Per step and task."""
+    key: str
+    """What white and black mean."""
+
+
+def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task site head"]:
+    """A column with a value for every step, task and head; raises `ValueError` if it is not so."""
+    tasks, steps = names_of(table)
+    sites, heads = grid_size(table)
+    if table.height != len(tasks) * len(steps) * len(sites) * heads:
+        raise ValueError(f"not one {column} for every task, step, layer and head: give one run's table")
+    order = pl.col("task").replace_strict(
+        {task: place for place, task in enumerate(tasks)}, return_dtype=pl.Int32
+    )
+    table = table.sort("step", order, in_order(sites), "layer", "head")
+    return table[column].to_numpy().reshape(len(steps), len(tasks), len(sites), heads).astype(np.float64)
+
+
+def names_of(table: pl.DataFrame) -> tuple[list[str], list[int]]:
+    """The tasks in the order of the table, and the steps."""
+    return list(table["task"].unique(maintain_order=True)), table["step"].unique().sort().to_list()
+
+
+@styled
+def picture(history: HeadHistory, step: int = -1) -> Figure:
+    """One moment, by default the last: a panel per task."""
+    figure, _ = _panels(history, step)
+    return figure
+
+
+@styled
+def animate(
+    history: HeadHistory, path: Path, kind: Literal["gif", "webp"] = "gif", seconds: float = 6.0
+) -> int:
+    """Write all steps as an endless GIF or WebP; returns the number of pictures.
+
+    The last picture stays for a second longer. The same history gives the same file.
+    """
+    steps = history.steps
+    chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_FRAMES)).round().astype(int))
+    figure, images = _panels(history, 0)
+    below = figure.supxlabel("update", fontsize=7)
+    frames = []
+    pixels(figure)
+    # The pictures are laid out once; what changes keeps its size.
+    figure.set_layout_engine("none")
+    for moment in chosen:
+        for title, image, values in zip(history.titles[moment], images, history.values[moment], strict=True):
+            image.set_data(values)
+            image.axes.set_title(title)
+        below.set_text(f"update {steps[moment]}")
+        # Sixteen shades of grey make small files, and no palette has to be chosen.
+        frames.append(Image.fromarray(pixels(figure, dpi=150)[..., 0] // 17 * 17))
+    duration = round(1000 * min(0.5, seconds / len(frames)))
+    durations = [duration] * (len(frames) - 1) + [duration + 1000]
+    first, *others = frames if kind == "gif" else [frame.convert("RGB") for frame in frames]
+    first.save(path, save_all=True, append_images=others, duration=durations, loop=0, format=kind.upper())
+    return len(frames)
+
+
+def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage]]:
+    values, titles, sites = history.values[step], history.titles[step], history.sites
+    tasks, layers, heads = values.shape
+    columns = 1 if tasks == 1 else 2
+    rows = -(-tasks // columns)
+    height = cell_inches(layers, heads, COLUMN / columns - 0.35)
+    figure = new_figure(rows * (height + 0.6) + 0.6)
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[rows * (height + 0.6), 0.45])[:, 0]
+    panels = parts[0].subplots(rows, columns, squeeze=False)
+    for panel in panels.flat[tasks:]:
+        panel.axis("off")
+    images = []
+    for axes, cells, title in zip(panels.flat, values, titles, strict=False):
+        images.append(
+            axes.imshow(cells, cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        )
+        head_axes(axes, sites, heads, COLUMN / columns - 0.35)
+        axes.set_title(title)
+    key = parts[1].subplots()
+    bar = figure.colorbar(images[0], cax=key, orientation="horizontal", ticks=[0, 0.5, 1])
+    bar.set_label(history.key)
+    bar.outline.set_linewidth(0.5)
+    return figure, images

@@ -1,0 +1,36 @@
+"""How the importance of heads moves while a run is trained."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from probes.figures.gates_over_time import heads_over_time
+from probes.figures.head_history import HeadHistory, by_step, names_of
+from probes.figures.style import grid_size
+
+KEY = "importance, share of the most important head's at the evaluation"
+
+
+def importance_history(importance: pl.DataFrame) -> HeadHistory:
+    """A run's importance.parquet as shares of each evaluation's most important head.
+
+    The size of importance falls with the loss; what is shown is how heads stand to each other.
+    """
+    tasks, steps = names_of(importance)
+    values = by_step(importance, "value")
+    most = values.max(axis=(2, 3), keepdims=True)
+    titles = [
+        [f"{task}: at most {size:.2g} nats" for task, size in zip(tasks, at_step, strict=True)]
+        for at_step in most[:, :, 0, 0]
+    ]
+    shares = values / np.where(most > 0, most, 1)
+    return HeadHistory(tasks, steps, grid_size(importance)[0], shares, titles, KEY)
+
+
+def importance_over_time(importance: pl.DataFrame) -> Figure:
+    """Every head a row, every evaluation a column; black is the evaluation's most important head."""
+    most = pl.col("value").max().over("step", "task")
+    shares = importance.with_columns(share=pl.when(most > 0).then(pl.col("value") / most).otherwise(0.0))
+    return heads_over_time(shares, "share", KEY)

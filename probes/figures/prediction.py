@@ -1,0 +1,65 @@
+"""How well each measure predicts ablation, as dots with intervals."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from probes.figures.style import COLUMN, FAINT, GRID, LOOKS, new_figure, styled
+from probes.statistics.head_values import PREDICTORS
+
+
+@styled
+def prediction_dots(table: pl.DataFrame) -> Figure:
+    """A panel per task, a row per measure, a colour per setup; full dots over all heads, empty within layers.
+
+    `table` as `probes.statistics.prediction.prediction` gives it.
+    """
+    tasks = list(table["task"].unique(maintain_order=True))
+    setups = list(table["setup"].unique(maintain_order=True))
+    measures = [name for name in PREDICTORS if name in set(table["measure"])]
+    columns = 1 if len(tasks) == 1 else 2
+    rows = -(-len(tasks) // columns)
+    each = 0.13 * len(measures) * max(1.0, 0.6 * len(setups)) + 0.4
+    figure = new_figure(rows * each + 0.35 + 0.13 * (len(setups) + 1), COLUMN)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes in panels.flat[len(tasks) :]:
+        axes.axis("off")
+    for task, axes in zip(tasks, panels.flat, strict=False):
+        for number, setup in enumerate(setups):
+            cells = table.filter((pl.col("task") == task) & (pl.col("setup") == setup))
+            colour = LOOKS[number % len(LOOKS)].colour
+            for row in cells.iter_rows(named=True):
+                place = measures.index(row["measure"]) + 0.7 * ((number + 0.5) / len(setups) - 0.5)
+                for value, low, high, full, aside in (
+                    (row["spearman"], row["low"], row["high"], True, -0.08),
+                    (row["within_layers"], row["within_low"], row["within_high"], False, 0.08),
+                ):
+                    if value is None:
+                        continue
+                    if low is not None:
+                        axes.hlines(place + aside, low, high, color=colour, linewidth=0.7)
+                    axes.plot(
+                        value, place + aside, "o", color=colour, markersize=3,
+                        markerfacecolor=colour if full else "white", markeredgewidth=0.7,
+                    )  # fmt: skip
+        axes.axvline(0, color=FAINT, linewidth=0.5)
+        axes.set_xlim(-1.02, 1.02)
+        axes.set_ylim(len(measures) - 0.4, -0.6)
+        axes.set_yticks(range(len(measures)), [PREDICTORS[name] for name in measures])
+        axes.set_title(task)
+        axes.grid(axis="x", color=GRID, linewidth=0.4)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    figure.supxlabel("Spearman with the score lost by ablation, 95 %", fontsize=7)
+    handles = [
+        Line2D([], [], color=LOOKS[number % len(LOOKS)].colour, marker="o", markersize=3, label=setup)
+        for number, setup in enumerate(setups)
+    ]
+    handles += [
+        Line2D([], [], color=FAINT, marker="o", markersize=3, markerfacecolor=face, linestyle="", label=name)
+        for face, name in ((FAINT, "all heads"), ("white", "within layers"))
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure

@@ -1,0 +1,83 @@
+"""The page's section on what heads are worth to each task, alone and jointly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from markupsafe import Markup
+
+from probes.heads_table import Site
+from probes.measures.table import BY_NAME
+from probes.report.data import ReportData
+from probes.report.head_svg import head_map
+from probes.sites import grid
+from probes.statistics.agreement import agreement
+from probes.statistics.head_values import ABLATION, SIGNIFICANT, head_means
+from probes.statistics.prediction import prediction
+
+SHOWN = (ABLATION, "importance", "relevance")
+"""Measures of which maps are drawn: the first that there is."""
+
+
+@dataclass(frozen=True)
+class WorthMap:
+    """A task's heads in one setup."""
+
+    setup: str
+    svg: Markup
+    runs: int
+    significant: int | None
+    """How many heads are significant in most runs; `None` where this was not tested."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What the section shows."""
+
+    measure: str
+    title: str
+    level: str
+    """The false discovery rate of what is marked."""
+    maps: list[tuple[str, str, list[WorthMap]]]
+    """Per task its name, the value of full colour, and its maps."""
+    prediction: pl.DataFrame
+    tables: dict[str, pl.DataFrame]
+
+
+def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Worth | None:
+    """The section; `None` if no run has such measures."""
+    values = evidence.worth
+    there = () if values is None else [name for name in SHOWN if name in set(values["measure"])]
+    if values is None or not there:
+        return None
+    measure = there[0]
+    means = head_means(values, measure)
+    order = [setup.name for setup in evidence.setups]
+    maps = []
+    for (task,), of_task in means.group_by("task", maintain_order=True):
+        most = float(of_task["value"].abs().max() or 0.0) or 1.0  # type: ignore[arg-type]
+        drawn = []
+        for setup in order:
+            cells = of_task.filter(pl.col("setup") == setup)
+            if cells.is_empty():
+                continue
+            tested = cells["significant"].is_not_null().any()
+            marked = grid(cells, "significant", sites, heads) == 1
+            title = f"{BY_NAME[measure].title}: {task}, {setup}"
+            drawn.append(
+                WorthMap(
+                    setup,
+                    head_map(grid(cells, "value", sites, heads) / most, sites, title, marked),
+                    int(np.max(cells["runs"].to_numpy())),
+                    int(marked.sum()) if tested else None,
+                )
+            )
+        unit = " points" if BY_NAME[measure].unit == "points" else ""
+        maps.append((str(task), f"{most:.3g}{unit}", drawn))
+    predicted = prediction(values)
+    grouped = values.with_columns(group=pl.format("{}, {}", "task", "setup"))
+    tables = {"head-worth": means, "prediction": predicted, "agreement": agreement(grouped, measure)}
+    return Worth(measure, BY_NAME[measure].title, f"{SIGNIFICANT:g}", maps, predicted, tables)

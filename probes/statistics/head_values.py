@@ -1,0 +1,125 @@
+"""What each measure says of every head, in one table: a value per run, task, measure and head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float, Int
+
+from probes.measures.table import BY_NAME, SKILLS
+from probes.sites import KEYS
+from probes.statistics.skill import with_chance
+
+ABLATION = "ablation"
+SIGNIFICANT = 0.05
+"""The false discovery rate at which a head's ablation counts as significant."""
+PREDICTORS = {
+    "importance": "importance",
+    "taylor": "Taylor",
+    "fisher": "Fisher",
+    "integrated": "integrated gradients",
+    "relevance": "relevance",
+    "confidence": "confidence",
+    "positional": "positional",
+    "skill": "probe skill",
+    "log_alpha": "log alpha of the mask",
+}
+"""What may predict the loss by ablation, and how figures print it; `log_alpha` and `skill` are no rows of the
+table of measures."""
+SIGNED = ("ablation", "taylor", "integrated", "log_alpha")
+"""Measures whose zero means something."""
+COLUMNS = ("setup", "run", "seed", "task", "measure", *KEYS, "value", "q")
+
+
+def head_values(heads: pl.DataFrame) -> pl.DataFrame:
+    """One value per run, task, measure and head: the columns `COLUMNS`.
+
+    `heads` has the columns of heads.parquet, and `setup`, `run`, `seed`. Measures with labels are averaged
+    over a task's labels by their counts; of `positional` the best offset counts. `skill` is the same mean of
+    what the task's probe scores above chance. Measures that belong to no task count for each task of the run.
+    Of several choices (such as epochs) the last is taken. `q` is that of a tested measure, else null.
+    """
+    key = ["setup", "run", "seed", "task", "label", *KEYS]
+    placed = heads.drop_nulls("head")
+    plain = [name for name in (ABLATION, *PREDICTORS) if name in BY_NAME] + ["log_alpha"]
+    values = placed.filter(pl.col("measure").is_in(plain))
+    skills = _skills(heads)
+    rows = pl.concat([values.select(*key, "measure", "value", "count"), skills])
+    rows = rows.group_by(*key, "measure", maintain_order=True).last()
+    weighed = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
+    best = pl.when(pl.col("measure").first() == "positional").then(pl.col("value").max()).otherwise(weighed)
+    per_head = rows.group_by(*(name for name in key if name != "label"), "measure", maintain_order=True).agg(
+        value=best
+    )
+    tested = [f"{name}_q" for name in plain if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
+    q = (
+        placed.filter(pl.col("measure").is_in(tested))
+        .group_by(*key, "measure", maintain_order=True)
+        .last()
+        .select(
+            "run", "task", *KEYS, measure=pl.col("measure").str.strip_suffix("_q"), q=pl.col("value")
+        )
+    )  # fmt: skip
+    joined = per_head.join(q, on=["run", "task", "measure", *KEYS], how="left", maintain_order="left")
+    return _for_each_task(joined).select(COLUMNS)
+
+
+def _skills(heads: pl.DataFrame) -> pl.DataFrame:
+    """What the task's probe scores above chance, per label; labels without a chance level have none."""
+    values = heads.filter(pl.col("measure").is_in(list(SKILLS))).drop_nulls("head")
+    chance = heads.filter(pl.col("measure").is_in(list(SKILLS.values())))
+    regime = pl.col("setup").alias("regime")
+    above = with_chance(values.with_columns(regime), chance.with_columns(regime)).drop_nulls("chance")
+    return above.select(
+        "setup", "run", "seed", "task", "label", *KEYS,
+        measure=pl.lit("skill"), value=(pl.col("value") - pl.col("chance")).clip(0), count="count",
+    )  # fmt: skip
+
+
+def _for_each_task(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of no task repeated for every task of their run that has rows of its own."""
+    of_task, of_none = rows.filter(pl.col("task") != ""), rows.filter(pl.col("task") == "")
+    tasks = of_task.select("run", "task").unique(maintain_order=True)
+    spread = of_none.drop("task").join(tasks, on="run", how="inner", maintain_order="left_right")
+    return pl.concat([of_task, spread.select(of_task.columns)])
+
+
+def tables_of(
+    values: pl.DataFrame, by: Sequence[str]
+) -> tuple[dict[tuple[str, ...], Float[np.ndarray, " head"]], Int[np.ndarray, " head"]]:
+    """By the values of some columns a vector over all heads of the table, and the layer of each head.
+
+    NaN where there is no value. All vectors have the same order of heads.
+    """
+    places = values.select(KEYS).unique(maintain_order=True).sort("attention", "layer", "head")
+    strata = (
+        places.select(pl.struct("attention", "layer").rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    )
+    number = {place: index for index, place in enumerate(places.rows())}
+    vectors: dict[tuple[str, ...], Float[np.ndarray, " head"]] = {}
+    for key, rows in values.group_by(by, maintain_order=True):
+        vector = vectors[tuple(map(str, key))] = np.full(len(number), np.nan)
+        for *place, value in rows.select(*KEYS, "value").iter_rows():
+            vector[number[tuple(place)]] = np.nan if value is None else value
+    return vectors, strata
+
+
+def head_means(values: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """A measure's mean over the runs of each task and setup, per head.
+
+    Columns: task, setup, attention, layer, head, value, runs, significant (whether `q` is at most
+    `SIGNIFICANT` in more than half of the runs; null for a measure that is not tested).
+    """
+    tested = pl.col("q").is_not_null()
+    significant = (pl.col("q") <= SIGNIFICANT).sum() > pl.len() / 2
+    return (
+        values.filter(pl.col("measure") == measure)
+        .group_by("task", "setup", *KEYS, maintain_order=True)
+        .agg(
+            pl.col("value").mean(),
+            runs=pl.col("run").n_unique(),
+            significant=pl.when(tested.any()).then(significant),
+        )
+    )

@@ -1,0 +1,148 @@
+"""How well cheap measures on heads predict what ablation costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from jaxtyping import Bool, Float, Int
+
+from probes.statistics.head_values import ABLATION, PREDICTORS, tables_of
+from probes.statistics.rank_correlation import (
+    DRAWS,
+    Estimate,
+    Strata,
+    Values,
+    Weights,
+    estimate,
+    head_weights,
+    spearman,
+)
+
+TOP = 0.1
+"""The share of heads whose most costly ones a measure is to find."""
+SCHEMA = pl.Schema(
+    {
+        "task": pl.String,
+        "setup": pl.String,
+        "measure": pl.String,
+        "runs": pl.Int64,
+        "heads": pl.Int64,
+        "spearman": pl.Float64,
+        "low": pl.Float64,
+        "high": pl.Float64,
+        "within_layers": pl.Float64,
+        "within_low": pl.Float64,
+        "within_high": pl.Float64,
+        "overlap": pl.Float64,
+        "overlap_chance": pl.Float64,
+    }
+)
+
+
+def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
+    """Per task, setup and measure its Spearman correlation with the loss by ablation, as `SCHEMA` has it.
+
+    `values` as `head_values` gives them. The correlation is taken in each run over its heads, then averaged
+    over the runs of the setup: once over all heads, once of ranks within layers, so that deep and shallow
+    layers make no part of it. A run without variation counts for nothing; null where no run has a
+    correlation. Intervals are of a bootstrap over heads (within layers, the same heads in all runs, which
+    start from one encoder) and over runs at once (Owen 2007). `overlap` is the share of the k most costly
+    heads that are among the measure's k highest, k being a tenth of the heads, and `overlap_chance` what
+    chance gives. Where the places of the top k are tied, each tied head counts with its share of them.
+    """
+    vectors, strata = tables_of(values, ("measure", "task", "setup", "run"))
+    rng = np.random.default_rng(seed)
+    weights = head_weights(strata, draws, rng)
+    order = {name: place for place, name in enumerate(PREDICTORS)}
+    cells = (
+        values.filter(pl.col("measure").is_in(list(PREDICTORS)))
+        .select("task", "setup", "measure", "run")
+        .unique(maintain_order=True)
+        .group_by("task", "setup", "measure", maintain_order=True)
+        .agg("run")
+        .sort(pl.col("measure").replace_strict(order, return_dtype=pl.Int64), maintain_order=True)
+        .sort("task", "setup", maintain_order=True)
+    )
+    rows = []
+    for task, setup, measure, runs in cells.iter_rows():
+        ablated = [run for run in runs if (ABLATION, task, setup, run) in vectors]
+        measures = [vectors[measure, task, setup, run] for run in ablated]
+        # Scores that are equal in exact arithmetic may differ in the last digits.
+        losses = [vectors[ABLATION, task, setup, run].round(9) for run in ablated]
+        heads = [int(_known(*pair).sum()) for pair in zip(measures, losses, strict=True)]
+        if max(heads, default=0) < 2:
+            continue
+        pooled, within = over_runs(measures, losses, strata, weights, rng)
+        shares, chances = zip(*map(top_overlap, measures, losses), strict=True)
+        overlap = float(np.mean(shares)), float(np.mean(chances))
+        rows.append((task, setup, measure, len(ablated), max(heads), *pooled, *within, *overlap))
+    table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def over_runs(
+    measures: Sequence[Values],
+    losses: Sequence[Values],
+    strata: Strata,
+    weights: Weights,
+    rng: np.random.Generator,
+) -> tuple[Estimate, Estimate]:
+    """The mean over runs of the correlation over heads: of all heads, and within strata.
+
+    Every draw has the heads that its row of `weights` says, in all runs, and runs drawn with replacement.
+    Heads that are NaN in either vector of a run are left out of it.
+    """
+    chosen = rng.integers(0, len(measures), size=(len(measures), len(weights)))
+    once = np.ones((1, len(strata)))
+    pooled, within = (
+        _over_runs(measures, losses, layers, once, weights, chosen)
+        for layers in (np.zeros_like(strata), strata)
+    )
+    return pooled, within
+
+
+def _over_runs(
+    measures: Sequence[Values],
+    losses: Sequence[Values],
+    strata: Strata,
+    once: Weights,
+    weights: Weights,
+    chosen: Int[np.ndarray, "run draw"],
+) -> Estimate:
+    observed, drawn = [], []
+    for measure, loss in zip(measures, losses, strict=True):
+        known = _known(measure, loss)
+        observed.append(spearman(measure[known], loss[known], once[:, known], strata[known]))
+        drawn.append(spearman(measure[known], loss[known], weights[:, known], strata[known]))
+    resampled = np.take_along_axis(np.array(drawn), chosen, axis=0)
+    return estimate(float(_mean(np.array(observed))[0]), _mean(resampled))
+
+
+def _known(measure: Values, loss: Values) -> Bool[np.ndarray, " head"]:
+    return ~(np.isnan(measure) | np.isnan(loss))
+
+
+def _mean(values: Float[np.ndarray, "run draw"]) -> Float[np.ndarray, " draw"]:
+    """The mean over runs that have a value."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, values, 0).sum(0) / known.sum(0)
+
+
+def top_overlap(measure: Values, loss: Values) -> tuple[float, float]:
+    """The share of the k most costly heads that are among the measure's k highest, and that by chance."""
+    known = _known(measure, loss)
+    measure, loss = measure[known], loss[known]
+    if not len(loss):
+        return float("nan"), float("nan")
+    k = max(1, round(TOP * len(loss)))
+    return float(_top(measure, k) @ _top(loss, k) / k), k / len(loss)
+
+
+def _top(values: Values, k: int) -> Float[np.ndarray, " head"]:
+    """1 for each of the k highest, 0 for the others; heads tied for the last places share them."""
+    last = np.sort(values)[-k]
+    above, tied = values > last, values == last
+    return above + tied * (k - above.sum()) / tied.sum()

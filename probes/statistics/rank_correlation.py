@@ -1,0 +1,96 @@
+"""Correlations over heads, with intervals by a bootstrap that keeps each layer's number of heads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import norm
+
+Values = Float[np.ndarray, " head"]
+Weights = Float[np.ndarray, "draw head"]
+Strata = Int[np.ndarray, " head"]
+LEVEL = 0.95
+DRAWS = 1000
+
+
+class Estimate(NamedTuple):
+    """A figure and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def head_weights(strata: Strata, draws: int, rng: np.random.Generator) -> Weights:
+    """How often each head is in each resample: heads are drawn with replacement within their stratum.
+
+    Layers are the model's own and not a sample of layers; heads of a layer differ by chance. So every
+    resample has as many heads of a layer as the model.
+    """
+    weights = np.empty((draws, len(strata)))
+    for stratum in np.unique(strata):
+        inside = np.flatnonzero(strata == stratum)
+        weights[:, inside] = rng.multinomial(len(inside), np.full(len(inside), 1 / len(inside)), size=draws)
+    return weights
+
+
+def centred_ranks(values: Values, weights: Weights, strata: Strata) -> Weights:
+    """Ranks within strata of heads that occur as often as `weights` say, less the stratum's mean rank.
+
+    Equal values share the mean of their ranks, and so do the copies of a head.
+    """
+    order = np.lexsort((values, strata))
+    sorted_values, sorted_strata = values[order], strata[order]
+    new_stratum = np.append(True, sorted_strata[1:] != sorted_strata[:-1])
+    new_value = new_stratum | np.append(True, sorted_values[1:] != sorted_values[:-1])
+    counted = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(weights[:, order], axis=1)], axis=1)
+    ranks = np.empty_like(weights)
+    ranks[:, order] = _middles(counted, new_value) - _middles(counted, new_stratum)
+    return ranks
+
+
+def _middles(counted: Float[np.ndarray, "draw head_and_one"], starts: Bool[np.ndarray, " head"]) -> Weights:
+    """The middle of each group's share of a running count; `starts` tells where groups start."""
+    group = np.cumsum(starts) - 1
+    edges = np.append(np.flatnonzero(starts), len(starts))
+    return (counted[:, edges[:-1]] + counted[:, edges[1:]])[:, group] / 2
+
+
+def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Float[np.ndarray, " draw"]:
+    """Spearman's correlation of ranks taken within strata; NaN where either does not vary."""
+    return _correlation(centred_ranks(one, weights, strata), centred_ranks(other, weights, strata), weights)
+
+
+def pearson(one: Values, other: Values, weights: Weights) -> Float[np.ndarray, " draw"]:
+    """Pearson's correlation; NaN where either does not vary."""
+    return _correlation(_centred(one, weights), _centred(other, weights), weights)
+
+
+def _centred(values: Values, weights: Weights) -> Weights:
+    """Values less their weighted mean; what rounding leaves of equal values is none."""
+    centred = values - weights @ values[:, None] / weights.sum(1, keepdims=True)
+    return np.where(np.abs(centred) > 1e-12 * np.abs(values).max(initial=0.0), centred, 0.0)
+
+
+def _correlation(one: Weights, other: Weights, weights: Weights) -> Float[np.ndarray, " draw"]:
+    scale = np.sqrt((weights * one**2).sum(1) * (weights * other**2).sum(1))
+    with np.errstate(invalid="ignore"):
+        return (weights * one * other).sum(1) / np.where(scale > 0, scale, np.nan)
+
+
+def estimate(value: float, drawn: Float[np.ndarray, " draw"]) -> Estimate:
+    """The figure with its bias-corrected percentile interval (Efron 1981), over the draws that have a value.
+
+    A resample repeats heads, and their shared ranks bring a high correlation nearer to zero. With twelve
+    heads in a layer the plain percentile interval of a correlation of 0.8 covers it three times in four.
+    """
+    known = drawn[~np.isnan(drawn)]
+    if np.isnan(value) or len(known) < 2:
+        return Estimate(value, float("nan"), float("nan"))
+    below = np.mean((known < value) + 0.5 * (known == value))
+    bias = norm.ppf(np.clip(below, 0.5 / len(known), 1 - 0.5 / len(known)))
+    ends = norm.cdf(2 * bias + norm.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    low, high = np.quantile(known, ends)
+    return Estimate(value, float(low), float(high))
