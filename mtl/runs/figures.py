@@ -34,6 +34,7 @@ from probes.figures.prediction import prediction_dots
 from probes.figures.pruning_curves import mean_curves, pruning_curves, role_curves, time_curves
 from probes.figures.rgb_overlap import rgb_overlap
 from probes.figures.style import FORMATS, render
+from probes.measures.table import BY_NAME
 from probes.statistics.agreement import agreement
 from probes.statistics.head_values import head_means
 from probes.statistics.masks import final_masks
@@ -160,7 +161,12 @@ def _heads(paths: Sequence[Path], tasks: Sequence[str], measure: str) -> FigureW
     values, notes = worth_of(paths, tasks)
     check_measure(measure, values)
     means = head_means(with_groups(values), measure)
-    return FigureWithTables(head_maps(means, measure), notes, {"": means})
+    return FigureWithTables(head_maps(means, measure, _unit(measure)), notes, {"": means})
+
+
+def _unit(measure: str) -> str:
+    points = measure in BY_NAME and BY_NAME[measure].unit == "points"
+    return f"{measure}, points" if points else measure
 
 
 def _prediction(paths: Sequence[Path], tasks: Sequence[str], measure: str) -> FigureWithTables:

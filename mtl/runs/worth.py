@@ -32,7 +32,9 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     check_encoders({str(run.folder): encoder_of(run) for run in runs.values()})
     setups = setups_of([run.config() for run in runs.values()])
     parts, notes = [], []
-    for (path, run), setup in zip(runs.items(), setups, strict=True):
+    # Alone before jointly, as the report has it.
+    of_setup = sorted(zip(runs.items(), setups, strict=True), key=lambda item: not item[1].single)
+    for (path, run), setup in of_setup:
         file = path / "heads.parquet" if path.is_dir() else path
         if not file.is_file():
             notes.append(f"{path} has no heads.parquet: left out; 'mtl ablate' and 'mtl importance' make it")

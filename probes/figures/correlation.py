@@ -13,8 +13,8 @@ MAP = "RdBu_r"
 NAMES = {
     "paper": "Pearson, %; diagonal: √ adjusted R²",
     "pairwise": "Pearson, %",
-    "spearman": "Spearman, %; diagonal: between seeds",
-    "pearson": "Pearson, %; diagonal: between seeds",
+    "spearman": "Spearman, %\n(diagonal: seeds)",
+    "pearson": "Pearson, %\n(diagonal: seeds)",
 }
 """Columns with correlations, as the key of the figure prints them."""
 
@@ -26,7 +26,7 @@ def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
     `table` has the columns `first`, `second` and `value`, a key of `NAMES`: it is a `correlation_table`, or
     an `agreement` of one measure.
     """
-    names = list(table["first"].unique(maintain_order=True))
+    names = list(pl.concat([table["first"], table["second"]]).unique(maintain_order=True))
     place = {name: index for index, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
     for first, second, number in table.select("first", "second", value).iter_rows():

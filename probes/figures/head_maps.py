@@ -13,11 +13,11 @@ from probes.statistics.head_values import SIGNED
 
 
 @styled
-def head_maps(means: pl.DataFrame, measure: str, unit: str = "") -> Figure:
+def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
     """A row of maps per task, a map per setup; a dot marks heads that are significant in most runs.
 
     `means` as `head_means` gives them, of one measure. A task's maps share their colours: white is zero, and
-    of a measure with signs blue is below it.
+    of a measure with signs blue is below it. `key` names the measure beside its colours.
     """
     tasks = list(means["task"].unique(maintain_order=True))
     setups = list(means["setup"].unique(maintain_order=True))
@@ -53,6 +53,6 @@ def head_maps(means: pl.DataFrame, measure: str, unit: str = "") -> Figure:
             axes.set_title(f"{task}, {setup}")
         if image is not None:
             bar = figure.colorbar(image, ax=list(row), fraction=0.05, pad=0.02)
-            bar.set_label(unit or measure)
+            bar.set_label(key)
             bar.outline.set_linewidth(0.5)
     return figure

@@ -62,8 +62,10 @@ def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.Da
         .unique(maintain_order=True)
         .group_by("task", "setup", "measure", maintain_order=True)
         .agg("run")
-        .sort(pl.col("measure").replace_strict(order, return_dtype=pl.Int64), maintain_order=True)
-        .sort("task", "setup", maintain_order=True)
+        .sort(
+            *(_place(values, name) for name in ("task", "setup")),
+            pl.col("measure").replace_strict(order, return_dtype=pl.Int64),
+        )
     )
     rows = []
     for task, setup, measure, runs in cells.iter_rows():
@@ -82,6 +84,12 @@ def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.Da
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
+def _place(values: pl.DataFrame, column: str) -> pl.Expr:
+    """A column as the place of its values in the order in which they first appear."""
+    names = values[column].unique(maintain_order=True)
+    return pl.col(column).replace_strict(names, list(range(len(names))), return_dtype=pl.Int64)
+
+
 def over_runs(
     measures: Sequence[Values],
     losses: Sequence[Values],
@@ -95,10 +103,8 @@ def over_runs(
     Heads that are NaN in either vector of a run are left out of it.
     """
     chosen = rng.integers(0, len(measures), size=(len(measures), len(weights)))
-    once = np.ones((1, len(strata)))
     pooled, within = (
-        _over_runs(measures, losses, layers, once, weights, chosen)
-        for layers in (np.zeros_like(strata), strata)
+        _over_runs(measures, losses, layers, weights, chosen) for layers in (np.zeros_like(strata), strata)
     )
     return pooled, within
 
@@ -107,11 +113,10 @@ def _over_runs(
     measures: Sequence[Values],
     losses: Sequence[Values],
     strata: Strata,
-    once: Weights,
     weights: Weights,
     chosen: Int[np.ndarray, "run draw"],
 ) -> Estimate:
-    observed, drawn = [], []
+    observed, drawn, once = [], [], np.ones((1, len(strata)))
     for measure, loss in zip(measures, losses, strict=True):
         known = _known(measure, loss)
         observed.append(spearman(measure[known], loss[known], once[:, known], strata[known]))

@@ -94,10 +94,10 @@ def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:
     values, notes = worth_of(list(study.truth))
     assert notes == ()
     means = head_means(values, "ablation")
-    assert set(means["setup"]) == {"STL", "MTL-2"}
+    assert list(means["setup"].unique(maintain_order=True)) == ["STL", "MTL-2"]
     marked = means.filter("significant").select("task", "setup", "layer", "head").rows()
     assert sorted(marked) == [(task, setup, 1, 2) for task in ("dep", "pos") for setup in ("MTL-2", "STL")]
-    drawn = head_maps(means, "ablation")
+    drawn = head_maps(means, "ablation", "points")
     dots = [line for axes in drawn.axes for line in axes.lines if len(line.get_xdata())]
     assert [(*line.get_xdata(), *line.get_ydata()) for line in dots] == [(2, 1)] * 4
     figure("heads", list(study.truth), tmp_path / "heads.png", measure="importance", tasks=("pos",))
@@ -107,7 +107,7 @@ def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:
 def test_what_cannot_be_drawn_is_said(study, tmp_path) -> None:
     runs = list(study.truth)
     out = tmp_path / "no.pdf"
-    with pytest.raises(InputError, match="'relevance'; there are ablation"):
+    with pytest.raises(InputError, match="'relevance'; there are importance, ablation"):
         figure("heads", runs, out, measure="relevance")
     with pytest.raises(InputError, match="several seeds or tasks"):
         figure("agreement", runs[:1], out)
@@ -138,7 +138,8 @@ def test_importance_over_time_is_a_picture_or_an_animation(study, tmp_path) -> N
     figure("importance-over-time", [run], tmp_path / "time.png")
     assert pl.read_parquet(tmp_path / "time.parquet").height == 36
     figure("importance-over-time", [run], tmp_path / "time.gif")
-    assert Image.open(tmp_path / "time.gif").n_frames == 3
+    with Image.open(tmp_path / "time.gif") as moving:
+        assert moving.n_frames == 3
     with pytest.raises(InputError, match="for pos only"):
         figure("importance-over-time", [run], tmp_path / "time.gif", tasks=("dep",))
 

@@ -1,0 +1,42 @@
+"""`mtl importance --out` and `mtl ablate --out`: a table beside the run's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtl.commands.main import main
+from mtl.runs.worth import worth_of
+from probes import heads_table
+from tests.mtl.analysis import worth
+
+
+@pytest.fixture
+def run(toy: Path, tmp_path: Path) -> Path:
+    """A run's folder as training leaves it: a model and its configuration."""
+    import torch
+
+    model = worth.joint_model(toy, ("pos",), dtype=torch.float32)
+    folder = tmp_path / "run"
+    model.save(folder / "model")
+    config = {"tasks": ["pos"], "seed": 1, "corpus": {"path": str(toy)}, "encoder": {"name": "minilm"}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+def test_another_table_has_other_sentences_and_knows_its_run(run, tmp_path, capsys) -> None:
+    out = tmp_path / "train-split.parquet"
+    given = ["--sentences=6", f"--out={out}"]
+    assert main(["importance", str(run), "--split=train", *given]) == 0
+    assert main(["ablate", str(run), "--split=train", "--draws=10", *given]) == 0
+    assert not (run / "heads.parquet").exists()
+    table, made_of = heads_table.read(out)
+    assert {"importance", "ablation", "ablation_q"} <= set(table["measure"])
+    assert (made_of["ablation.split"], made_of["ablation.run"]) == ("train", str(run.resolve()))
+    values, _ = worth_of([out])
+    assert set(values["table"]) == {"train-split"}
+    capsys.readouterr()
+    assert main(["importance", str(run), f"--out={tmp_path / 'no' / 'such.parquet'}"]) == 2
+    assert "in a folder that exists" in capsys.readouterr().err
