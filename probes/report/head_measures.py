@@ -25,7 +25,8 @@ def head_measures(
 
     `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`. A row is a task, a label and a text
     per regime: the mean over its runs beside chance. Of a measure with companions every seed has a row of
-    its own, since an interval is of one run. Where a run has rows of several choices (its epochs, for
+    its own, since an interval is of one run; where runs of a regime have one seed, it is their mean without
+    an interval. Where a run has rows of several choices (its epochs, for
     instance), the last one is shown.
     """
     listed = []
@@ -91,7 +92,13 @@ def _rows(heads: pl.DataFrame, measure: Measure) -> pl.DataFrame:
 
 def _listed(measure: Measure, rows: pl.DataFrame, sites: Sequence[Site], per_site: int) -> dict[str, Any]:
     cell = ["task", "label", *KEYS]
-    if not measure.companions:
+    if measure.companions:
+        # Runs of several setups may have one seed; a mean over them has no interval of its own.
+        alone = pl.when(pl.len() == 1).then(pl.col(measure.companions).first())
+        rows = rows.group_by("regime", "seed", *cell, maintain_order=True).agg(
+            pl.col("value", "chance").mean(), alone
+        )
+    else:
         rows = (
             rows.group_by("regime", *cell, maintain_order=True)
             .agg(pl.col("value", "chance").mean())
@@ -109,7 +116,8 @@ def _listed(measure: Measure, rows: pl.DataFrame, sites: Sequence[Site], per_sit
         {} for _ in range(len(sites) * per_site)
     ]
     for row in rows.iter_rows(named=True):
-        text = value_text(measure, row["value"], {name: row[name] for name in measure.companions})
+        known = {name: row[name] for name in measure.companions if row[name] is not None}
+        text = value_text(measure, row["value"], known)
         if row["chance"] is not None:
             text += f" ({_in_unit(measure, row['chance'])})"
         number = place[Site(row["attention"], row["layer"])] * per_site + row["head"]

@@ -111,6 +111,17 @@ def test_a_measure_with_companions_has_a_row_for_each_seed():
     assert head_measures(pl.concat(parts), SITES, HEADS) == []
 
 
+def test_runs_of_two_setups_with_one_seed_give_their_mean_without_an_interval():
+    value = np.arange(6.0).reshape(1, 2, 3)
+    parts = [
+        table(name, "dep", [""], value + shift + more).with_columns(run=pl.lit(f"{more}"))
+        for more in (0, 2)
+        for name, shift in (("planted", 0), ("planted_low", -1), ("planted_high", 1.5))
+    ]
+    listed = head_measures(pl.concat(parts), SITES, HEADS, (ABLATION,))
+    assert of_head(listed, "score lost", 2) == [["dep", "seed 1", "3.0 points"]]
+
+
 @pytest.mark.parametrize("place", [0, 4, 11, 17])
 def test_measures_of_three_kinds_stay_with_their_heads(place):
     value = np.random.default_rng(0).random((1, 6, 3))

@@ -98,7 +98,7 @@ def test_the_signature_is_the_command_line():
     words = ["rgb", "runs/a", "runs/b", "--out=x.pdf", "--tasks=[pos,dep]", "--tables=false"]
     assert arguments_of("mtl figure", figure, words) == {
         "name": "rgb", "runs": [Path("runs/a"), Path("runs/b")], "out": Path("x.pdf"),
-        "tasks": ("pos", "dep"), "split": "test", "tables": False,
+        "tasks": ("pos", "dep"), "split": "test", "measure": "ablation", "tables": False,
     }  # fmt: skip
     with pytest.raises(InputError, match="rgbb"):
         arguments_of("mtl figure", figure, ["rgbb", "runs/a", "--out=x.pdf"])
