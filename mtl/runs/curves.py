@@ -14,6 +14,10 @@ from probes import curve_table, heads_table
 from probes.statistics.surviving_roles import heads_with_roles, surviving_roles
 
 
+FIRST = ("importance", "recomputed", "greedy", "random")
+"""The order of methods in figures; others come after them."""
+
+
 def curves_of(
     folders: Sequence[Path], tasks: Sequence[str], split: str
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -84,7 +88,7 @@ def _tables(
             notes.append(f"{folder} has curves of {', '.join(known)} only: left out")
             continue
         encoders[str(folder)] = encoder_of(run)
-        parts.append(curve_table.in_order(table).with_columns(run=pl.lit(str(folder))))
+        parts.append(curve_table.in_order(table, FIRST).with_columns(run=pl.lit(str(folder))))
     if not parts:
         raise InputError("; ".join([*notes, "nothing to draw"]))
     check_encoders(encoders)
