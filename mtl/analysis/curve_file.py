@@ -41,7 +41,7 @@ class KeyedTable:
         """Replace the rows of a part."""
         table, keys = self._all()
         others = table.filter(~curve_table.part_of(table, part))
-        fitting = rows.select(table.columns).cast(dict(table.schema))
+        fitting = rows.select(table.columns).cast(table.schema)
         self._write(pl.concat([others, fitting]), {**keys, _name(part): key})
 
     def forget(self, part: Part) -> None:

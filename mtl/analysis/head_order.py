@@ -190,7 +190,9 @@ def made_with(measure: str) -> str:
     """The command that makes a measure."""
     if measure == "gradient_conflict":
         return "mtl train --gradient_conflict_every=N"
-    return "mtl relevance RUN" if measure == "relevance" else f"{MADE_BY[BY_NAME[measure].needs]} RUN"
+    return (
+        "mtl relevance RUN" if measure.startswith("relevance") else f"{MADE_BY[BY_NAME[measure].needs]} RUN"
+    )
 
 
 def _least(value: Float[np.ndarray, "site head"], kept: Sequence[Head], wanted: int) -> list[Head]:

@@ -63,13 +63,14 @@ def show_roles(start: Start, by: Sequence[str], console: Console) -> None:
     points, _ = curve_table.read(folder / "curve.parquet")
     points = points.filter(pl.col("by").is_in(list(by)) & pl.col("task").is_in(list(start.base)))
     survival = surviving_roles(orders, points, with_roles)
-    for method in survival["by"].unique(maintain_order=True):
+    methods: list[str] = survival["by"].unique(maintain_order=True).to_list()
+    for method in methods:
         of_method = survival.filter(pl.col("by") == method)
         roles = [role for role in ROLES if role in set(of_method["role"])]
         shown = Table(title=f"{method}: heads with a role that are kept")
         shown.add_column("all heads kept", justify="right")
         for role in roles:
-            at_start = of_method.filter(role=role)["with_role"].max()
+            at_start = max(of_method.filter(role=role)["with_role"].to_list())
             shown.add_column(f"{role.replace('_', ' ')} ({at_start})", justify="right")
         means = of_method.group_by("role", "share").agg(pl.col("surviving").mean())
         for share in means["share"].unique().sort(descending=True):
@@ -81,9 +82,11 @@ def show_roles(start: Start, by: Sequence[str], console: Console) -> None:
 def show_times(times: pl.DataFrame, points: Sequence[CurvePoint], console: Console) -> None:
     """Per method a table of cut models, and how far their scores are from those of masked ones."""
     masked = {(point.by, point.draw, point.task, len(point.kept)): point.score for point in points}
-    for (by, task), rows in times.group_by("by", "task", maintain_order=True):
+    methods: list[tuple[str, str]] = times.select("by", "task").unique(maintain_order=True).rows()
+    for by, task in methods:
+        rows = times.filter(by=by, task=task)
         time = f"encoder's time per sentence over the uncut one's ({rows['device'][0]})"
-        title = f"{task!s}, heads cut out by {by!s}: {time}"
+        title = f"{task}, heads cut out by {by}: {time}"
         shown = Table(title=title)
         sizes = list(rows["batch"].unique().sort())
         for column in (

@@ -13,7 +13,6 @@ from mtl.runs.tables import check_encoders, encoder_of
 from probes import curve_table, heads_table
 from probes.statistics.surviving_roles import heads_with_roles, surviving_roles
 
-
 FIRST = ("importance", "recomputed", "greedy", "random")
 """The order of methods in figures; others come after them."""
 
