@@ -21,6 +21,7 @@ def relevance(
     sentences: int | None = None,
     rule: Literal["paper", "attnlrp"] = "paper",
     output: Literal["gold", "predicted"] = "gold",
+    out: Path | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> None:
     """Measure how much of a task's score passes each head, and write it into the run's heads.parquet.
@@ -37,6 +38,7 @@ def relevance(
         rule: What passes attention's softmax: nothing, as in the paper, or relevance of queries and keys
             too (attnlrp).
         output: Whose score is explained, that of the gold annotation or of what the model predicts.
+        out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.relevance_run import measure_relevance
@@ -51,6 +53,7 @@ def relevance(
         tasks=task or None,
         sentences=sentences,
         accelerator=accelerator,
+        out=out,
     )
     heads, error = measure_relevance(
         trained, labels=label, rules=rule, output=output, progress=sentence_progress

@@ -37,9 +37,10 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     """One value per run, task, measure and head: the columns `COLUMNS`.
 
     `heads` has the columns of heads.parquet, and `setup`, `run`, `seed`. Measures with labels are averaged
-    over a task's labels by their counts; of `positional` the best offset counts. `skill` is the same mean of
-    what the task's probe scores above chance. Measures that belong to no task count for each task of the run.
-    Of several choices (such as epochs) the last is taken. `q` is that of a tested measure, else null.
+    over a task's labels by their counts, unless they have rows of the whole task (label ""). Of `positional`
+    the best offset counts. `skill` is the mean over labels of what the task's probe scores above chance.
+    Measures that belong to no task count for each task of the run. Of several choices (such as epochs) the
+    last is taken. `q` is that of a tested measure, else null.
     """
     key = ["setup", "run", "seed", "task", "label", *KEYS]
     placed = heads.drop_nulls("head")
@@ -48,6 +49,8 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     skills = _skills(heads)
     rows = pl.concat([values.select(*key, "measure", "value", "count"), skills])
     rows = rows.group_by(*key, "measure", maintain_order=True).last()
+    of_all = (pl.col("label") == "").any().over("run", "task", "measure")
+    rows = rows.filter((pl.col("label") == "") | ~of_all)
     weighed = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
     best = pl.when(pl.col("measure").first() == "positional").then(pl.col("value").max()).otherwise(weighed)
     per_head = rows.group_by(*(name for name in key if name != "label"), "measure", maintain_order=True).agg(

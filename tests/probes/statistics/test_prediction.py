@@ -153,6 +153,8 @@ def test_values_of_heads_by_hand() -> None:
             rows("positional", "", cells(0.2, 0.3), label="+1"),
             rows("relevance", "pos", cells(0.4, 0.6), label="NN", count=30),
             rows("relevance", "pos", cells(0.8, 0.2), label="VB", count=10),
+            rows("relevance", "dep", cells(0.1, 0.9), label="nsubj", count=90),
+            rows("relevance", "dep", cells(0.3, 0.7)),
             rows("ablation", "pos", cells(1.0, 2.0)),
             rows("ablation_q", "pos", cells(0.01, 0.2)),
         ]
@@ -160,10 +162,11 @@ def test_values_of_heads_by_hand() -> None:
     found = {measure: frame.sort("head") for (measure,), frame in head_values(heads).group_by("measure")}
     assert found["skill"]["value"].to_list() == pytest.approx([(30 * 0.3 + 10 * 0.2) / 40, 30 * 0.7 / 40])
     assert found["positional"]["value"].to_list() == [0.7, 0.3]
-    assert found["confidence"].select("task", "value").rows() == [("pos", 0.7), ("pos", 0.8)]
+    assert found["confidence"].filter(task="pos")["value"].to_list() == [0.7, 0.8]
     assert found["ablation"]["q"].to_list() == [0.01, 0.2]
-    if "relevance" in found:  # as soon as there is such a row in the table of measures
-        assert found["relevance"]["value"].to_list() == pytest.approx([0.5, 0.5])
+    relevance = found["relevance"].filter(task="pos")["value"].to_list()
+    assert relevance == pytest.approx([0.5, 0.5])
+    assert found["relevance"].filter(task="dep")["value"].to_list() == [0.3, 0.7]  # those of the whole task
 
 
 def test_agreement_of_seeds_of_tasks_and_of_corpora(rng) -> None:
