@@ -161,7 +161,7 @@ def test_values_of_heads_by_hand() -> None:
     )
     found = {measure: frame.sort("head") for (measure,), frame in head_values(heads).group_by("measure")}
     assert found["skill"]["value"].to_list() == pytest.approx([(30 * 0.3 + 10 * 0.2) / 40, 30 * 0.7 / 40])
-    assert found["positional"]["value"].to_list() == [0.7, 0.3]
+    assert found["positional"].filter(task="dep")["value"].to_list() == [0.7, 0.3]
     assert found["confidence"].filter(task="pos")["value"].to_list() == [0.7, 0.8]
     assert found["ablation"]["q"].to_list() == [0.01, 0.2]
     relevance = found["relevance"].filter(task="pos")["value"].to_list()
