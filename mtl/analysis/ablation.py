@@ -28,7 +28,7 @@ from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel, as_read, in_evaluation_mode
 from mtl.models.limits import BATCH_PAIRS
-from probes.statistics.paired_scores import score_losses
+from probes.statistics.paired_scores import DRAWS, score_losses
 
 Kind = Literal["head", "all_but_one", "layer", "chosen"]
 By = Literal["zero", "mean"]
@@ -220,7 +220,7 @@ def ablate_heads(
     *,
     kind: Kind = "head",
     copies: int = 4,
-    draws: int = 1000,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> pl.DataFrame:
     """What the mean score of any `transformers` model of the families table loses without a head.

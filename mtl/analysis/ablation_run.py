@@ -31,7 +31,7 @@ from mtl.analysis.trained import TrainedRun
 from mtl.files import fingerprint, whole_file
 from probes import heads_table
 from probes.measures.table import BY_NAME
-from probes.statistics.paired_scores import ScoreLosses, score_losses
+from probes.statistics.paired_scores import DRAWS, ScoreLosses, score_losses
 
 Advance = Callable[[int], None]
 BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
@@ -58,7 +58,7 @@ def measure_ablation(
     *,
     by: By = "zero",
     masks: bool = True,
-    draws: int = 1000,
+    draws: int = DRAWS,
     seed: int = 0,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
 ) -> AblationResult:

@@ -32,7 +32,7 @@ def ablate(
     split: Literal["train", "dev", "test"] = "test",
     sentences: int | None = None,
     masks: bool = True,
-    draws: int = 1000,
+    draws: int = 10_000,
     seed: int = 0,
     json_out: Path | None = None,
     out: Path | None = None,
@@ -56,7 +56,8 @@ def ablate(
         split: Which split of the corpus.
         sentences: Only so many sentences, spread evenly over the split.
         masks: Whether a run's own head masks are applied.
-        draws: Resamples for each interval and each p.
+        draws: Resamples for each interval and each p; with fewer than 20 times the number of heads a single
+            one cannot be significant.
         seed: Of the resamples.
         json_out: File for all figures.
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.

@@ -93,6 +93,26 @@ def test_an_unchanged_annotation_loses_nothing() -> None:
     assert (found.loss[0], found.low[0], found.high[0], found.p[0], found.q[0]) == (0, 0, 0, 1, 1)
 
 
+def test_one_of_many_changes_can_be_significant() -> None:
+    """With the default number of resamples, and one of 72 heads that matters."""
+    rng = np.random.default_rng(8)
+    unchanged = counts(rng, 60, 0.95)
+    changed = np.stack([counts(rng, 60, 0.2), *[unchanged] * 71])
+    found = score_losses(unchanged, changed, f1)
+    assert found.q[0] < 0.05
+    assert (found.q[1:] == 1).all()
+
+
+def test_blocks_of_resamples_make_one_sample() -> None:
+    rng = np.random.default_rng(9)
+    unchanged, changed = counts(rng, 40, 0.8), counts(rng, 40, 0.6)
+    found = score_losses(unchanged, changed[None], f1, draws=2500)
+    small = score_losses(unchanged, changed[None], f1, draws=500)
+    assert found.low[0] == pytest.approx(small.low[0], abs=1.5)
+    assert found.high[0] == pytest.approx(small.high[0], abs=1.5)
+    assert 1 / 2501 <= found.p[0] <= 1
+
+
 def test_families_are_adjusted_apart() -> None:
     rng = np.random.default_rng(6)
     unchanged = counts(rng, 80, 0.9)
