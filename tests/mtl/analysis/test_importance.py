@@ -105,6 +105,7 @@ def test_per_token_sums_sizes_of_positions(model, corpus) -> None:
     np.testing.assert_allclose(tokens.value("importance"), expected, rtol=1e-3, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pos", "srl"])
 def test_integrated_gradients_sum_to_what_all_heads_are_worth(model, corpus, name) -> None:
     few = corpus[:2]

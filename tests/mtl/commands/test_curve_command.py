@@ -116,6 +116,7 @@ def test_a_cut_model_gives_the_vectors_of_the_masked_one(run) -> None:
         assert (plain - masked).abs().max() > 0.1
 
 
+@pytest.mark.slow
 def test_cut_models_are_trained_on_with_heads_numbered_as_before(run, monkeypatch) -> None:
     give_roles(run)
     assert command("curve", str(run), "--by=fisher", "--steps=2", "--epochs=1") == 0
@@ -143,6 +144,7 @@ def test_cut_models_are_trained_on_with_heads_numbered_as_before(run, monkeypatc
     assert table(run).sort(scores.columns).equals(scores.sort(scores.columns))
 
 
+@pytest.mark.slow
 def test_learned_gates_are_points_of_the_curve(run) -> None:
     words = ("--by=random", "--draws=1", "--steps=1", "--targets=[4,0.75]", "--gates_epochs=1")
     assert command("curve", str(run), *words) == 0

@@ -73,6 +73,7 @@ def test_p_is_near_that_of_all_exchanges() -> None:
     assert found.p[0] == pytest.approx(extreme / 2**10, abs=0.02)
 
 
+@pytest.mark.slow
 def test_without_a_difference_few_tests_are_significant() -> None:
     """Of 200 pairs of equally good annotations at most 5 % and what 200 draws scatter (3.1 %)."""
     rng = np.random.default_rng(4)

@@ -118,6 +118,7 @@ def test_layers_alone_predict_nothing_within_layers(rng) -> None:
     assert row["within_low"] < 0 < row["within_high"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.8])
 def test_the_interval_covers_the_planted_correlation(rho) -> None:
     """Of heads and runs drawn from a world; the interval holds the true correlation 19 times in 20."""
