@@ -39,7 +39,7 @@ class TrainedRun:
     """The heads.parquet that measures are written into: the run's, unless the user names another."""
 
     def batches(self, tokens: int) -> BatchLoader:
-        """All sentences once, of nearly equal length in batches of at most so many padded subwords."""
+        """All sentences once, of nearly equal length in batches of at most `tokens` padded subwords."""
         plan = aligned_plan(self.corpus, tuple(self.tasks), tokens, None, None)
         return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)
 
@@ -80,7 +80,7 @@ def open_trained(
         source: The corpus; `None`: the run's own.
         split: Which split of it.
         tasks: What to measure; `None`: all tasks of the model that have gold annotations in the split.
-        sentences: Only so many sentences, spread evenly over the split; `None`: all.
+        sentences: Their number, spread evenly over the split; `None`: all.
         accelerator: What to compute on.
         inputs: Reads corpora.
         out: The table that measures are written into; `None`: the run's heads.parquet.

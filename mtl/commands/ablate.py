@@ -54,7 +54,7 @@ def ablate(
         task: Only these tasks; default: all of the model that have gold annotations.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Which split of the corpus.
-        sentences: Only so many sentences, spread evenly over the split.
+        sentences: The number of sentences, spread evenly over the split; default: all.
         masks: Whether a run's own head masks are applied.
         draws: Resamples for each interval and each p; with fewer than 20 times the number of heads a single
             one cannot be significant.

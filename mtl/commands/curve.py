@@ -54,8 +54,8 @@ def curve(
         split: The split that is scored.
         rank_split: The split that heads are ranked on.
         corpus: Folder with .jsonl files; default: the run's own corpus.
-        sentences: Only so many sentences of each split, the first ones.
-        rank_sentences: Only so many sentences to rank on; default: as many as sentences says.
+        sentences: The number of sentences of each split, spread evenly over it; default: all.
+        rank_sentences: The number of sentences to rank on; default: that of sentences.
         normalise: Divide a layer's importances by their Euclidean norm before ranking.
         masks: Whether a run's own head masks are applied; curves then start from the heads left open.
         gates: Runs with learned gates of the same tasks, as further points.
@@ -64,7 +64,7 @@ def curve(
         cut: Whether models are also cut for good, scored and timed (curve_time.parquet); one task only.
         batches: Sizes of batches whose time is measured.
         rounds: Measurements of each time, of which the median is taken.
-        epochs: Train each cut model on for so many epochs, and score it again; one task only.
+        epochs: Train each cut model on for this number of epochs, and score it again; one task only.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.curve import Start, measure_curve

@@ -30,7 +30,7 @@ def importance(
         task: Only these tasks; default: all of the model that have gold annotations.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Which split of the corpus.
-        sentences: Only so many sentences, spread evenly over the split.
+        sentences: The number of sentences, spread evenly over the split; default: all.
         per: Where absolute values are taken: of a sentence's derivative (Michel et al. 2019), or at each of
             its positions, as in their code for BERT.
         normalise: Divide a layer's importances by their Euclidean norm, as the paper does.

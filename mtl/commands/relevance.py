@@ -34,7 +34,7 @@ def relevance(
         label: Labels that get rows beside those of their whole task.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Which split of the corpus.
-        sentences: Only so many sentences, spread evenly over the split.
+        sentences: The number of sentences, spread evenly over the split; default: all.
         rule: What passes attention's softmax: nothing, as in the paper, or relevance of queries and keys
             too (attnlrp).
         output: Whose score is explained, that of the gold annotation or of what the model predicts.

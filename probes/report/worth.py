@@ -58,7 +58,7 @@ def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Wo
     order = [setup.name for setup in evidence.setups]
     maps = []
     for (task,), of_task in means.group_by("task", maintain_order=True):
-        most = float(of_task["value"].abs().max() or 0.0) or 1.0  # type: ignore[arg-type]
+        most = max(map(abs, of_task["value"].drop_nulls().to_list()), default=0.0) or 1.0
         drawn = []
         for setup in order:
             cells = of_task.filter(pl.col("setup") == setup)
