@@ -24,6 +24,8 @@ class Command:
     """The first words on the command line, unless the signature has them."""
     first: tuple[str, ...] = ()
     """The keys that people set first: of a configuration, the only ones that `--help` shows."""
+    listing: str | None = None
+    """A table of names and summaries that the help shows below the options, if there is one."""
     resumes: bool = False
     """Whether the same command resumes an interrupted one."""
 
@@ -53,7 +55,11 @@ COMMANDS = {
         resumes=True,
     ),
     "evaluate": Command("mtl.commands.evaluate:evaluate", "score a trained model"),
-    "figure": Command("mtl.commands.figure:figure", "draw a figure from runs given by hand"),
+    "figure": Command(
+        "mtl.commands.figure:figure",
+        "draw a figure from runs given by hand",
+        listing="mtl.runs.figures.table:SUMMARIES",
+    ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
     "predict": Command("mtl.commands.predict:predict", "annotate text from standard input"),
     "probe": Command("mtl.commands.probe:probe", "measure what each attention head is good at"),

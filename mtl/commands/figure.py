@@ -8,15 +8,11 @@ from typing import Literal
 from rich.console import Console
 
 from mtl.errors import InputError
-
-Figures = Literal[
-    "rgb", "grey", "correlation", "gates", "masks", "animation", "labels", "heatmap", "heads-kept", "heads",
-    "prediction", "agreement", "importance-over-time", "curve", "curve-roles", "curve-time",
-]  # fmt: skip
+from mtl.runs.figures.table import FIGURES, MOVING, FigureName, animate, draw
 
 
 def figure(
-    name: Figures,
+    name: FigureName,
     runs: list[Path],
     out: Path,
     tasks: tuple[str, ...] = (),
@@ -27,13 +23,7 @@ def figure(
     """Draw a figure from runs given by hand.
 
     Args:
-        name: rgb (three runs of a task, or three tasks), grey (all masks), correlation (of tasks' masks),
-            gates (over time, one run), masks (one run), animation (one run, .gif or .webp), labels (best head
-            per label and setup), heatmap (heads by labels), heads-kept (score against open heads), heads (a
-            measure per head and task), prediction (how well measures predict ablation), agreement (a measure
-            between seeds, tasks and tables), importance-over-time (one run; .gif or .webp: an animation); of
-            runs with pruning curves (mtl curve): curve (score), curve-roles (roles that survive), curve-time
-            (of cut models).
+        name: Which figure; all are described below.
         runs: Folders of runs; for labels and heatmap also of probed encoders; for heads, prediction and
             agreement also tables that `mtl ablate` and `mtl importance` wrote with --out.
         out: File: .pdf, .png or .svg.
@@ -42,20 +32,18 @@ def figure(
         measure: Measure of the figures heads and agreement: ablation, importance, taylor, relevance, ….
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
     """
-    from mtl.runs.figures import animate, draw, save
-    from probes.figures.style import FORMATS
-
     console = Console()
     suffix = out.suffix.lower().removeprefix(".")
-    moving = ("gif", "webp")
-    wanted = {"animation": moving, "importance-over-time": (*FORMATS, *moving)}.get(name, FORMATS)
-    if suffix not in wanted:
-        raise InputError(f"{out}: give a file that ends in .{', .'.join(wanted[:-1])} or .{wanted[-1]}")
+    kinds = FIGURES[name].kinds()
+    if suffix not in kinds:
+        raise InputError(f"{out}: give a file that ends in .{', .'.join(kinds[:-1])} or .{kinds[-1]}")
     try:
-        if name == "animation" or suffix in moving:
-            pictures, notes = animate(runs, tasks, out, "masks" if name == "animation" else "importance")
+        if suffix in MOVING:
+            pictures, notes = animate(name, runs, tasks, out)
             written = [f"{out} ({pictures} pictures)"]
         else:
+            from mtl.runs.figures.drawn import save
+
             drawn = draw(name, runs, tasks, split, measure)
             notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables)]
     except ValueError as error:

@@ -44,7 +44,7 @@ def help_of(name: str, group: str | None = None) -> str:
     title = f"usage: {_usage(name, command, function)}\n\n{_first_line(function)}\n"
     keys = list(_keys(command, function))
     if command.configuration is None:
-        return "\n".join([title, *_lines(keys)])
+        return "\n".join([title, *_lines(keys), *_listing(command)])
     keys = list({key.name: key for key in reversed(keys)}.values())[::-1]  # an option hides a key
     names = {key.name for key in keys}
     groups = list(dict.fromkeys(key.name.rpartition(".")[0] for key in keys if "." in key.name))
@@ -66,6 +66,12 @@ def help_of(name: str, group: str | None = None) -> str:
         "A key is written --KEY=VALUE, or in a file as YAML; --print_config prints the whole configuration.",
     ]
     return "\n".join([title, *_lines(shown), *rest, *files])
+
+
+def _listing(command: Command) -> list[str]:
+    if command.listing is None:
+        return []
+    return ["", *_lines(_Key(name, name, summary) for name, summary in load(command.listing).items())]
 
 
 def _usage(name: str, command: Command, function: Callable[..., Any]) -> str:

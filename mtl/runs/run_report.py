@@ -14,7 +14,7 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file, write_text
-from mtl.runs.figures import FigureWithTables, save
+from mtl.runs.figures.drawn import FigureWithTables, save
 from mtl.workers.lease import lease
 from probes import table_files as tables
 from probes.report.report import report

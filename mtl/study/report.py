@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mtl.config.schema import TASK_NAMES
-from mtl.runs.figures import Name, draw
+from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.gather import gather
 from mtl.runs.run_report import archive_report, only_reporter, run_report
 from mtl.study.config import StudyConfig
@@ -54,7 +54,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
 
 def _figures(
     study: StudyFolder, finished: Sequence[Job]
-) -> Iterator[tuple[str, Name, list[Path], tuple[str, ...]]]:
+) -> Iterator[tuple[str, FigureName, list[Path], tuple[str, ...]]]:
     """Every figure's file name, kind, runs and tasks."""
     masked: dict[tuple[str, tuple[str, ...]], list[Path]] = {}
     probed: dict[str, list[Path]] = {}

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from mtl.config.parse import configuration_from
 from mtl.config.schema import TASK_NAMES, TrainConfig
-from mtl.runs.figures import FigureWithTables, draw
+from mtl.runs.figures.drawn import FigureWithTables
+from mtl.runs.figures.table import draw
 from mtl.runs.gather import gather
 from mtl.runs.run import Run
 from mtl.runs.run_report import archive_report, only_reporter, run_report

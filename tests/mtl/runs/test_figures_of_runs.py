@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import polars as pl
@@ -15,8 +16,10 @@ from PIL import Image
 
 from mtl.commands.arguments import arguments_of
 from mtl.commands.figure import figure
+from mtl.commands.help import help_of
 from mtl.errors import InputError
 from mtl.heads.gate_table import gate_table
+from mtl.runs.figures.table import FIGURES
 from probes import heads_table
 from tests.mtl.studies import Study
 
@@ -102,6 +105,15 @@ def test_the_signature_is_the_command_line():
     }  # fmt: skip
     with pytest.raises(InputError, match="rgbb"):
         arguments_of("mtl figure", figure, ["rgbb", "runs/a", "--out=x.pdf"])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_row_of_the_table_names_functions_and_is_in_the_help(name):
+    row = FIGURES[name]
+    assert row.draw or row.animate
+    for function in filter(None, (row.draw, row.animate)):
+        assert callable(resolve_name(f"mtl.runs.figures.{function}"))
+    assert f"\n  {name} " in help_of("figure")
 
 
 def test_rgb_of_three_runs_has_their_colours(seeds, tmp_path, capsys):

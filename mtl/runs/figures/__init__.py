@@ -1,0 +1,1 @@
+"""Figures and the tables beside them, drawn from the folders of runs; `table.py` lists them."""

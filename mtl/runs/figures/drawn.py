@@ -1,0 +1,61 @@
+"""What a figure is drawn from, what drawing returns, and how that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from mtl.errors import InputError
+from mtl.files import whole_file
+from probes import table_files
+from probes.figures.style import FORMATS, render
+
+
+@dataclass(frozen=True)
+class FigureRequest:
+    """What a figure is drawn from; a figure uses what it needs of that."""
+
+    paths: Sequence[Path]
+    """Folders of runs; of figures of worth also tables."""
+    tasks: Sequence[str]
+    """Only these tasks; empty: all."""
+    split: str
+    """Split of the scores."""
+    measure: str
+    """The measure on heads."""
+
+    def one_path(self) -> Path:
+        """The run of a figure that shows one run."""
+        if len(self.paths) != 1:
+            raise InputError(f"this figure shows one run, {len(self.paths)} are given")
+        return self.paths[0]
+
+
+@dataclass(frozen=True)
+class FigureWithTables:
+    """A figure, notes on it, and its numbers."""
+
+    figure: Figure
+    notes: tuple[str, ...] = ()
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """By the end of the file's name, before the suffix."""
+
+
+def save(drawn: FigureWithTables, out: Path, tables: bool = True) -> list[Path]:
+    """Write the figure by its suffix (.pdf, .png, .svg) and its numbers beside it; returns the files."""
+    kind = next(name for name in FORMATS if name == out.suffix.lower().removeprefix("."))
+    contents = render(drawn.figure, kind)
+    with whole_file(out) as path:
+        path.write_bytes(contents)
+    written = [out]
+    for end, table in drawn.tables.items() if tables else ():
+        for form in table_files.FORMATS:
+            beside = out.with_name(f"{out.stem}{end}.{form}")
+            with whole_file(beside) as path:
+                table_files.write(table, path, form)
+            written.append(beside)
+    return written

@@ -1,0 +1,39 @@
+"""Figures of probed runs: how well heads know the labels of a task."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.runs.tables import heads_of
+from probes.figures.head_label_heatmap import head_label_heatmap
+from probes.figures.label_accuracy import label_accuracy
+from probes.statistics.skill import absent_labels, label_values, skills
+
+
+def labels(request: FigureRequest) -> FigureWithTables:
+    """The best head per label and setup."""
+    heads, notes = _heads_of_one_task(request)
+    values = label_values(heads)
+    return FigureWithTables(label_accuracy(values), (*notes, *absent_labels(values)), {"": values})
+
+
+def heatmap(request: FigureRequest) -> FigureWithTables:
+    """Heads by labels, of runs of one regime."""
+    heads, notes = _heads_of_one_task(request)
+    regimes = sorted(set(heads["regime"]))
+    if len(regimes) > 1:
+        raise InputError(f"a heat map shows runs of one regime, and these are of {', '.join(regimes)}")
+    values = skills(heads)
+    return FigureWithTables(head_label_heatmap(values), notes, {"": values})
+
+
+def _heads_of_one_task(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    heads, notes = heads_of(request.paths, request.tasks)
+    tasks = [task for task in heads["task"].unique(maintain_order=True) if task]
+    if len(tasks) > 1:
+        raise InputError(
+            f"this figure shows one task: choose with --tasks=[{tasks[0]}] (or {', '.join(tasks[1:])})"
+        )
+    return heads, notes

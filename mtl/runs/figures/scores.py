@@ -1,0 +1,41 @@
+"""Figures of scores and times against the heads that are kept."""
+
+from __future__ import annotations
+
+from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.runs.curves import curves_of, role_survival_of, times_of
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.runs.heads_kept import heads_kept_of
+from mtl.runs.run import Run
+from probes.figures.heads_kept import heads_kept
+from probes.figures.pruning_curves import mean_curves, pruning_curves, role_curves, time_curves
+
+
+def against_open_heads(request: FigureRequest) -> FigureWithTables:
+    """The score of each run against the heads that its masks keep open."""
+    default = TrainConfig()
+    score: dict[str, str] = {task: getattr(default, task).score for task in TASK_NAMES}
+    runs = [Run.open(folder) for folder in request.paths]
+    kept, notes = heads_kept_of(runs, request.split, score, request.tasks)
+    return FigureWithTables(heads_kept(kept.table, kept.heads, score), notes, {"": kept.table})
+
+
+def curve(request: FigureRequest) -> FigureWithTables:
+    """Pruning curves: scores against heads kept."""
+    points, notes = curves_of(request.paths, request.tasks, request.split)
+    figures = dict(points.select("task", "figure").unique(maintain_order=True).iter_rows())
+    means = mean_curves(points, "score", ("task", "by", "trained_epochs"))
+    return FigureWithTables(pruning_curves(points, figures), notes, {"": means})
+
+
+def roles(request: FigureRequest) -> FigureWithTables:
+    """Heads with a role that survive, along pruning curves."""
+    survival, notes = role_survival_of(request.paths, request.tasks, request.split)
+    means = mean_curves(survival, "surviving", ("by", "role"))
+    return FigureWithTables(role_curves(survival), notes, {"": means})
+
+
+def times(request: FigureRequest) -> FigureWithTables:
+    """Time per sentence of cut models, along pruning curves."""
+    table, notes = times_of(request.paths, request.tasks)
+    return FigureWithTables(time_curves(table), notes, {"": table})

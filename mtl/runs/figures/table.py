@@ -1,0 +1,102 @@
+"""The table of figures: a new figure is a function and a row here.
+
+Functions are imported when their figure is drawn, so that the table itself is quick to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from mtl.runs.figures.drawn import FigureWithTables
+
+MOVING = ("gif", "webp")
+"""The kinds of files that hold several pictures."""
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """One figure. `MODULE:FUNCTION` is looked up in this folder."""
+
+    summary: str
+    draw: str | None = None
+    """From a `FigureRequest` to a `FigureWithTables`; `None`: only moving."""
+    animate: str | None = None
+    """From a `FigureRequest`, a file and its kind to the number of pictures and notes; `None`: not moving."""
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of files that the figure can be written to."""
+        from probes.figures.style import FORMATS
+
+        return (*(FORMATS if self.draw else ()), *(MOVING if self.animate else ()))
+
+
+FIGURES = {
+    "rgb": FigureRow("overlap of three runs of a task, or of three tasks, as colours", "masks:rgb"),
+    "grey": FigureRow("overlap of all masks", "masks:grey"),
+    "correlation": FigureRow("correlation of tasks' masks", "masks:correlation"),
+    "gates": FigureRow("gates over the training of one run", "masks:over_time"),
+    "masks": FigureRow("masks of one run", "masks:final"),
+    "animation": FigureRow("masks over the training of one run, moving", animate="masks:animate"),
+    "labels": FigureRow("best head per label and setup, of probed runs of one task", "probed:labels"),
+    "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", "probed:heatmap"),
+    "heads-kept": FigureRow("score against open heads", "scores:against_open_heads"),
+    "heads": FigureRow("a measure per head and task", "worth:maps"),
+    "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
+    "agreement": FigureRow("a measure between seeds, tasks and tables", "worth:agreements"),
+    "importance-over-time": FigureRow(
+        "importance over the training of one run; as .gif or .webp moving", "importance:over_time",
+        "importance:animate",
+    ),
+    "curve": FigureRow("score against heads kept, of runs with pruning curves (mtl curve)", "scores:curve"),
+    "curve-roles": FigureRow("roles that survive along pruning curves", "scores:roles"),
+    "curve-time": FigureRow("time per sentence of cut models along pruning curves", "scores:times"),
+}  # fmt: skip
+"""Every figure by its name, in the order in which the help lists them."""
+SUMMARIES = {name: row.summary for name, row in FIGURES.items()}
+if TYPE_CHECKING:
+    FigureName = str
+else:
+    FigureName = Literal[tuple(FIGURES)]
+
+
+def draw(
+    name: FigureName,
+    paths: Sequence[Path],
+    tasks: Sequence[str] = (),
+    split: str = "test",
+    measure: str = "ablation",
+) -> FigureWithTables:
+    """A figure by its name; raises `InputError` or `ValueError` if the runs are not what it needs."""
+    from mtl.runs.figures.drawn import FigureRequest
+
+    function = FIGURES[name].draw
+    if function is None:
+        raise ValueError(f"{name} is a moving figure: it can be animated only")
+    drawn: FigureWithTables = _load(function)(FigureRequest(paths, tasks, split, measure))
+    return drawn
+
+
+def animate(
+    name: FigureName, paths: Sequence[Path], tasks: Sequence[str], out: Path
+) -> tuple[int, tuple[str, ...]]:
+    """Write a moving figure as .gif or .webp; returns the number of pictures, and notes."""
+    from mtl.runs.figures.drawn import FigureRequest
+
+    function = FIGURES[name].animate
+    if function is None:
+        raise ValueError(f"{name} is one picture: it can be drawn only")
+    kind = "gif" if out.suffix.lower() == ".gif" else "webp"
+    made: tuple[int, tuple[str, ...]] = _load(function)(
+        FigureRequest(paths, tasks, "test", "ablation"), out, kind
+    )
+    return made
+
+
+def _load(function: str) -> Callable[..., Any]:
+    loaded: Callable[..., Any] = resolve_name(f"{__package__}.{function}")
+    return loaded
