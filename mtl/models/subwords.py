@@ -1,4 +1,4 @@
-"""Words to subwords: pieces per word, pairs of sentences, windows over long ones, padded rows of a batch."""
+"""Words to subwords: pieces per word, windows over long sentences, padded rows of a batch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
+from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
 from mtl.models.windows import rows_of
 
 
@@ -97,16 +98,6 @@ class Subwords:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PairTemplate:
-    """What the tokenizer puts between the sentences of a pair, and its token types."""
-
-    between: tuple[int, ...]
-    """The ids of the special tokens between the sentences."""
-    types: tuple[int, int, int, int, int]
-    """The token types before the first sentence, in it, between the two, in the second one, after it."""
-
-
 class SubwordTokenizer:
     """A fast tokenizer applied word by word, with windows of `max_length` positions, specials included.
 
@@ -128,8 +119,8 @@ class SubwordTokenizer:
         self._pieces.no_truncation()
         self._pieces.no_padding()
         self._before_word = " " if _byte_level(self._pieces) else ""
-        self.prefix, self.suffix = _specials(self._pieces)
-        self._pair = _pair_template(self._pieces, self.prefix, self.suffix)
+        self.prefix, self.suffix = special_tokens(self._pieces)
+        self._pair = pair_template(self._pieces)
         padding = getattr(tokenizer, "pad_token_id", None)
         self.padding = 0 if padding is None else int(padding)
         unknown = getattr(tokenizer, "unk_token_id", None)
@@ -220,7 +211,7 @@ class SubwordTokenizer:
         second = np.full(len(length), -1)
         if pairs:
             second = np.array([-1 if tokens.second is None else tokens.second for tokens in batch])[sentence]
-            ids, slots, length = self._with_between(ids, slots, length, second, nowhere)
+            ids, slots, length = self.pair.with_between(ids, slots, length, second, nowhere)
         before, after = len(self.prefix), len(self.suffix)
         column = np.arange(before + length.max() + after)
         end = before + length[:, None]
@@ -231,6 +222,7 @@ class SubwordTokenizer:
         input_ids[np.arange(len(length))[:, None], end + np.arange(after)] = self.suffix
         slot = np.full(inside.shape, nowhere)
         slot[inside] = slots
+        types = self.pair.token_types(column, length, second, before, after) if pairs else None
         return Subwords(
             input_ids=torch.from_numpy(input_ids),
             attention_mask=torch.from_numpy((column < end + after).astype(np.int64)),
@@ -238,7 +230,7 @@ class SubwordTokenizer:
             sentence=torch.from_numpy(sentence),
             sentences=len(batch),
             width=width,
-            token_types=torch.from_numpy(self._token_types(column, length, second)) if pairs else None,
+            token_types=None if types is None else torch.from_numpy(types),
         )
 
     def _with_pairs(self, tokens: Sequence[Tokens], seconds: Sequence[int | None]) -> list[Tokens]:
@@ -253,14 +245,7 @@ class SubwordTokenizer:
                 raise InputError(
                     f"a window of {self.max_length} positions has no room for a pair of sentences"
                 )
-            first, second = _longest_first(
-                int(sentence.counts[:word].sum()), int(sentence.counts[word:].sum()), room
-            )
-            counts = np.concatenate(
-                [_within(sentence.counts[:word], first), _within(sentence.counts[word:], second)]
-            )
-            start = int(sentence.counts[:word].sum())
-            ids = np.concatenate([sentence.ids[:first], sentence.ids[start : start + second]])
+            ids, counts, first = cut_pair(sentence.ids, sentence.counts, word, room)
             cut += len(ids) < len(sentence.ids)
             marked.append(Tokens(ids, counts, sentence.shortened, first))
         if cut:
@@ -270,42 +255,6 @@ class SubwordTokenizer:
                 stacklevel=3,
             )
         return marked
-
-    def _with_between(
-        self,
-        ids: Int[np.ndarray, " position"],
-        slots: Int[np.ndarray, " position"],
-        length: Int[np.ndarray, " row"],
-        second: Int[np.ndarray, " row"],
-        nowhere: int,
-    ) -> tuple[Int[np.ndarray, " _"], Int[np.ndarray, " _"], Int[np.ndarray, " row"]]:
-        """Rows one after the other, with the special tokens between the sentences of pairs."""
-        between = np.array(self.pair.between, dtype=ids.dtype)
-        row = np.flatnonzero(second >= 0)
-        place = np.repeat((np.cumsum(length) - length + second)[row], len(between))
-        return (
-            np.insert(ids, place, np.tile(between, len(row))),
-            np.insert(slots, place, nowhere),
-            length + len(between) * (second >= 0),
-        )
-
-    def _token_types(
-        self,
-        column: Int[np.ndarray, " subword"],
-        length: Int[np.ndarray, " row"],
-        second: Int[np.ndarray, " row"],
-    ) -> Int[np.ndarray, "row subword"]:
-        """The token types of the rows, zero in sentences that are no pairs and at padding."""
-        before, end = len(self.prefix), len(self.prefix) + length[:, None]
-        boundary = before + second[:, None]
-        part = (
-            (column >= before).astype(np.int64)
-            + (column >= boundary)
-            + (column >= boundary + len(self.pair.between))
-            + (column >= end)
-        )
-        types = np.array(self.pair.types, dtype=np.int64)[part]
-        return np.where((second[:, None] >= 0) & (column < end + len(self.suffix)), types, 0)
 
     def _tokens(self, ids: list[int], word_ids: list[int | None], words: int) -> Tokens:
         pieces, word = np.array(ids, dtype=np.int32), np.array(word_ids, dtype=np.int32)
@@ -327,48 +276,3 @@ def _byte_level(pieces: Tokenizer) -> bool:
     pre_tokenizer = json.loads(pieces.to_str())["pre_tokenizer"] or {}
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
     return any(step.get("type") == "ByteLevel" for step in steps)
-
-
-def _specials(pieces: Tokenizer) -> tuple[list[int], list[int]]:
-    """The ids that the tokenizer puts before and after a sentence."""
-    encoding = pieces.encode(["a"], is_pretokenized=True)
-    of_words = [index for index, word in enumerate(encoding.word_ids) if word is not None]
-    return encoding.ids[: of_words[0]], encoding.ids[of_words[-1] + 1 :]
-
-
-def _pair_template(pieces: Tokenizer, prefix: list[int], suffix: list[int]) -> PairTemplate | None:
-    """How the tokenizer's post-processor joins two sentences; `None` if their ends are not those of one."""
-    encoding = pieces.encode(["a"], ["a"], is_pretokenized=True)
-    sequences = encoding.sequence_ids
-    first = [index for index, sequence in enumerate(sequences) if sequence == 0]
-    second = [index for index, sequence in enumerate(sequences) if sequence == 1]
-    if not first or not second:
-        return None
-    starts = (0, first[0], first[-1] + 1, second[0], second[-1] + 1)
-    if encoding.ids[: starts[1]] != prefix or encoding.ids[starts[4] :] != suffix:
-        return None
-    types = [encoding.type_ids[min(start, len(encoding.ids) - 1)] for start in starts]
-    return PairTemplate(
-        tuple(encoding.ids[starts[2] : starts[3]]), (types[0], types[1], types[2], types[3], types[4])
-    )
-
-
-def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many pieces of each sentence stay, if the longer one loses its last until both have room."""
-    if first + second <= room:
-        return first, second
-    shorter, longer = sorted((first, second))
-    if 2 * shorter > room:
-        shorter, longer = room // 2, room - room // 2
-    else:
-        longer = room - shorter
-    return (longer, shorter) if first > second else (shorter, longer)
-
-
-def _within(counts: Int32[np.ndarray, " word"], pieces: int) -> Int32[np.ndarray, " word"]:
-    """The pieces of each word that are among the first `pieces` of all."""
-    end = np.cumsum(counts)
-    kept: Int32[np.ndarray, " word"] = (np.minimum(end, pieces) - np.minimum(end - counts, pieces)).astype(
-        np.int32
-    )
-    return kept
