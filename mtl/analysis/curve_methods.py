@@ -68,8 +68,9 @@ def methods_of(
 ) -> list[Method]:
     """The orders of these names, with what each is made of.
 
-    `ranking` is needed by those of `RANKED`; `normalise` divides a layer's importances by their norm; `draws`
-    and `seed` are those of random orders. Raises `InputError` for a measure that heads.parquet lacks.
+    `ranking` is needed by those of `RANKED`; `normalise` divides a layer's importances by their norm. Of
+    random orders there are `draws`, which follow from `seed`, the run's own seed and their number. Raises
+    `InputError` for a measure that heads.parquet lacks.
     """
     tap, pools = start.scoring.model.encoder.tap, start.pools
     methods = []
@@ -86,9 +87,11 @@ def methods_of(
             }[name]
             methods.append(Method(name, 0, next_heads, made_of))
         elif name == "random":
+            # The run's own seed counts, so that orders differ between the seeds of a setup.
+            seeds = (seed, int(start.scoring.run.config()["seed"]))
             for draw in range(draws):
-                values = partial(random_values, tuple(pools), len(tap.sites), tap.heads, seed, draw)
-                methods.append(Method(name, draw, by_value(values), {task: [seed] for task in pools}))
+                values = partial(random_values, tuple(pools), len(tap.sites), tap.heads, (*seeds, draw))
+                methods.append(Method(name, draw, by_value(values), {task: [*seeds] for task in pools}))
         else:
             methods.append(_by_measure(start, name))
     return methods

@@ -141,9 +141,9 @@ def importance_values(ranking: TrainedRun, scales: Mapping[str, Tensor], normali
     return values
 
 
-def random_values(tasks: Sequence[str], sites: int, heads: int, seed: int, draw: int) -> Values:
-    """A random order of all heads, the same for every task."""
-    order = np.random.default_rng([seed, draw]).permutation(sites * heads)
+def random_values(tasks: Sequence[str], sites: int, heads: int, seeds: Sequence[int]) -> Values:
+    """The random order of all heads that follows from the seeds, the same for every task."""
+    order = np.random.default_rng(list(seeds)).permutation(sites * heads)
     return dict.fromkeys(tasks, order.reshape(sites, heads).astype(np.float64))
 
 
