@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mtl.analysis.probe import Mask
@@ -23,7 +23,7 @@ from mtl.analysis.relevance_rules import (
     single_activations,
 )
 from mtl.heads.tap import eager_attention
-from mtl.models.batches import Batch, buckets, collate, examples
+from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.joint import JointModel, TaskScores, frozen, in_evaluation_mode
 from probes import heads_table
 from tasks.decoders.decoder import StructureScore
@@ -132,7 +132,7 @@ class Explainer:
         share = [self._corpus[index] for index in self.batches[number]]
         batch = collate(share, self.model.encoder.tokenizer, self._tasks if self.output == "gold" else {})
         if self.output == "predicted":
-            batch = replace(batch, rows=dict.fromkeys(self._tasks, torch.arange(len(share))))
+            batch = replace(batch, rows=self._fitting(share))
         batch = batch.to(self.device)
         transformer = self.model.encoder.transformer
         rules = RelevanceRules(self.rules, str(transformer.config.model_type), account)
@@ -153,6 +153,14 @@ class Explainer:
                 ]
         return _Forward(batch, rules, heads, scores)
 
+    def _fitting(self, share: Sequence[Example]) -> dict[str, Int[Tensor, " _"]]:
+        """By task which sentences it can annotate: some tasks are for one sentence, others for pairs."""
+        fitting = {
+            name: [row for row, example in enumerate(share) if task.fits(example.sentence)]
+            for name, task in self._tasks.items()
+        }
+        return {name: torch.tensor(rows) for name, rows in fitting.items() if rows}
+
     def _structure_score(self, item: Item, output: TaskScores, targets: Any) -> StructureScore:
         label = self.model.labels[item.task].index(item.label) if item.label else None
         return self.model.decoder(item.task).structure_score(output.scores, targets, output.mask, label)
@@ -161,9 +169,11 @@ class Explainer:
     def _predicted(self, batch: Batch, scores: dict[str, TaskScores]) -> dict[str, Any]:
         """The targets of what the model itself annotates."""
         targets = {}
-        for name, task in self._tasks.items():
+        for name, rows in batch.rows.items():
+            task = self._tasks[name]
             decoded = self.model.decoder(name).decode(*scores[name])
-            annotated = map(task.annotate, batch.sentences, decoded)
+            sentences = [batch.sentences[row] for row in rows.tolist()]
+            annotated = map(task.annotate, sentences, decoded)
             made = [task.targets(sentence, self.model.labels[name]) for sentence in annotated]
             target = task.collate(made, batch.mask.shape[1])
             targets[name] = type(target)(*(column.to(self.device) for column in target))

@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import polars as pl
 
-from mtl.analysis.probe import masks_of
+from mtl.analysis.probe import Mask, masks_of
 from mtl.analysis.relevance import Output, head_relevance
 from mtl.analysis.relevance_rules import Rules
 from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError, did_you_mean
+from mtl.models.batches import Example
 
 MEASURES = ("relevance", "relevance_signed")
 Advance = Callable[[int], None]
@@ -36,13 +37,11 @@ def measure_relevance(
     for label in labels:
         if label not in known:
             raise InputError(f"{', '.join(trained.tasks)}: no label {label!r}{did_you_mean(label, known)}")
+    if output == "gold":
+        _require_present(labels, _gold_labels(trained), trained)
     masks = masks_of(model, tuple(trained.tasks))
     samples = [
-        [
-            example.sentence
-            for example in trained.corpus
-            if output == "predicted" or any(name in example.targets for name in mask.tasks)
-        ]
+        [example.sentence for example in trained.corpus if _explained(example, mask, trained, output)]
         for mask in masks
     ]
     tables, errors = [], []
@@ -54,9 +53,33 @@ def measure_relevance(
             tables.append(table)
             errors.append(conservation.error)
     heads = pl.concat(tables)
-    for label in labels:
-        if label not in heads["label"]:
-            raise InputError(f"label={label}: none of the {len(trained.corpus)} sentences has it")
+    _require_present(labels, set(heads["label"]), trained)
     error = max(errors)
     trained.write(heads, "relevance", MEASURES, rules=rules, output=output, conservation_error=f"{error:.1e}")
     return heads, error
+
+
+def _explained(example: Example, mask: Mask, trained: TrainedRun, output: Output) -> bool:
+    """Whether a sentence has a score of some task of the mask."""
+    if output == "gold":
+        return any(name in example.targets for name in mask.tasks)
+    return any(trained.tasks[name].fits(example.sentence) for name in mask.tasks)
+
+
+def _gold_labels(trained: TrainedRun) -> set[str]:
+    """The labels of the sentences' gold annotations in the measured tasks."""
+    sentences = [example.sentence for example in trained.corpus]
+    names: set[str] = set()
+    for task in trained.tasks.values():
+        annotated = [sentence for sentence in sentences if task.annotated(sentence)]
+        if task.unit == "sentence":  # its inventory may be fixed
+            names.update(str(sentence.layer(task.layer)) for sentence in annotated)
+        else:
+            names.update(task.labels(annotated).names)
+    return names
+
+
+def _require_present(labels: Sequence[str], present: set[str], trained: TrainedRun) -> None:
+    for label in labels:
+        if label not in present:
+            raise InputError(f"label={label}: none of the {len(trained.corpus)} sentences has it")

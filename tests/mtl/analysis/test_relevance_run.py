@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 
+from mtl.analysis import relevance_run
 from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import head_relevance
 from mtl.analysis.relevance_run import MEASURES, measure_relevance
@@ -103,9 +104,11 @@ def test_a_shared_mask_serves_all_tasks(toy: Path, tmp_path: Path) -> None:
     assert measure_relevance(open_trained(tmp_path / "run", None, "dev"))[0].equals(expected)
 
 
-def test_bad_input_is_one_line(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tmp_path / "run"
-    saved_run(toy, run)
+    model = saved_run(toy, run)
     tagged = [dataclasses.replace(sentence, arcs=None) for sentence in read_jsonl(toy / "dev.jsonl")]
     write_jsonl(tmp_path / "tags" / "dev.jsonl", tagged)
 
@@ -131,8 +134,16 @@ def test_bad_input_is_one_line(toy: Path, tmp_path: Path, capsys: pytest.Capture
         for sentence in tagged
     ]
     write_jsonl(tmp_path / "other" / "dev.jsonl", other)
-    message = refused(str(run), "--task=[pos]", "--label=[NN]", f"--corpus={tmp_path / 'other'}")
-    assert "label=NN: none of the 30 sentences has it" in message
+    words = [str(run), "--task=[pos]", "--label=[NN]", f"--corpus={tmp_path / 'other'}"]
+    with monkeypatch.context() as patch:  # before anything is computed
+        patch.setattr(relevance_run, "head_relevance", None)
+        assert "label=NN: none of the 30 sentences has it" in refused(*words)
+    gold = {tag for sentence in other for tag in sentence.tags or ()}
+    unused = next(name for name in model.labels["pos"].names if name not in gold)
+    predicted = [sentence.tags for sentence in model.annotate(other)]
+    assert not any(unused in (tags or ()) for tags in predicted)
+    message = refused(*words[:2], f"--label=[{unused}]", words[3], "--output=predicted", "--sentences=3")
+    assert f"label={unused}: none of the 3 sentences has it" in message
 
     # An activation that no rule knows.
     config = run / "model" / "config.json"
