@@ -64,32 +64,21 @@ def ablate(
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.ablation_run import every_ablation, measure_ablation
-    from mtl.analysis.trained import open_trained
+    from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
-    from mtl.config.schema import CorpusConfig
     from mtl.files import write_json
 
     if draws < 1:
         raise InputError(f"draws={draws}: give at least 1")
     if heads is not None and mask is not None:
         raise InputError("--heads and --mask both say what to close: give one of them")
-    trained = open_trained(
-        run,
-        None if corpus is None else CorpusConfig(str(corpus)),
-        split,
-        tasks=task or None,
-        sentences=sentences,
-        accelerator=accelerator,
-        out=out,
-    )
+    trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     by_hand = _closed_by_hand(trained, heads, mask, task)
     chosen = every_ablation(trained, close) if by_hand is None else [by_hand]
     result = measure_ablation(
         trained, chosen, by=by, masks=masks, draws=draws, seed=seed, progress=sentence_progress
     )
     console = Console()
-    for reason in trained.left_out:
-        console.print(f"not measured: {reason}", highlight=False, soft_wrap=True)
     _show(trained, result, console)
     if by_hand is None:
         console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

@@ -50,7 +50,7 @@ def curve(
         task: Only these tasks; default: all of the model that have gold annotations.
         steps: Into how many equal steps all heads are divided.
         draws: Random orders.
-        seed: Of the random orders.
+        seed: Of the random orders, which also depend on the run's own seed.
         split: The split that is scored.
         rank_split: The split that heads are ranked on.
         corpus: Folder with .jsonl files; default: the run's own corpus.
@@ -71,10 +71,9 @@ def curve(
     from mtl.analysis.curve_cut import measure_cut
     from mtl.analysis.curve_methods import RANKED, check_orders, methods_of, ranking_of
     from mtl.analysis.curve_training import measure_gates, train_gates, train_on
-    from mtl.analysis.trained import open_trained
+    from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import progress_of
     from mtl.commands.show_curve import show_roles, show_scores, show_times
-    from mtl.config.schema import CorpusConfig
 
     check_orders(by)
     for name, number in {"draws": draws, "steps": steps, "epochs": epochs}.items():
@@ -83,10 +82,7 @@ def curve(
     for target in targets:
         if target <= 0:
             raise InputError(f"--targets={target:g}: give shares or numbers of heads above 0")
-    source = None if corpus is None else CorpusConfig(str(corpus))
-    scoring = open_trained(
-        run, source, split, tasks=task or None, sentences=sentences, accelerator=accelerator
-    )
+    scoring = open_measured(run, task, corpus, split, sentences, accelerator)
     start = Start.of(scoring, masks)
     if cut or epochs is not None:
         _require_cutting(scoring)
@@ -94,8 +90,6 @@ def curve(
     ranking = ranking_of(start, rank_split, ranked, accelerator) if {*by} & {*RANKED} else None
     methods = methods_of(start, by, ranking, normalise=normalise, draws=draws, seed=seed)
     console = Console()
-    for reason in scoring.left_out:
-        console.print(f"not measured: {reason}", highlight=False, soft_wrap=True)
     points = measure_curve(start, methods, steps=steps, progress=partial(progress_of, "heads"))
     chosen = [point for point in points if point.draw == 0]
     if targets:

@@ -41,25 +41,14 @@ def importance(
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.importance_run import measure_importance
-    from mtl.analysis.trained import open_trained
+    from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
-    from mtl.config.schema import CorpusConfig
 
-    trained = open_trained(
-        run,
-        None if corpus is None else CorpusConfig(str(corpus)),
-        split,
-        tasks=task or None,
-        sentences=sentences,
-        accelerator=accelerator,
-        out=out,
-    )
+    trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     heads = measure_importance(
         trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress
     )
     console = Console()
-    for reason in trained.left_out:
-        console.print(f"not measured: {reason}", highlight=False, soft_wrap=True)
     for name in trained.tasks:
         of_task = heads.filter(heads["task"] == name)
         wide = of_task.pivot("measure", index=["attention", "layer", "head"], values="value")

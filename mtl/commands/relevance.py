@@ -42,25 +42,14 @@ def relevance(
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.relevance_run import measure_relevance
-    from mtl.analysis.trained import open_trained
+    from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
-    from mtl.config.schema import CorpusConfig
 
-    trained = open_trained(
-        run,
-        None if corpus is None else CorpusConfig(str(corpus)),
-        split,
-        tasks=task or None,
-        sentences=sentences,
-        accelerator=accelerator,
-        out=out,
-    )
+    trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     heads, error = measure_relevance(
         trained, labels=label, rules=rule, output=output, progress=sentence_progress
     )
     console = Console()
-    for reason in trained.left_out:
-        console.print(f"not measured: {reason}", highlight=False, soft_wrap=True)
     _show(heads, console)
     console.print(f"conserved to {error:.1e} of the score", highlight=False, soft_wrap=True)
     console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import torch
 from rich.console import Console
-from safetensors.torch import load_file
 
 from mtl.analysis.importance import task_importance
 from mtl.analysis.importance_over_time import first_annotated
@@ -21,10 +20,10 @@ from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from mtl.runs.importance_history import SCHEMA, add_importance, read_importance
 from mtl.runs.run import Run
-from mtl.training.observer import Observer
 from mtl.training.train import train
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
+from tests.mtl.stopped import StopAt, weights
 
 QUIET = Console(quiet=True)
 
@@ -38,25 +37,6 @@ def config(toy, tiny_encoder, tmp_path) -> TrainConfig:
         trainer=TrainerConfig(accelerator="cpu", checkpoint_minutes=0.0), keep="last",
         importance_every=2, importance_sentences=5,
     )  # fmt: skip
-
-
-class StopAt(Observer):
-    """Fails after an update."""
-
-    def __init__(self, update: int) -> None:
-        self.update = update
-
-    def on_train_batch_end(self, trainer, *_) -> None:
-        if trainer.global_step == self.update:
-            raise RuntimeError("the power is gone")
-
-
-def weights(run: Run) -> dict[str, torch.Tensor]:
-    return {
-        f"{path.name}/{key}": value
-        for path in run.model.glob("*.safetensors")
-        for key, value in load_file(path).items()
-    }
 
 
 def test_it_changes_no_weight_and_is_that_of_the_model_at_the_evaluation(config, toy) -> None:

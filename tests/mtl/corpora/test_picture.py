@@ -4,22 +4,7 @@ from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.picture import picture
 from tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from tasks.tree import Tree
-
-SENTENCE = Sentence(
-    words=("We", "ate", "cold", "[b]pizza[/b]", "in", "New", "York", "."),
-    tags=("PRP", "VBD", "JJ", "NN", "IN", "NNP", "NNP", "."),
-    upos=("PRON", "VERB", "ADJ", "NOUN", "ADP", "PROPN", "PROPN", "PUNCT"),
-    entities=(Span(5, 7, "LOC"),),
-    arcs=Arcs(
-        (2, 0, 4, 2, 7, 7, 2, 2), ("nsubj", "root", "amod", "obj", "case", "compound", "obl:loc", "punct")
-    ),
-    tree=Tree.parse(
-        "(TOP (S (NP (PRP We)) (VP (VBD ate) (NP (JJ cold) (NN [b]pizza[/b])) "
-        "(PP (IN in) (NP (NNP New) (NNP York)))) (. .)))"
-    ),
-    frames=(Frame(1, "eat.01", (Span(2, 4, "A1"), Span(0, 1, "A0"))), Frame(3, None, ())),
-    id="lunch-1",
-)
+from tests.mtl.corpora.sentences import LUNCH
 
 PICTURE = """\
 We/PRP ate/VBD cold/JJ [b]pizza[\\/b]/NN in/IN [LOC New/NNP York/NNP] ./.
@@ -51,7 +36,7 @@ frames
 
 def test_picture_of_five_layers() -> None:
     """Words that look like rich's markup are left as they are."""
-    assert picture(SENTENCE) == PICTURE
+    assert picture(LUNCH) == PICTURE
 
 
 def test_layers_not_annotated_are_left_out() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from safetensors.torch import load_file
 
 from mtl.commands.main import main
 from mtl.config.schema import (
@@ -30,9 +29,9 @@ from mtl.runs.run import Run
 from mtl.training import assembly
 from mtl.training import train as module
 from mtl.training.checkpoint import generators, restore_generators
-from mtl.training.observer import Observer
 from mtl.training.train import Interrupted, train
 from mtl.workers.lease import lease
+from tests.mtl.stopped import StopAt, weights
 
 QUIET = Console(quiet=True)
 
@@ -45,25 +44,6 @@ def config(toy, tiny_encoder, tmp_path) -> TrainConfig:
         encoder=EncoderConfig(str(tiny_encoder)), batch=BatchConfig(sentences=24),
         trainer=TrainerConfig(accelerator="cpu"),
     )  # fmt: skip
-
-
-class StopAt(Observer):
-    """Fails during an update, after the checkpoint of the update before."""
-
-    def __init__(self, update: int) -> None:
-        self.update = update
-
-    def on_train_batch_end(self, trainer, *_) -> None:
-        if trainer.global_step == self.update:
-            raise RuntimeError("the power is gone")
-
-
-def weights(run: Run) -> dict[str, torch.Tensor]:
-    return {
-        f"{path.name}/{key}": value
-        for path in run.model.glob("*.safetensors")
-        for key, value in load_file(path).items()
-    }
 
 
 def epochs(run: Run) -> list[str]:

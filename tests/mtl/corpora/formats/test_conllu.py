@@ -8,8 +8,9 @@ import pytest
 
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.errors import InputError
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from tasks.sentence import Arcs, Sentence, Span
 from tasks.tree import Tree
+from tests.mtl.corpora.sentences import LUNCH
 
 TEXT = """\
 # newdoc id = d
@@ -26,22 +27,6 @@ TEXT = """\
 
 1\t#\t#\tSYM\t_\t_\t_\t_\t_\t_
 """
-
-LUNCH = Sentence(
-    words=("We", "ate", "cold", "[b]pizza[/b]", "in", "New", "York", "."),
-    tags=("PRP", "VBD", "JJ", "NN", "IN", "NNP", "NNP", "."),
-    upos=("PRON", "VERB", "ADJ", "NOUN", "ADP", "PROPN", "PROPN", "PUNCT"),
-    entities=(Span(5, 7, "LOC"),),
-    arcs=Arcs(
-        (2, 0, 4, 2, 7, 7, 2, 2), ("nsubj", "root", "amod", "obj", "case", "compound", "obl:loc", "punct")
-    ),
-    tree=Tree.parse(
-        "(TOP (S (NP (PRP We)) (VP (VBD ate) (NP (JJ cold) (NN [b]pizza[/b])) "
-        "(PP (IN in) (NP (NNP New) (NNP York)))) (. .)))"
-    ),
-    frames=(Frame(1, "eat.01", (Span(2, 4, "A1"), Span(0, 1, "A0"))), Frame(3, None, ())),
-    id="lunch-1",
-)
 
 
 def test_words_tags_and_arcs(tmp_path):
