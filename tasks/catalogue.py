@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tasks.classify import Classify
 from tasks.con import Con
+from tasks.control import Control
 from tasks.dep import Dep
 from tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
 from tasks.ner import Ner
@@ -22,8 +23,9 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
     Cola, Sst2, Mrpc, Rte, Qnli, Mnli, Stsb, Classify, Regress,
 )  # fmt: skip
 """The tasks on sentences and pairs of sentences."""
-TASKS: Mapping[str, type[Task]] = {task.name: task for task in (*STRUCTURED, *OF_SENTENCES)}
-"""Every task by name."""
+_ALL: tuple[type[Task], ...] = (*STRUCTURED, Control, *OF_SENTENCES)
+TASKS: Mapping[str, type[Task]] = {task.name: task for task in _ALL}
+"""Every task by name; those that no layer annotates read the words alone."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
 """The tasks on sentences by name, which is also the name of their layer."""
 LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))

@@ -19,6 +19,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.errors import InputError
 from mtl.files import fingerprint
+from mtl.heads.gates import HeadGates
 from mtl.models.batches import examples
 from mtl.models.cut_run import write_cut_run
 from mtl.models.device import Accelerator, prepare
@@ -93,6 +94,7 @@ def train_gates(
             settings.gates,
             target_open=target,
             penalty=None,
+            masks=None,
             scope="shared" if len(tasks) == 1 else "per_task",
         )
         settings = dataclasses.replace(settings, tasks=tasks, pruning="gates_only", gates=gates)
@@ -139,12 +141,13 @@ def measure_gates(
 
 
 def _order(model: JointModel, mask: int, part: dict[str, str | int]) -> pl.DataFrame:
-    """All heads, those of the largest log alpha with the lowest ranks."""
+    """All heads, those of the largest log alpha (of fixed masks: gate) with the lowest ranks."""
     assert model.gates is not None
-    log_alpha = model.gates.log_alpha[mask].tolist()
+    gates = model.gates
+    value = (gates.log_alpha if isinstance(gates, HeadGates) else gates.gate())[mask].tolist()
     tap = model.encoder.tap
     there = [(site, head) for site, heads in enumerate(tap.remaining) for head in heads]
-    there.sort(key=lambda place: -log_alpha[place[0]][place[1]])
+    there.sort(key=lambda place: -value[place[0]][place[1]])
     rows = [
         {
             **part,
@@ -202,6 +205,7 @@ def _settings(source: Run, init_from: Path, name: str, accelerator: Accelerator)
         runs=str(source.folder / "curve"),
         init_from=str(init_from),
         pruning="none",
+        gates=dataclasses.replace(config.gates, masks=None),
         overwrite=False,
         wandb=WandbConfig(),
         trainer=dataclasses.replace(config.trainer, accelerator=accelerator),

@@ -20,6 +20,7 @@ from probes.measures.probe import FittedProbe
 from probes.measures.record import HeadRecords
 from probes.measures.table import probes_for
 from tasks.sentence import Sentence
+from tasks.twins import task_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
     gates = model.gates.gate().detach()
     if len(gates) == 1:
         return [Mask("", tuple(annotated), gates[0])]
+    if twin := next((name for name in model.gates.masks if task_of(name) != name), None):
+        raise InputError(
+            f"twins with a mask each ({twin}) cannot be probed: both are for the labels of {task_of(twin)}; "
+            "probe with --masks=false, or single runs"
+        )
     return [
         Mask(name, (name,), gates[turn]) for turn, name in enumerate(model.gates.masks) if name in annotated
     ]

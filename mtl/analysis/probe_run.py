@@ -24,7 +24,9 @@ from mtl.models.joint import JointModel
 from mtl.runs.run import Run, git_revision, versions
 from probes.measures.items import PROBE_TARGETS
 from probes.measures.table import MADE_BY_PROBING
+from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
+from tasks.twins import task_of
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]
@@ -65,7 +67,7 @@ def probe_run(
     material = material or InputCache()
     model, encoder, source, folder = _opened(target, source, out, material)
     without_target = [
-        name for name in (model.tasks if model is not None else ()) if name not in PROBE_TARGETS
+        name for name in (model.tasks if model is not None else ()) if task_of(name) not in PROBE_TARGETS
     ]
     tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
     sentences = _single(material.split(source, tasks, split))
@@ -83,7 +85,12 @@ def probe_run(
         for name in tasks
         if name not in masked
     ]
-    left_out += [f"{name}: it labels no words, which is what heads are probed for" for name in without_target]
+    left_out += [
+        f"{name}: it labels no words, which is what heads are probed for"
+        if TASKS[task_of(name)].layers
+        else f"{name}: its labels are random: no head is probed for them"
+        for name in without_target
+    ]
     prepare(encoder, accelerator, precision)
     with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
         measured = [

@@ -27,7 +27,7 @@ def report(
             in a study the first block with masks that its file names, else the setup of single-task runs with
             masks of most tasks and seeds.
     """
-    from mtl.config.schema import TASK_NAMES, TrainConfig
+    from mtl.config.schema import TrainConfig
     from mtl.files import write_text
     from mtl.runs.gather import gather
     from mtl.study.folder import StudyFolder
@@ -38,7 +38,7 @@ def report(
 
     study = stored_study(folder)
     train = TrainConfig() if study is None else study.train
-    scores: dict[str, str] = {task: getattr(train, task).score for task in TASK_NAMES}
+    scores = train.main_figures()
     evidence = gather(
         folder,
         split or ("test" if study is None else study.split),

@@ -18,8 +18,10 @@ from mtl.config.schema import (
     CorpusConfig,
     Files,
     GatesConfig,
+    PruningRegime,
     TrainConfig,
 )
+from tasks.twins import tasks_of
 
 CHANGED_DEFAULTS: dict[str, Any] = {"gates.penalty": 0.01}
 """Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
@@ -55,15 +57,16 @@ def only_used(config: TrainConfig) -> TrainConfig:
     a run without masks no penalty, and gradients of tasks are compared where one mask has several.
     """
     default = reference()
-    others = [name for name in TASK_NAMES if name not in config.tasks]
+    used = tasks_of(config.tasks)
+    others = [name for name in TASK_NAMES if name not in used]
     under_one_mask = len(config.tasks) > 1 and config.gates.scope == "shared"
     return dataclasses.replace(
         config,
         **{name: getattr(default, name) for name in others},
-        corpus=_corpus(config.corpus, config.tasks),
+        corpus=_corpus(config.corpus, used),
         batch=_batch(config.batch, default.batch),
         balancer=_balancer(config.balancer, default.balancer, config.tasks),
-        gates=_gates(config.gates, default.gates, len(config.tasks), config.pruning != "none"),
+        gates=_gates(config.gates, default.gates, len(config.tasks), config.pruning),
         gradient_conflict_every=config.gradient_conflict_every if under_one_mask else 0,
         importance_sentences=(config if config.importance_every else default).importance_sentences,
     )
@@ -91,9 +94,12 @@ def _balancer(balancer: BalancerConfig, default: BalancerConfig, tasks: tuple[st
     return dataclasses.replace(default, name=balancer.name, **used)
 
 
-def _gates(gates: GatesConfig, default: GatesConfig, tasks: int, learned: bool) -> GatesConfig:
-    if not learned:
+def _gates(gates: GatesConfig, default: GatesConfig, tasks: int, regime: PruningRegime) -> GatesConfig:
+    if regime == "none":
         return default
+    if regime == "fixed":
+        return dataclasses.replace(default, scope=gates.scope, masks=gates.masks)
+    gates = dataclasses.replace(gates, masks=default.masks)
     if gates.scope == "shared" or tasks < 2:
         gates = dataclasses.replace(gates, overlap_penalty=default.overlap_penalty)
     if gates.target_open is not None:
@@ -205,4 +211,5 @@ def _is_volatile(key: str) -> bool:
 
 def _is_place(key: str) -> bool:
     """Whether a key's value is a path."""
-    return key == "init_from" or (key.startswith("corpus.") and not key.endswith(".format"))
+    in_corpus = key.startswith("corpus.") and not key.endswith(".format")
+    return in_corpus or key in ("init_from", "gates.masks")

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Literal
 from mtl.config.task_slots import Slot, slot_per_task
 from tasks.catalogue import STRUCTURED, TASKS
 from tasks.task import Task
+from tasks.twins import task_of, twins_of
 
 TASK_NAMES = tuple(TASKS)
+"""The tasks, each of which has a key for its settings."""
 DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
 """The tasks trained where none are named."""
+_TWINS = {task.name: twins_of(task.name) for task in STRUCTURED}
+NAMES = tuple(name for task in TASK_NAMES for name in (task, *_TWINS.get(task, ())))
+"""What can be trained: the tasks, and twins of those on words (`tasks.twins`), in the catalogue's order."""
 if TYPE_CHECKING:
     TaskName = str
 else:
-    TaskName = Literal[TASK_NAMES]
-PruningRegime = Literal["none", "dynamic", "static", "gates_only"]
+    TaskName = Literal[NAMES]
+PruningRegime = Literal["none", "dynamic", "static", "gates_only", "fixed"]
+GateScope = Literal["shared", "per_task"]
 ALIASES = {"from": "init_from"}
 """Keys whose name on the command line is a keyword of Python: option -> field."""
 
@@ -65,7 +71,7 @@ class CorpusConfig:
 
     def files_of(self, task: str) -> Files | None:
         """The files of one task; `None`: it is read from the folder."""
-        files: Files | None = getattr(self, task)
+        files: Files | None = getattr(self, task_of(task))
         return files
 
 
@@ -127,7 +133,7 @@ class BalancerConfig:
 class GatesConfig:
     """Head masks: their number, their cost and their initial values."""
 
-    scope: Literal["shared", "per_task"] = "shared"
+    scope: GateScope = "shared"
     """One mask for all tasks, or one each over the same encoder."""
     penalty: float | None = None
     """Weight of the expected number of open heads per layer (lambda); `null`: use `target_open` instead."""
@@ -146,6 +152,9 @@ class GatesConfig:
     """Mean of the initial log alpha; 2 starts every evaluation gate at 0.95 (the paper: 0, gates at 0.5)."""
     init_std: float = 0.1
     """Standard deviation of the initial log alpha."""
+    masks: str | None = None
+    """For `pruning=fixed`: file with the masks, such as the gates.parquet of a run; a mask for each task of
+    the run (`per_task`), or the same for all (`shared`)."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +208,8 @@ class TrainConfig:
     seed: int = 1
     """Seed of initialisation, batches and dropout."""
     tasks: tuple[TaskName, ...] = DEFAULT_TASKS
-    """The tasks to train; default: all tasks on words."""
+    """The tasks to train; default: all tasks on words. `dep~a,dep~b` are twins: two decoders for one task,
+    each trained on half of its sentences. `control` has a random label per word type."""
     max_epochs: int = 30
     """Passes over the training data."""
     patience: int | None = None
@@ -211,7 +221,7 @@ class TrainConfig:
     learned, since heads of earlier models are still open."""
     pruning: PruningRegime = "none"
     """When head masks are learned: never, with everything else, after training (decoders frozen), or
-    on frozen encoder and decoders."""
+    on frozen encoder and decoders. `fixed`: they are read from a file (`gates.masks`) and not learned."""
     init_from: str | None = None
     """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
     gradient_conflict_every: int = 0
@@ -231,7 +241,11 @@ class TrainConfig:
 
     def chosen(self) -> dict[str, Task]:
         """The chosen tasks by name, in the catalogue's order."""
-        return {name: getattr(self, name) for name in TASK_NAMES if name in self.tasks}
+        return {name: getattr(self, task_of(name)) for name in NAMES if name in self.tasks}
+
+    def main_figures(self) -> dict[str, str]:
+        """By name of everything that can be trained: the figure that stands for it (`Task.score`)."""
+        return {name: getattr(self, task_of(name)).score for name in NAMES}
 
     def run_name(self) -> str:
         """The folder's name: as given, else tasks, regime and seed."""

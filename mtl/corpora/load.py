@@ -15,6 +15,7 @@ from mtl.files import fingerprint
 from tasks.catalogue import LAYERS, TASKS
 from tasks.sentence import Sentence
 from tasks.task import Task
+from tasks.twins import task_of, tasks_of
 
 SPLITS = ("train", "dev", "test")
 
@@ -40,8 +41,12 @@ class Source:
 def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none.
 
-    First come a task's own files, then `corpus.files` if their format has its layer, then the folder.
+    First come a task's own files, then `corpus.files` if their format has its layer, then the folder. Twins
+    read what their task reads. A task that reads words alone (a control task) takes the sentences of those
+    beside it.
     """
+    tasks = tasks_of(tasks)
+    tasks = tuple(name for name in tasks if TASKS[name].layers) or tasks
     of_tasks = {name: files for name in tasks if (files := config.files_of(name)) is not None}
     rest = tuple(name for name in tasks if name not in of_tasks)
     listed = [Source(files, (name,), f"corpus.{name}") for name, files in of_tasks.items()]
@@ -104,7 +109,7 @@ def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str], splits: Seque
 
 def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
     """The sentence with only the layers that `tasks` read."""
-    read = {layer for name in tasks for layer in TASKS[name].layers}
+    read = {layer for name in tasks_of(tasks) for layer in TASKS[name].layers}
     return sentence.with_layers({layer: None for layer in LAYERS if layer not in read})
 
 
@@ -166,5 +171,5 @@ def require_first_sentence(
 def _not_annotated(name: str, split: str, sentences: int) -> InputError:
     return InputError(
         f"no {split} sentence of {sentences} is annotated for {name}: "
-        f"leave {name} out of tasks, or give it files of its own (corpus.{name})"
+        f"leave {name} out of tasks, or give it files of its own (corpus.{task_of(name)})"
     )

@@ -39,6 +39,8 @@ def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
     """
     figures: Figures = {"sentences": len(sentences), "words": sum(map(len, sentences))}
     for name, kind in TASKS.items():
+        if not kind.layers:
+            continue  # reads the words alone
         task = kind()
         annotated = [sentence for sentence in sentences if task.annotated(sentence)]
         if not annotated and name in SENTENCE_TASKS:

@@ -1,10 +1,13 @@
-"""gates.parquet: its columns, and how it is read (without torch)."""
+"""gates.parquet: its columns, how it is read, and the masks in it (without torch)."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import polars as pl
+
+from mtl.errors import InputError
 
 SCHEMA = pl.Schema(
     {
@@ -25,6 +28,7 @@ SCHEMA = pl.Schema(
 head had when a target's final choice was made; null before it, and in runs without a target.
 """
 
+_HEAD = ("attention", "layer", "head")
 _DEFAULTS = {"attention": pl.lit("self"), "log_alpha_at_choice": pl.lit(None, dtype=pl.Float32)}
 """What files from before a column existed have in it."""
 
@@ -34,3 +38,36 @@ def read_gates(path: Path) -> pl.DataFrame:
     table = pl.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
     return table.with_columns(**absent)
+
+
+def read_masks(path: Path) -> pl.DataFrame:
+    """The last gates of a mask file: task, attention, layer, head, gate; each head of a task once.
+
+    Raises `InputError` for a file that is not there or no table of gates, for a gate that is not a number
+    from 0 to 1, and for a head that a task has twice.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
+    try:
+        table = read_gates(path).select("task", "step", *_HEAD, pl.col("gate").cast(pl.Float32))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
+    final = table.filter(pl.col("step") == pl.col("step").max()).drop("step")
+    if final.is_empty():
+        raise InputError(f"{path} has no masks in it: give the gates.parquet of a run")
+    outside = final.filter(~pl.col("gate").is_between(0, 1).fill_null(False))
+    if outside.height:
+        task, attention, layer, head, gate = outside.row(0)
+        raise InputError(
+            f"{path}: the gate of {task} at layer {layer}, head {head} ({attention}) is {gate}: "
+            "give a number from 0 to 1"
+        )
+    if final.select("task", *_HEAD).is_duplicated().any():
+        raise InputError(f"{path} has a gate twice for the same task and head: leave one row")
+    return final
+
+
+def masks_fingerprint(masks: pl.DataFrame) -> str:
+    """A fingerprint of the gates of `read_masks`; neither the order of rows nor the file's layout counts."""
+    rows = masks.select("task", *_HEAD, "gate").sort("task", *_HEAD).rows()
+    return hashlib.sha256(repr(rows).encode()).hexdigest()

@@ -11,33 +11,36 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mtl.heads.gate_file import SCHEMA
-from mtl.heads.gates import HeadGates
+from mtl.heads.gates import Gates, HeadGates
 from probes.heads_table import Site
 
 
 def gate_rows(
-    gates: HeadGates,
+    gates: Gates,
     tasks: Sequence[str],
     update: int,
     sites: Sequence[Site],
     at_choice: Float[Tensor, "mask site head"] | None = None,
 ) -> list[dict[str, Any]]:
-    """All gates as rows of `gate_table`; a mask that tasks share once for each of them."""
+    """All gates as rows of `gate_table`; a mask that tasks share once for each of them.
+
+    Gates that are not learned have no log alpha.
+    """
     with torch.no_grad():
-        log_alpha, gate, opened = (
-            values.tolist() for values in (gates.log_alpha.float(), gates.gate(), gates.open())
-        )
+        gate, opened = gates.gate().tolist(), gates.open().tolist()
+        log_alpha = gates.log_alpha.float().tolist() if isinstance(gates, HeadGates) else None
     before = None if at_choice is None else at_choice.tolist()
     return [
         {
             "task": task, "step": update, "attention": site.attention, "layer": site.layer, "head": head,
-            "log_alpha": value, "gate": gate[mask][row][head], "open": opened[mask][row][head],
+            "log_alpha": None if log_alpha is None else log_alpha[mask][row][head],
+            "gate": value, "open": opened[mask][row][head],
             "log_alpha_at_choice": None if before is None else before[mask][row][head],
         }
         for task in tasks
         for mask in [gates.masks.index(task) if task in gates.masks else 0]
         for row, site in enumerate(sites)
-        for head, value in enumerate(log_alpha[mask][row])
+        for head, value in enumerate(gate[mask][row])
     ]  # fmt: skip
 
 
@@ -46,14 +49,12 @@ def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def gate_summary(gates: HeadGates) -> dict[str, dict[str, float]]:
-    """Per mask: open heads, expected L0 and the penalty before its weight."""
+def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
+    """Per mask: open heads; of learned ones also expected L0 and the penalty before its weight."""
     with torch.no_grad():
-        figures = {
-            "open": gates.open().sum((1, 2)),
-            "expected_l0": gates.expected_l0(),
-            "penalty": gates.penalty(),
-        }
+        figures = {"open": gates.open().sum((1, 2))}
+        if isinstance(gates, HeadGates):
+            figures |= {"expected_l0": gates.expected_l0(), "penalty": gates.penalty()}
         return {
             mask: {name: float(values[index]) for name, values in figures.items()}
             for index, mask in enumerate(gates.masks)
@@ -61,8 +62,11 @@ def gate_summary(gates: HeadGates) -> dict[str, dict[str, float]]:
 
 
 def open_heads(gates: Mapping[str, Mapping[str, float]]) -> str:
-    """The numbers of open heads per mask, and of those expected open under sampling, for a line."""
-    if not gates:
+    """The numbers of open heads per mask, and of those expected open under sampling, for a line.
+
+    It is empty for gates that do not change.
+    """
+    if not all("expected_l0" in figures for figures in gates.values()) or not gates:
         return ""
     counts = (
         f"{mask} {figures['open']:.0f} ({figures['expected_l0']:.1f})" for mask, figures in gates.items()

@@ -1,9 +1,10 @@
-"""Learned 0/1 masks over attention heads: hard concrete gates."""
+"""Masks over attention heads: hard concrete gates that are learned, and gates that are fixed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,70 @@ OPEN = 1e-3
 """A head counts as open where its evaluation gate is above this."""
 
 
-class HeadGates(nn.Module):
+class Gates(nn.Module, ABC):
+    """One mask per name over the same heads."""
+
+    masks: tuple[str, ...]
+    """Names of the masks: one that all tasks share, or one per task."""
+
+    @abstractmethod
+    def forward(self) -> Float[Tensor, "mask site head"]:
+        """What the heads' outputs are multiplied by; in training this may be a sample."""
+
+    @abstractmethod
+    def gate(self) -> Float[Tensor, "mask site head"]:
+        """The evaluation gates."""
+
+    @abstractmethod
+    def configuration(self) -> dict[str, Any]:
+        """What `gates_from` makes the same gates from, but for their values."""
+
+    def open(self) -> Bool[Tensor, "mask site head"]:
+        """Which heads count as open."""
+        return self.gate() > OPEN
+
+
+class FixedGates(Gates):
+    """Gates that were given: no parameters, no samples, no cost.
+
+    Args:
+        value: every gate, from 0 to 1; they are held in float32.
+        masks: names of the masks.
+
+    Raises:
+        ValueError: a value outside of 0 to 1, or not a mask for every name.
+
+    Examples:
+        >>> FixedGates(torch.tensor([[[1.0, 0.0], [0.0, 0.5]]])).open().sum().item()
+        2
+    """
+
+    value: Tensor
+
+    def __init__(self, value: Float[Tensor, "mask site head"], masks: Sequence[str] = ("shared",)) -> None:
+        super().__init__()
+        if len(value) != len(masks):
+            raise ValueError(f"{len(value)} masks for the names {', '.join(masks)}: give one for each")
+        if not bool(((value >= 0) & (value <= 1)).all()):
+            raise ValueError("a gate is not a number from 0 to 1")
+        self.masks = tuple(masks)
+        self.register_buffer("value", value.float())
+
+    def configuration(self) -> dict[str, Any]:
+        """Kind, shape and names of the masks."""
+        _, layers, heads = self.value.shape
+        return {"kind": "fixed", "layers": layers, "heads": heads, "masks": list(self.masks)}
+
+    def forward(self) -> Float[Tensor, "mask site head"]:
+        """The gates as they were given, in training, too."""
+        return self.value
+
+    def gate(self) -> Float[Tensor, "mask site head"]:
+        """The gates as they were given."""
+        return self.value
+
+
+class HeadGates(Gates):
     """One mask per name over the same heads, a gate z from each log alpha a (Louizos et al. 2018, eq. 10-12).
 
     s = sigmoid((log u - log(1 - u) + a) / temperature), z = clip(s (r - l) + l, 0, 1), `stretch` = (l, r).
@@ -104,17 +168,13 @@ class HeadGates(nn.Module):
         """The evaluation gates: neither sampled nor rounded, and without the temperature."""
         return self._clip(torch.sigmoid(self.log_alpha.float()))
 
-    def open(self) -> Bool[Tensor, "mask site head"]:
-        """Which heads count as open. Their number is not `expected_l0`: see there."""
-        return self.gate() > OPEN
-
     def probability_open(self) -> Float[Tensor, "mask site head"]:
         """P(z > 0) of a sampled gate; still 0.17 for a head at the closing point."""
         low, high = self.stretch
         return torch.sigmoid(self.log_alpha.float() - self.temperature * math.log(-low / high))
 
     def expected_l0(self) -> Float[Tensor, " mask"]:
-        """The expected number of sampled gates that are not 0."""
+        """The expected number of sampled gates that are not 0; not the number of heads that are open."""
         return self.probability_open().sum((1, 2))
 
     def penalty(self) -> Float[Tensor, " mask"]:
@@ -133,3 +193,11 @@ class HeadGates(nn.Module):
     def _clip(self, share: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
         low, high = self.stretch
         return torch.clamp(share * (high - low) + low, 0, 1)
+
+
+def gates_from(configuration: Mapping[str, Any]) -> Gates:
+    """Gates as `Gates.configuration` describes them; their values are to be loaded."""
+    if configuration.get("kind") != "fixed":
+        return HeadGates(**configuration)
+    masks = configuration["masks"]
+    return FixedGates(torch.ones(len(masks), configuration["layers"], configuration["heads"]), masks)

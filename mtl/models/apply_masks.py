@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -9,10 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mtl.config.schema import GateScope
 from mtl.errors import InputError
-from mtl.heads.gate_file import read_gates
-from mtl.heads.gates import OPEN
+from mtl.heads.gate_file import read_masks
+from mtl.heads.gates import OPEN, FixedGates
 from mtl.models.joint import JointModel
+from mtl.models.mask_file import check_masks
 
 
 def apply_masks(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tuple[str, ...]) -> JointModel:
@@ -66,31 +69,45 @@ def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:
 
 
 def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Float[Tensor, "layer head"]:
-    """The last gates of a `gates.parquet`; raises `InputError` if they fit no encoder of this shape."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
-    try:
-        table = read_gates(path).select("task", "step", "attention", "layer", "head", "gate")
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
-    tasks = table["task"].unique(maintain_order=True).to_list()
+    """The last gates of a mask file, of one task or of all; raises `InputError` if they do not fit.
+
+    Without a task all masks of the file must be equal. `shape` is the encoder's: layers and heads.
+    """
+    masks = read_masks(path)
+    tasks = masks["task"].unique(maintain_order=True).to_list()
     if task is not None and task not in tasks:
         raise InputError(f"{path} has no mask for {task}: it has {', '.join(tasks)}")
-    final = table.filter(pl.col("step") == pl.col("step").max())
-    masks = final.group_by("attention", "layer", "head").agg(pl.col("gate").n_unique())
-    if task is None and masks["gate"].max() != 1:
+    several = masks.group_by("attention", "layer", "head").agg(pl.col("gate").n_unique())
+    if task is None and several["gate"].max() != 1:
         raise InputError(f"{path} has a mask per task: choose one with --task ({', '.join(tasks)})")
-    last = final.filter(pl.col("task") == (task or tasks[0]))
-    kinds = list(last["attention"].unique(maintain_order=True))
-    of_rows = list(zip(last["attention"], last["layer"], strict=True))
+    mask = masks.filter(pl.col("task") == (task or tasks[0]))
+    kinds = list(mask["attention"].unique(maintain_order=True))
+    of_rows = list(zip(mask["attention"], mask["layer"], strict=True))
     sites = sorted(set(of_rows), key=lambda site: (kinds.index(site[0]), site[1]))
-    layers, heads = len(sites), 1 + max(last["head"].to_list())
+    layers, heads = len(sites), 1 + max(mask["head"].to_list())
     if (layers, heads) != shape:
         raise InputError(
             f"{path} is a mask over {layers} layers of {heads} heads, but the encoder has "
             f"{shape[0]} layers of {shape[1]} heads"
         )
+    if mask.height != layers * heads:
+        raise InputError(
+            f"{path}: the mask of {task or tasks[0]} has {mask.height} of {layers * heads} heads"
+        )
     gates = torch.ones(shape)
     rows = torch.tensor([sites.index(site) for site in of_rows])
-    gates[rows, last["head"].to_torch().long()] = last["gate"].to_torch().float()
+    gates[rows, mask["head"].to_torch().long()] = mask["gate"].to_torch()
     return gates
+
+
+def fixed_gates(path: Path, scope: GateScope, tasks: Sequence[str], shape: tuple[int, int]) -> FixedGates:
+    """The masks of a file as gates for these tasks: one each, or the same for all.
+
+    Raises `InputError` for masks that do not fit the encoder, and where the file lacks a task's mask or, in
+    the scope `shared`, has masks that differ.
+    """
+    check_masks(path, scope, tasks)
+    masks = torch.stack([gates_from_file(path, task, shape) for task in tasks])
+    if scope == "per_task":
+        return FixedGates(masks, tuple(tasks))
+    return FixedGates(masks[:1])

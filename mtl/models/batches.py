@@ -15,6 +15,7 @@ from mtl.models.limits import BATCH_PAIRS
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
+from tasks.twins import part_of, task_and_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,13 @@ def examples(
     tasks: Mapping[str, Task],
     labels: Mapping[str, Labels],
     tokens: Sequence[Tokens] | None = None,
+    *,
+    halves: bool = False,
 ) -> list[Example]:
-    """Tokenise, unless the tokens are given, and compute targets; `length` counts encoder positions."""
+    """Tokenise, unless the tokens are given, and compute targets; `length` counts encoder positions.
+
+    With `halves`, as in training, a twin has the sentences of its half only (`tasks.twins`).
+    """
     if tokens is None:
         tokens = tokenizer.encode_all(
             [sentence.words for sentence in sentences], [sentence.second for sentence in sentences]
@@ -46,12 +52,23 @@ def examples(
             tokenizer.length(pieces),
             {
                 name: task.targets(sentence, labels[name])
-                for name, task in tasks.items()
-                if task.annotated(sentence)
+                for name, task in annotated(sentence, tasks)
+                if not halves or task_and_part(name)[1] in (None, part_of(sentence, number))
             },
         )
-        for sentence, pieces in zip(sentences, tokens, strict=True)
+        for number, (sentence, pieces) in enumerate(zip(sentences, tokens, strict=True))
     ]
+
+
+def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
+    """The tasks that learn from the sentence or are scored on it.
+
+    A task that reads words alone (a control task) does so where one of the others does, if there are others,
+    so that it has the sentences of those beside it.
+    """
+    there = [(name, task) for name, task in tasks.items() if task.annotated(sentence)]
+    on_layers = [name for name, task in there if task.layers]
+    return there if on_layers or not any(task.layers for task in tasks.values()) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +130,10 @@ def collate(
             row[: len(example.tokens)] = example.tokens.counts > 0  # the end of a long pair is cut off
     rows, targets, units = {}, {}, {}
     for name, task in tasks.items():
-        annotated = [index for index, example in enumerate(share) if name in example.targets]
-        if annotated:
-            rows[name] = torch.tensor(annotated)
-            targets[name] = task.collate([share[index].targets[name] for index in annotated], width)
+        there = [index for index, example in enumerate(share) if name in example.targets]
+        if there:
+            rows[name] = torch.tensor(there)
+            targets[name] = task.collate([share[index].targets[name] for index in there], width)
         units[name] = sum(
             task.units(example.sentence) for example in of_all_ranks or share if name in example.targets
         )

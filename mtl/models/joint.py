@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.files import write_json
-from mtl.heads.gates import HeadGates
+from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.limits import MAX_WORDS
@@ -25,6 +25,7 @@ from tasks.catalogue import TASKS
 from tasks.decoders.decoder import Decoder
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
+from tasks.twins import task_of
 
 TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
 """A head scale for all tasks, or one per task in the order of the model's tasks."""
@@ -75,7 +76,7 @@ class JointModel(nn.Module):
         encoder: Encoder,
         tasks: Mapping[str, Task],
         labels: Mapping[str, Labels],
-        gates: HeadGates | None = None,
+        gates: Gates | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.gates = encoder, gates
@@ -148,7 +149,7 @@ class JointModel(nn.Module):
             scores[name] = TaskScores(decoder(words, mask), mask)
         return scores
 
-    def _gate_scale(self, gates: HeadGates) -> TaskScale:
+    def _gate_scale(self, gates: Gates) -> TaskScale:
         masks: Float[Tensor, "mask site head"] = gates()
         return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
@@ -174,8 +175,14 @@ class JointModel(nn.Module):
         """Annotate tokenised sentences in all of the model's tasks; layers that are there are replaced.
 
         A pair of sentences is annotated in the tasks for pairs, and one sentence in those for one.
-        Raises `InputError` for a sentence without words or with more than `max_words`.
+        Raises `InputError` for a sentence without words or with more than `max_words`, and for twins.
         """
+        layers = [task.layer for task in self.tasks.values() if task.layers]
+        if len(set(layers)) < len(layers):
+            raise InputError(
+                f"{', '.join(self.tasks)} have decoders for the same layer, whose annotations would replace "
+                "each other: annotate with a run that has one decoder per task"
+            )
         plain = [
             sentence if isinstance(sentence, Sentence) else Sentence(tuple(sentence))
             for sentence in sentences
@@ -253,9 +260,9 @@ class JointModel(nn.Module):
         names = json.loads((folder / "labels.json").read_text())
         model = cls(
             Encoder.load(folder, attention=attention),
-            {name: TASKS[name](**fields) for name, fields in description["tasks"].items()},
+            {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()},
             {name: Labels(labels) for name, labels in names.items()},
-            None if description["gates"] is None else HeadGates(**description["gates"]),
+            None if description["gates"] is None else gates_from(description["gates"]),
         )
         problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
         missing = [key for key in problems.missing_keys if not key.startswith("encoder.")]

@@ -86,8 +86,11 @@ class Run:
         for leftover in self.resume_checkpoint.parent.glob(f".{self.resume_checkpoint.name}.*"):
             leftover.unlink(missing_ok=True)
 
-    def holds(self, config: Mapping[str, Any], corpus: str, overwrite: bool = False) -> bool:
-        """Whether the folder holds a run of this configuration on the corpus with this fingerprint.
+    def holds(
+        self, config: Mapping[str, Any], corpus: str, overwrite: bool = False, masks: str | None = None
+    ) -> bool:
+        """Whether the folder holds a run of this configuration on the corpus and under the masks with these
+        fingerprints.
 
         Another run in it is an `InputError`; with `overwrite` it is none, and may be replaced.
         """
@@ -106,6 +109,8 @@ class Run:
             )
         elif self.status().get("corpus_fingerprint", corpus) != corpus:
             problem = f"{self.folder} holds a run on other sentences: the corpus was changed since it started"
+        elif self.status().get("masks_fingerprint", masks) != masks:
+            problem = f"{self.folder} holds a run under other masks: gates.masks was changed since it started"
         else:
             return True
         if not overwrite:

@@ -14,6 +14,8 @@ from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
 from probes import heads_table
 from probes.measures.table import MADE_BY_PROBING
+from tasks.catalogue import TASKS
+from tasks.twins import task_of
 
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
@@ -53,9 +55,16 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are pairs,
-    unless none has more.
+    unless none has more. Twins and runs with a control task are no pairs: they are left out.
     """
     parts, notes = [], []
+    controls = [path for path in folders if _is_run(path) and _is_control(Run.open(path))]
+    if controls:
+        notes.append(
+            f"{len(controls)} runs of twins or with a control task are left out of the measures on heads by "
+            f"regime: {', '.join(path.name for path in controls[:4])}{', …' if len(controls) > 4 else ''}"
+        )
+    folders = [path for path in folders if path not in controls]
     encoders, settings = {}, {}
     most = max((len(Run.open(path).config()["tasks"]) for path in folders if _is_run(path)), default=0)
     for folder in folders:
@@ -88,6 +97,12 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     check_encoders(encoders)
     _check_settings(settings)
     return pl.concat(parts), (*notes, *_missing_runs(pl.concat(parts)))
+
+
+def _is_control(run: Run) -> bool:
+    """Whether a run has a task that only compares others with it: a twin, or one without a layer."""
+    tasks = run.config()["tasks"]
+    return any(task_of(name) != name or not TASKS[name].layers for name in tasks)
 
 
 def _is_run(folder: Path) -> bool:

@@ -92,7 +92,7 @@ def _log_alphas(run: Run) -> pl.DataFrame:
         measure=pl.lit("log_alpha"), task="task", label=pl.lit(""), attention="attention", layer="layer",
         head="head", value=pl.coalesce("log_alpha_at_choice", "log_alpha"), count=pl.lit(1),
         choice=pl.lit(""),
-    ).cast(SCHEMA)  # fmt: skip
+    ).cast(SCHEMA).drop_nulls("value")  # fmt: skip
 
 
 def with_groups(values: pl.DataFrame) -> pl.DataFrame:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mtl.config.schema import TrainConfig
 
-Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task"]
-MASKS: tuple[Masks, ...] = ("none", "dynamic", "static", "dynamic_per_task", "static_per_task")
+Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
+MASKS: tuple[Masks, ...] = get_args(Masks)
 
 
 @dataclass(frozen=True)
@@ -16,15 +16,17 @@ class Block:
     """Runs of every setup with every kind of masks and every seed."""
 
     setups: tuple[str, ...] = ("single", "all")
-    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `all`, a name
-    from `sets`, or tasks joined by a plus: `pos+dep`."""
+    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `twins` (each
+    task beside itself), `all`, a name from `sets`, or tasks joined by a plus: `pos+dep`, `dep+control`."""
     masks: tuple[Masks, ...] = ("none",)
     """When head masks are learned, and whether each task has one of its own. `static` starts from the run
-    without masks, which is added where it is not asked for."""
+    without masks, which is added where it is not asked for. `fixed` masks are read from `gates.masks`."""
     set: dict[str, Any] = field(default_factory=dict)
     """Dotted keys of a run's configuration with other values in these runs."""
     label: str | None = None
     """Ends the names of these runs; needed where two blocks have runs of the same setup, masks and seed."""
+    seeds: tuple[int, ...] | None = None
+    """Seeds of these runs; `null`: those of the study."""
 
 
 MeasureGroup = Literal["probes", "importance", "ablation", "relevance"]

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.parse import configuration_from, known_keys_of
-from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, PruningRegime, TaskName, TrainConfig
+from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import Block, Masks, StudyConfig
-from tasks.catalogue import SENTENCE_TASKS
+from tasks.catalogue import TASKS
+from tasks.twins import task_of, twins_of
 
-STATIC = "static"
+STATIC, TWINS = "static", "twins"
+REGIMES: dict[str, PruningRegime] = {"dynamic": "dynamic", "static": "static", "fixed": "fixed"}
 _OF_THE_GRID = {
     "name": "the study names its runs",
     "runs": "runs are in the study's folder",
@@ -71,7 +73,10 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
     runs: dict[str, Planned] = {}
     for block in study.grid:
         train = settings(study.train, block)
-        for setup, masks, seed in itertools.product(block.setups, block.masks, study.seeds):
+        seeds = study.seeds if block.seeds is None else block.seeds
+        if not seeds:
+            raise InputError("a block's seeds are empty: give at least one, or leave the key out")
+        for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
             for tasks in task_sets(setup, study):
                 cell = _Cell(study, folder, setup, tasks, seed)
                 needs = None
@@ -95,7 +100,7 @@ def probes_the_encoder(study: StudyConfig) -> bool:
 
 def on_words(tasks: Sequence[str]) -> bool:
     """Whether some of the tasks label words, which is what heads are probed for."""
-    return any(name not in SENTENCE_TASKS for name in tasks)
+    return any(task_of(name) in DEFAULT_TASKS for name in tasks)
 
 
 def check_train(train: TrainConfig) -> None:
@@ -129,15 +134,20 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
         if len(tasks) < 2:
             raise InputError(f"setup 'pairs' needs two tasks, but train.tasks is {', '.join(tasks)}")
         return list(itertools.combinations(_known(tasks), 2))
+    if setup == TWINS:
+        return [_twins(task) for task in _known(tasks)]
     if setup == "all":
         return [_known(tasks)]
     names = study.sets.get(setup, setup.split("+"))
+    controls = [name for name in NAMES if name not in TASK_NAMES and task_of(name) in tasks]
+    controls += [name for name in TASK_NAMES if not TASKS[name].layers]
     for name in names:
-        if name not in tasks:
+        if name not in tasks and name not in controls:
             is_setup = name == setup
-            choices = [*tasks, *study.sets, *([STATIC, "single", "pairs", "all"] if is_setup else [])]
+            of_study = [STATIC, "single", "pairs", TWINS, "all"] if is_setup else []
+            choices = [*tasks, *controls, *study.sets, *of_study]
             kind = "setup" if is_setup else f"task in setup '{setup}'"
-            outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in TASK_NAMES else ""
+            outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""
             raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
     return [_known(names)]
 
@@ -145,7 +155,16 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
 def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
     """The names as the configuration types them, in the catalogue's order."""
     chosen = set(names)
-    return tuple(name for name in TASK_NAMES if name in chosen)
+    return tuple(name for name in NAMES if name in chosen)
+
+
+def _twins(task: TaskName) -> tuple[TaskName, ...]:
+    names = twins_of(task)
+    if not set(names) <= set(NAMES):
+        raise InputError(
+            f"setup '{TWINS}' is for tasks on words, and {task} is none: name the setups instead"
+        )
+    return names
 
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
@@ -201,12 +220,12 @@ class _Cell:
     def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Planned:
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
-        kind = [self.setup if self.setup in ("single", "pairs") else base]
+        kind = [self.setup if self.setup in ("single", "pairs", TWINS) else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
         name = "-".join([base, *kind[1:], f"seed{self.seed}"])
         regime: PruningRegime = "none"
         if masks != "none":
-            regime = "dynamic" if masks.startswith("dynamic") else "static"
+            regime = REGIMES[masks.removesuffix("_per_task")]
         config = dataclasses.replace(
             train,
             name=name,

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.effective import counting_settings, only_used, plain
-from mtl.config.schema import CorpusConfig
+from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import SPLITS, sources
 from mtl.corpora.readers import files, reader_modules
 from mtl.errors import InputError
 from mtl.files import fingerprint
+from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
+from mtl.models.mask_file import check_masks
 from mtl.runs.code_fingerprint import MEASURING, PROBING, TRAINING, code_fingerprint
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
@@ -83,6 +85,7 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
             "corpus": contents.corpus(run.config.corpus, run.config.tasks),
             "code": code_of(TRAINING, settings["corpus"]),
             **contents.encoder(run.config.encoder.name),
+            **contents.masks(run.config),
         }
         if probe is not None:
             made_of |= {
@@ -157,6 +160,13 @@ class _Contents:
             return {}
         paths = sorted(path for path in Path(name).iterdir() if path.suffix in _ENCODER_FILES)
         return {"encoder": digest([[path.name for path in paths], self._of(tuple(paths))])}
+
+    def masks(self, config: TrainConfig) -> dict[str, str]:
+        """The fingerprint of the masks that a run is given; of others none."""
+        if config.pruning != "fixed":
+            return {}
+        masks = check_masks(Path(str(config.gates.masks)), config.gates.scope, tuple(config.chosen()))
+        return {"masks": masks_fingerprint(masks)}
 
     def _of(self, paths: tuple[Path, ...]) -> str:
         if paths not in self._known:

@@ -197,6 +197,7 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
         "configuration": f"the configuration changed{named}",
         "encoder": "the encoder's files changed",
         "corpus": "the corpus changed",
+        "masks": "the masks in its file changed",
         "code": "the code changed",
     }
     reasons = [reason for part, reason in changes.items() if old.get(part) != new.get(part)]

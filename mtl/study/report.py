@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mtl.config.schema import TASK_NAMES
+from mtl.config.schema import DEFAULT_TASKS
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.gather import gather
 from mtl.runs.run_report import archive_report, only_reporter, run_report
@@ -18,7 +18,6 @@ from mtl.study.job import Job
 from mtl.study.primary_setup import fixed_claims
 from mtl.study.wandb_study import log_study
 from probes.statistics.head_values import ABLATION
-from tasks.catalogue import SENTENCE_TASKS
 
 CHANNELS = 3
 """Runs in an RGB figure."""
@@ -37,7 +36,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             console.print("nothing is finished: no report")
             archive_report(study.path, console)
             return None
-        scores = {task: getattr(config.train, task).score for task in TASK_NAMES}
+        scores = config.train.main_figures()
         data = gather(study.path, config.split, scores, not_to_probe=study.not_to_probe())
         figures = {
             stem: partial(draw, name, folders, tasks, config.split)
@@ -63,7 +62,7 @@ def _figures(
         if job.config and job.config["pruning"] != "none":
             masked.setdefault((job.grid_cell, tasks), []).append(study.run(job.name))
         if job.probe is not None:
-            for task in (name for name in tasks or TASK_NAMES if name not in SENTENCE_TASKS):
+            for task in (name for name in tasks or DEFAULT_TASKS if name in DEFAULT_TASKS):
                 probed.setdefault(task, []).append(study.run(job.name))
     for (setup, tasks), folders in masked.items():
         title = f"{'+'.join(tasks)} {setup.split(' ', 1)[-1]}".replace(" ", "-")

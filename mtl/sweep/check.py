@@ -83,7 +83,8 @@ def known_metrics(config: TrainConfig) -> list[str]:
     names += [f"loss/{name}" for name in tasks]
     if config.pruning != "none":
         masks = list(tasks) if config.gates.scope == "per_task" else ["shared"]
-        names += [f"gates/{mask}/{figure}" for mask in masks for figure in _OF_GATES]
+        figures = _OF_GATES[:1] if config.pruning == "fixed" else _OF_GATES
+        names += [f"gates/{mask}/{figure}" for mask in masks for figure in figures]
     return names
 
 

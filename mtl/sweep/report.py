@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from mtl.config.parse import configuration_from
-from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.figures.table import draw
 from mtl.runs.gather import gather
@@ -38,7 +38,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
             archive_report(folder.path, console)
             return None
         config = configuration_from(TrainConfig, base, str(folder.plan))
-        scores = {task: getattr(config, task).score for task in TASK_NAMES}
+        scores = config.main_figures()
         data = gather(folder.path, "dev", scores, sweep_evidence(folder.path))
         figures = {}
         picture = None if data.sweep is None else data.sweep.picture()

@@ -6,11 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytorch_lightning as pl
 from rich.console import Console
 
 from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
+from mtl.models.apply_masks import fixed_gates
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
@@ -30,6 +33,7 @@ from mtl.training.step import JointTraining
 from mtl.training.trainer import trainer_for
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
+from tasks.twins import task_of
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,18 @@ def assemble(
     model = build_model(config, tasks, splits["train"], inputs)
     tokenizer = model.encoder.tokenizer
     corpora = {
-        split: examples(sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences))
+        split: examples(
+            sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences),
+            halves=split == "train",
+        )
         for split, sentences in splits.items()
-    }
+    }  # fmt: skip
+    for name in model.tasks:
+        if not any(name in example.targets for example in corpora["train"]):
+            raise InputError(
+                f"no training sentence is in the half of {name} (by a hash of its id): give more sentences, "
+                f"or train {task_of(name)} without a twin"
+            )
     _report(console, corpora, model.tasks, model.labels)
     plan = planner(config.batch, config.seed, corpora["train"], tuple(tasks))
     updates = sum(
@@ -85,7 +98,7 @@ def assemble(
         batches=lambda: batches(corpora["dev"], model, *rank_and_ranks()),
         every=config.evaluate_every,
         patience=config.patience,
-        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning == "none"),
+        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning in ("none", "fixed")),
         console=console,
         observers=observers,
     )
@@ -103,11 +116,16 @@ def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConfli
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
-    """Give the model fresh gates and freeze what the regime does not train; returns the cost of the gates.
+    """Give the model its gates and freeze what the regime does not train; returns the cost of the gates.
 
-    `None` without masks: then the model stays as it is.
+    `None` where nothing is learned: without masks the model stays as it is, fixed masks come from their file.
     """
     if config.pruning == "none":
+        return None
+    if config.pruning == "fixed":
+        assert config.gates.masks is not None
+        shape = model.encoder.layers, model.encoder.heads
+        model.gates = fixed_gates(Path(config.gates.masks), config.gates.scope, tuple(model.tasks), shape)
         return None
     gates = new_gates(config.gates, model.encoder.layers, model.encoder.heads, tuple(model.tasks))
     model.gates = gates

@@ -32,6 +32,12 @@ def check_settings(config: TrainConfig) -> None:
             f"gates.target_open={target}: give a share of the heads, at most 1, or a whole number of heads"
         )
     check_balancer(config.balancer, tasks, config.batch.mode)
+    if config.pruning == "fixed" and config.gates.masks is None:
+        raise InputError("pruning=fixed takes its masks from a file: give gates.masks=FILE")
+    if config.pruning != "fixed" and config.gates.masks is not None:
+        raise InputError(
+            f"gates.masks={config.gates.masks} is for pruning=fixed, and pruning={config.pruning}"
+        )
     if config.pruning in ("static", "gates_only") and config.init_from is None:
         raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
     one_mask = len(tasks) > 1 and config.batch.mode == "aligned" and config.gates.scope == "shared"
@@ -73,7 +79,7 @@ def check_target(config: TrainConfig) -> None:
         return
     check_encoder(config.encoder.name)
     target = config.gates.target_open
-    if target is None or config.pruning == "none":
+    if target is None or config.pruning in ("none", "fixed"):
         return
     name = config.encoder.name
     encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)

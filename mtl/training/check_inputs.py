@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.load import SPLITS, require_first_sentence, require_layers
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
+from mtl.models.mask_file import check_masks
 
 
-def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache | None) -> None:
-    """Raise `InputError` for the first encoder or corpus that cannot be used; each is checked once.
+def check_inputs(
+    configs: Iterable[TrainConfig], inputs: InputCache | None, given: Collection[str] = ()
+) -> None:
+    """Raise `InputError` for the first encoder, corpus or mask file that cannot be used.
+
+    Mask files in `given` are not looked at: they are yet to be written.
 
     With `inputs` every sentence is read, into that cache. Without it, as for a dry run, a corpus is read up
     to the first sentence that is annotated for the task; faults behind that sentence are not found.
@@ -24,8 +30,12 @@ def check_inputs(configs: Iterable[TrainConfig], inputs: InputCache | None) -> N
         if config.encoder.name not in seen:
             seen.add(config.encoder.name)
             check_encoder(config.encoder.name)
+        if config.pruning == "fixed" and config.gates.masks not in given:
+            check_masks(Path(str(config.gates.masks)), config.gates.scope, tuple(config.chosen()))
         corpus = plain(dataclasses.asdict(config.corpus))
         for name, task in config.chosen().items():
+            if not task.layers and len(config.tasks) > 1:
+                continue  # it takes the sentences of the tasks beside it
             key = json.dumps([name, corpus, plain(dataclasses.asdict(task))])
             if key in seen:
                 continue

@@ -18,6 +18,7 @@ from mtl.models.joint import JointModel
 from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 from tasks.task import Task
+from tasks.twins import task_of
 
 
 def with_settings_of_source(config: TrainConfig) -> TrainConfig:
@@ -64,7 +65,7 @@ def _inherited_sections(config: TrainConfig) -> dict[str, dict[str, Any]]:
     """The settings that come with the run to start from, per section of the configuration."""
     assert config.init_from is not None
     encoder, tasks = _settings_of(Path(config.init_from))
-    return {"encoder": encoder} | {name: tasks[name] for name in tasks if name in config.tasks}
+    return {"encoder": encoder} | {task_of(name): tasks[name] for name in tasks if name in config.tasks}
 
 
 def _settings_of(source: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -19,13 +19,15 @@ from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
+from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks
-from mtl.models.batches import examples
+from mtl.models.batches import annotated, examples
 from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.limits import describe_long, require_limit, within_limit
+from mtl.models.mask_file import check_masks
 from mtl.runs.run import Run, git_revision, versions
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings, check_target
@@ -92,7 +94,8 @@ def _train(
     corpus = corpus_fingerprint(config.corpus, tuple(tasks))
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
-    resumes = run.holds(settings, corpus, config.overwrite)
+    masks = _masks_fingerprint(config, tuple(tasks))
+    resumes = run.holds(settings, corpus, config.overwrite, masks)
     if resumes and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; give another --name to train again", soft_wrap=True)
         _remove_leftovers(run)
@@ -124,13 +127,20 @@ def _train(
         run.create(settings)
     with _outcome_noted(run, observers):
         if is_first_process():
-            run.add_start({"device": device_name(device), **_provenance(config, corpus)})
+            run.add_start({"device": device_name(device), **_provenance(config, corpus, masks)})
         for observer in observers:
             observer.on_run_start(config, run)
         if training is not None:
             _fit(training, run, console, resumes)
         if is_first_process():
             _score(run, tasks, splits, device, observers)
+
+
+def _masks_fingerprint(config: TrainConfig, tasks: Sequence[str]) -> str | None:
+    """The fingerprint of the masks that the run is given; `None` if it is given none."""
+    if config.pruning != "fixed":
+        return None
+    return masks_fingerprint(check_masks(Path(str(config.gates.masks)), config.gates.scope, tasks))
 
 
 def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
@@ -172,7 +182,7 @@ def _score(
         model = JointModel.from_pretrained(run.model).to(device)
         metrics: dict[str, Scores] = {}
         for split in ("dev", "test"):
-            if any(task.annotated(sentence) for sentence in splits[split] for task in tasks.values()):
+            if any(annotated(sentence, tasks) for sentence in splits[split]):
                 corpus = examples(splits[split], model.encoder.tokenizer, model.tasks, model.labels)
                 metrics[split] = evaluate(model, batches(corpus, model))
         run.write_metrics(metrics)
@@ -211,7 +221,7 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
         raise
 
 
-def _provenance(config: TrainConfig, corpus: str) -> dict[str, Any]:
+def _provenance(config: TrainConfig, corpus: str, masks: str | None) -> dict[str, Any]:
     """What a result depends on besides the configuration, and the process that made it."""
     return {
         "seed": config.seed,
@@ -221,7 +231,7 @@ def _provenance(config: TrainConfig, corpus: str) -> dict[str, Any]:
         "versions": versions(),
         "git": git_revision(),
         "corpus_fingerprint": corpus,
-    }
+    } | ({} if masks is None else {"masks_fingerprint": masks})
 
 
 def _now() -> str:

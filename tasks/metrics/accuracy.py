@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,14 +14,17 @@ from tasks.sentence import Sentence
 
 
 class Accuracy(TaskMetric):
-    """Share of right labels; `layer` is the layer with one label, or with one per word."""
+    """Share of right labels; `layer` is the layer with one label, or with one per word.
+
+    With `label_of` the layer's items are not the labels themselves: it gives the label of each.
+    """
 
     labels: Tensor
     correct: Tensor
 
-    def __init__(self, layer: str) -> None:
+    def __init__(self, layer: str, label_of: Callable[[str], str] | None = None) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.label_of = layer, label_of
         self.add_state("labels", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
 
@@ -46,6 +49,8 @@ class Accuracy(TaskMetric):
             layer = sentence.layer(self.layer)
             if layer is None:
                 continue
+            if self.label_of is not None:
+                layer = tuple(map(self.label_of, layer))
             pairs = [(guess, layer)] if isinstance(layer, str) else zip(guess, layer, strict=True)
             right = [left == right for left, right in pairs]
             row[:] = sum(right), len(right)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS
+from tasks.control import Control
 from tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from tasks.task import Task
 from tasks.tree import Tree
@@ -54,11 +55,12 @@ def test_figures_are_those_of_the_metric(kind: type[Task]) -> None:
 def test_layers_are_fields_of_the_sentence_or_its_label_and_hold_the_own_one(kind: type[Task]) -> None:
     task = kind()
     fields = {field.name for field in dataclasses.fields(Sentence)} - {"id"}
-    assert set(kind.layers) <= fields - {"labels"} if kind in STRUCTURED else kind.layers == (kind.name,)
+    of_words = kind in STRUCTURED or kind is Control
+    assert set(kind.layers) <= fields - {"labels"} if of_words else kind.layers == (kind.name,)
     assert not fields & set(SENTENCE_TASKS)
     assert task.layer in (*kind.layers, "words")
     assert task.annotated(SENTENCE)
-    assert not task.annotated(Sentence(("x",)))
+    assert task.annotated(Sentence(("x",))) is (not kind.layers)
 
 
 @pytest.mark.parametrize("kind", TASKS.values(), ids=TASKS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.runs.curves import curves_of, role_survival_of, times_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.heads_kept import heads_kept_of
@@ -13,8 +13,7 @@ from probes.figures.pruning_curves import mean_curves, pruning_curves, role_curv
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:
     """The score of each run against the heads that its masks keep open."""
-    default = TrainConfig()
-    score: dict[str, str] = {task: getattr(default, task).score for task in TASK_NAMES}
+    score = TrainConfig().main_figures()
     runs = [Run.open(folder) for folder in request.paths]
     kept, notes = heads_kept_of(runs, request.split, score, request.tasks)
     return FigureWithTables(heads_kept(kept.table, kept.heads, score), notes, {"": kept.table})

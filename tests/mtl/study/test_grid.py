@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from mtl.config.effective import reference
+from mtl.config.effective import plain, reference
 from mtl.config.parse import configured
 from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
+from mtl.runs.setups import setups_of
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.training.check import check_settings
@@ -212,3 +213,70 @@ def test_names_that_would_leave_their_folder_are_refused(name):
 
 def test_the_same_run_twice_is_one():
     assert names(Block(("all",)), Block(("all", "pos+ner+dep+con+srl")), seeds=(1,)) == ["all-seed1"]
+
+
+def test_twins_are_a_task_beside_itself():
+    runs = planned(StudyConfig(grid=(Block(("twins",)),), seeds=(1,)), HERE)
+    assert [run.name for run in runs] == [f"{task}~a+{task}~b-seed1" for task in TASKS]
+    assert [run.config.tasks for run in runs] == [(f"{task}~a", f"{task}~b") for task in TASKS]
+    assert {run.grid_cell for run in runs} == {"twins"}
+    # Settings of the task count, those of others do not.
+    assert runs[2].config.dep == Dep()
+    assert (
+        planned(
+            StudyConfig(
+                grid=(Block(("twins",)),), seeds=(1,), train=TrainConfig(dep=replace(Dep(), arc_dim=7))
+            ),
+            HERE,
+        )[2].config.dep.arc_dim
+        == 7
+    )
+
+
+def test_a_control_task_and_a_twin_are_spelled_as_pairs_are():
+    runs = planned(StudyConfig(grid=(Block(("control+dep", "dep~a", "control")),), seeds=(1,)), HERE)
+    assert sorted((run.name, run.config.tasks, run.probe) for run in runs) == [
+        ("control-seed1", ("control",), False),
+        ("dep+control-seed1", ("dep", "control"), True),
+        ("dep~a-seed1", ("dep~a",), True),
+    ]
+    assert "control" not in planned(StudyConfig(grid=(Block(("all",)),)), HERE)[0].config.tasks
+    with pytest.raises(
+        InputError, match=r"unknown task in setup 'srl~a\+pos': 'srl~a'; train.tasks leaves it out"
+    ):
+        names(Block(("srl~a+pos",)), train=TrainConfig(tasks=("pos", "dep")))
+
+
+def test_a_block_has_seeds_of_its_own():
+    assert names(Block(("pos",)), Block(("pos",), ("dynamic",), seeds=(11, 12)), seeds=(1,)) == [
+        "pos-seed1", "pos-dynamic-seed11", "pos-dynamic-seed12",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="a block's seeds are empty"):
+        names(Block(("pos",), seeds=()))
+
+
+def test_joint_training_with_more_updates_is_a_label():
+    runs = planned(
+        StudyConfig(
+            grid=(Block(("all",)), Block(("all",), set={"max_epochs": 10}, label="twice")), seeds=(1,)
+        ),
+        HERE,
+    )
+    assert [(run.name, run.config.max_epochs) for run in runs] == [("all-seed1", 30), ("all-twice-seed1", 10)]
+    setups = setups_of([plain(asdict(run.config)) for run in runs])
+    assert [setup.name for setup in setups] == ["MTL-5, 30 epochs", "MTL-5, 10 epochs"]
+
+
+def test_fixed_masks_are_those_of_a_file():
+    block = Block(("pos+dep",), ("fixed_per_task", "fixed"), {"gates.masks": "m.parquet"})
+    runs = planned(StudyConfig(grid=(block, Block(("pos+dep",))), seeds=(1,)), HERE)
+    assert [(run.name, run.config.pruning, run.config.gates) for run in runs] == [
+        ("pos+dep-seed1", "none", reference().gates),
+        ("pos+dep-fixed_per_task-seed1", "fixed", GatesConfig("per_task", 0.01, masks="m.parquet")),
+        ("pos+dep-fixed-seed1", "fixed", GatesConfig("shared", 0.01, masks="m.parquet")),
+    ]
+    for run in runs:
+        check_settings(run.config)
+    [run] = planned(StudyConfig(grid=(Block(("pos",), ("fixed",)),), seeds=(1,)), HERE)
+    with pytest.raises(InputError, match=r"give gates\.masks=FILE"):
+        check_settings(run.config)

@@ -25,6 +25,7 @@ from mtl.study.job import Progress
 from mtl.study.plan import Plan, carrying_out, make_plan
 from mtl.workers.lease import lease
 from probes import heads_table
+from tests.mtl.models.test_mask_file import table
 from tests.mtl.study import small
 
 
@@ -376,3 +377,25 @@ def test_a_corpus_without_a_test_split_is_refused_before_the_first_run(world):
     (world.corpus / "test.jsonl").unlink()
     with pytest.raises(InputError, match=r"test\.jsonl"):
         world.plan()
+
+
+def test_the_content_of_a_mask_file_counts_and_its_place_does_not(world):
+    path = world.root / "masks.parquet"
+    table({"pos": np.ones((3, 4))}).write_parquet(path)
+    grid = [{"setups": ["pos"], "masks": ["fixed"], "set": {"gates.masks": str(path)}}]
+    world.finish(world.plan(grid=grid))
+    moved = path.rename(world.root / "moved.parquet")
+    grid[0]["set"] = {"gates.masks": str(moved)}
+    assert changes_of(world.plan(grid=grid)) == []
+    table({"pos": np.zeros((3, 4))}).write_parquet(moved)
+    assert changes_of(world.plan(grid=grid)) == ["pos-fixed-seed1: the masks in its file changed; made again"]
+    table({"dep": np.zeros((3, 4))}).write_parquet(moved)
+    with pytest.raises(InputError, match="has no mask for pos: it has dep"):
+        world.plan(grid=grid)
+
+
+def test_runs_without_fixed_masks_are_made_of_what_they_were_before(world):
+    plan = world.plan(grid=[{"setups": ["single"], "masks": ["none", "dynamic"]}])
+    assert all(
+        set(job.made_of) == {"configuration", "corpus", "code", "encoder"} or job.probe for job in plan.jobs
+    )

@@ -295,3 +295,15 @@ def test_pcgrad_ignores_a_gradient_of_zero() -> None:
     weights = PCGrad()(LOSSES, gram(gradients), ALL)
     assert weights.isfinite().all()
     torch.testing.assert_close(weights @ gradients, torch.tensor([0.5, 1.5]))
+
+
+def test_moving_average_weighs_by_the_inverse_of_each_tasks_scale() -> None:
+    """Losses of any scales count alike: their weighted recent averages are equal."""
+    scales = torch.tensor([0.02, 1.0, 30.0])
+    balancer, everywhere = MovingAverage(3, window=4), torch.ones(3, dtype=torch.bool)
+    recent = []
+    for step in range(9):
+        recent.append(scales * (1 + 0.1 * step))
+        weights = balancer(recent[-1], None, everywhere)
+    weighted = weights * torch.stack(recent[-4:]).mean(0)
+    torch.testing.assert_close(weighted, weighted[:1].expand(3))

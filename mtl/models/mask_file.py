@@ -1,0 +1,37 @@
+"""Masks that a run is given by file, checked before training (without torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from mtl.config.schema import NAMES, GateScope
+from mtl.errors import InputError, did_you_mean
+from mtl.heads.gate_file import read_masks
+
+
+def check_masks(path: Path, scope: GateScope, tasks: Sequence[str]) -> pl.DataFrame:
+    """The masks of a file for these tasks; raises `InputError` if it does not have them.
+
+    A mask for every task of the run, of the catalogue's names; in the scope `shared` all the same.
+    """
+    masks = read_masks(path)
+    there = masks["task"].unique(maintain_order=True).to_list()
+    for task in there:
+        if task not in NAMES:
+            raise InputError(f"{path} has a mask for an unknown task: '{task}'{did_you_mean(task, NAMES)}")
+    absent = [task for task in tasks if task not in there]
+    if absent:
+        raise InputError(
+            f"{path} has no mask for {', '.join(absent)}: it has {', '.join(there)}; "
+            "every task of the run needs one"
+        )
+    chosen = masks.filter(pl.col("task").is_in(tasks))
+    if (
+        scope == "shared"
+        and chosen.group_by("attention", "layer", "head").agg(pl.col("gate").n_unique())["gate"].max() != 1
+    ):
+        raise InputError(f"{path} has a mask per task: give gates.scope=per_task")
+    return chosen

@@ -1,0 +1,83 @@
+"""A control task: every word type has a random label, so that there is nothing to learn but the labels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tasks.sentence import Sentence
+from tasks.task import Labels, Task
+
+if TYPE_CHECKING:
+    from tasks.decoders.decoder import Decoder
+    from tasks.metrics.metric import TaskMetric
+
+
+@dataclass(frozen=True)
+class Control(Task):
+    """A random label per word type (Hewitt & Liang 2019): what a partner without content costs.
+
+    A label is a hash of the word form, so that it is the same in all splits, runs and corpora, and all labels
+    are equally frequent over types. The task reads words alone and is annotated wherever a task beside it is.
+    A word type that training never saw has a label that nothing can tell: its words are scored, too, and of
+    them 1 / `classes` are right by chance, so that the accuracy cannot reach 100.
+    """
+
+    name: ClassVar[str] = "control"
+    layers: ClassVar[tuple[str, ...]] = ()
+    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    score: ClassVar[str] = "accuracy"
+    figures: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    classes: int = 40
+    """Number of labels; English treebanks have some 45 to 50 tags."""
+    draw: int = 1
+    """Another number gives other labels."""
+    dropout: float = 0.33
+    """Share of the word vectors' features dropped in training."""
+
+    @property
+    def layer(self) -> str:
+        """The words, which every sentence has."""
+        return "words"
+
+    def annotated(self, sentence: Sentence) -> bool:
+        """Whether it is one sentence; pairs are for tasks on sentences."""
+        return self.fits(sentence)
+
+    def label(self, word: str) -> str:
+        """The label of a word type."""
+        digest = hashlib.sha256(f"{self.draw} {word}".encode()).digest()
+        return str(int.from_bytes(digest[:8], "big") % self.classes)
+
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        return {"labels": len(sentence)}
+
+    def labels(self, sentences: Iterable[Sentence]) -> Labels:
+        return Labels(map(str, range(self.classes)))
+
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        from tasks.decoders.classifier import label_targets
+
+        return label_targets(map(self.label, sentence.words), labels)
+
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
+        from tasks.decoders.classifier import collate_words
+
+        return collate_words(targets, width)
+
+    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+        from tasks.decoders.classifier import WordClassifier
+
+        return WordClassifier(hidden, labels, self.dropout)
+
+    def metric(self) -> TaskMetric:
+        from tasks.metrics.accuracy import Accuracy
+
+        return Accuracy(self.layer, self.label)
+
+    def annotate(self, sentence: Sentence, annotation: tuple[str, ...]) -> Sentence:
+        """The sentence as it is: its labels are no layer."""
+        return sentence

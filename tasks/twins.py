@@ -1,0 +1,63 @@
+"""Twins: a task beside itself, as the control for what sharing costs where contents agree.
+
+The twins of `dep` are `dep~a` and `dep~b`: two decoders for the same task over one encoder, each trained on
+one half of the sentences that are annotated for the task, and scored on all of dev and test.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from tasks.sentence import Sentence
+
+Part = Literal["a", "b"]
+PARTS: tuple[Part, ...] = ("a", "b")
+_MARK = "~"
+
+
+def task_and_part(name: str) -> tuple[str, Part | None]:
+    """The task that a name stands for, and its half of the sentences; `None`: all of them.
+
+    Examples:
+        >>> task_and_part("dep~a"), task_and_part("dep")
+        (('dep', 'a'), ('dep', None))
+    """
+    for part in PARTS:
+        if name.endswith(f"{_MARK}{part}"):
+            return name[: -len(part) - len(_MARK)], part
+    return name, None
+
+
+def task_of(name: str) -> str:
+    """The task that a name stands for: a twin's is the task itself."""
+    return task_and_part(name)[0]
+
+
+def tasks_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The tasks that the names stand for, each once."""
+    return tuple(dict.fromkeys(map(task_of, names)))
+
+
+def twins_of(task: str) -> tuple[str, str]:
+    """The names of a task's twins."""
+    return f"{task}{_MARK}a", f"{task}{_MARK}b"
+
+
+def are_twins(names: Iterable[str]) -> bool:
+    """Whether the names are those of one task's twins."""
+    given = tuple(names)
+    return len(given) == 2 and set(given) == set(twins_of(task_of(given[0])))
+
+
+def part_of(sentence: Sentence, number: int) -> Part:
+    """The half that a training sentence belongs to, by crc32 of its id.
+
+    A sentence without an id gets one from its file's name and line, or from its number in the corpus.
+    Sentences with the same id are in the same half.
+    """
+    file, _, line = sentence.place.rpartition(":")
+    identity = sentence.id or (f"{Path(file).name}:{line}" if file else str(number))
+    return PARTS[zlib.crc32(identity.encode()) % len(PARTS)]

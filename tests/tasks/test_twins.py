@@ -1,0 +1,52 @@
+"""Twins: which names they have, and which half of the sentences each learns from."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from tasks.sentence import Sentence
+from tasks.twins import are_twins, part_of, task_and_part, task_of, tasks_of, twins_of
+
+
+def test_a_twins_name_is_mapped_to_its_task_and_part() -> None:
+    assert [task_and_part(name) for name in twins_of("dep")] == [("dep", "a"), ("dep", "b")]
+    assert task_and_part("dep") == ("dep", None)
+    assert task_of("dep~b") == task_of("dep") == "dep"
+    assert tasks_of(("pos", "dep~a", "dep~b")) == ("pos", "dep")
+
+
+@pytest.mark.parametrize(
+    ("names", "twins"),
+    [
+        (("dep~a", "dep~b"), True),
+        (("dep~b", "dep~a"), True),
+        (("dep~a", "pos~b"), False),
+        (("dep", "dep~a"), False),
+        (("dep~a",), False),
+        (("dep~a", "dep~b", "pos"), False),
+    ],
+)
+def test_twins_are_the_two_of_one_task(names: tuple[str, ...], twins: bool) -> None:
+    assert are_twins(names) is twins
+
+
+def test_halves_go_by_the_id_and_are_about_equal() -> None:
+    sentences = [Sentence(("x",), id=f"weblog-{number:04}") for number in range(2000)]
+    parts = [part_of(sentence, number) for number, sentence in enumerate(sentences)]
+    assert parts == ["ab"[zlib.crc32(sentence.id.encode()) % 2] for sentence in sentences]
+    assert 900 < parts.count("a") < 1100
+    assert parts == [
+        part_of(sentence, 0) for sentence in sentences
+    ]  # wherever the sentence comes in the corpus
+
+
+def test_a_sentence_without_an_id_goes_by_its_files_name_and_line_or_its_number() -> None:
+    sentence = Sentence(("x",))
+    placed = [replace(sentence, place=f"/a/train.jsonl:{line}") for line in range(40)]
+    moved = [replace(sentence, place=f"/b/train.jsonl:{line}") for line in range(40)]
+    assert [part_of(one, 0) for one in placed] == [part_of(one, 5) for one in moved]
+    assert {part_of(one, 0) for one in placed} == {"a", "b"}
+    assert {part_of(sentence, number) for number in range(40)} == {"a", "b"}
