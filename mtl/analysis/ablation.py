@@ -186,11 +186,6 @@ def joined(parts: Sequence[Counts]) -> Counts:
     }
 
 
-def no_masks(model: JointModel) -> list[Mask]:
-    """All heads open, for all tasks."""
-    return [Mask("", tuple(model.tasks), None)]
-
-
 def mean_outputs(
     model: JointModel, batches: Iterable[Batch], masks: Sequence[Mask] | None = None
 ) -> dict[str, Float[Tensor, "site head head_dim"]]:

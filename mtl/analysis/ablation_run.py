@@ -25,8 +25,8 @@ from mtl.analysis.ablation import (
     ablations,
     joined,
     mean_outputs,
-    no_masks,
 )
+from mtl.analysis.probe import open_masks
 from mtl.analysis.trained import TrainedRun
 from mtl.files import fingerprint, whole_file
 from probes import heads_table
@@ -69,7 +69,7 @@ def measure_ablation(
     """
     model = trained.model
     batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
-    applied = None if masks else no_masks(model)
+    applied = None if masks else open_masks(model, tuple(model.tasks))
     means = mean_outputs(model, batches, applied) if by == "mean" else None
     ablate = Ablator(model, chosen, means=means, masks=applied)
     partial = _Partial.of(trained, chosen, by, masks, len(batches))

@@ -39,15 +39,17 @@ _STRONGEST = ("positional", "syntactic")
 def base_scales(
     model: JointModel, tasks: Sequence[str], masks: bool
 ) -> dict[str, Float[Tensor, "site head"]]:
-    """By task the head scale that a curve starts from: gates, or ones; 0 for heads that were cut out."""
+    """By task the head scale that a curve starts from: gates, or ones; 0 for heads that the task lacks."""
     tap = model.encoder.tap
     there = torch.zeros(len(tap.sites), tap.heads)
     for site, heads in enumerate(tap.remaining):
         there[site, list(heads)] = 1.0
+    routes = None if model.routes is None else model.routes.cpu()
+    own = {name: there if routes is None else routes[list(model.tasks).index(name)] * there for name in tasks}
     if model.gates is None or not masks:
-        return dict.fromkeys(tasks, there)
+        return own
     gates = model.gates.gate().detach().cpu()
-    return {name: gates[model.mask_index(name)] * there for name in tasks}
+    return {name: gates[model.mask_index(name)] * own[name] for name in tasks}
 
 
 def open_heads(scale: Float[Tensor, "site head"]) -> list[Head]:

@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtl.analysis.probe import Mask, masks_of
+from mtl.analysis.probe import Mask, masks_of, open_masks
 from mtl.errors import InputError
 from mtl.heads.families import Site, family_of
 from mtl.heads.tap import HeadTap
@@ -121,7 +121,7 @@ def task_importance(
     tap, device = model.encoder.tap, next(model.parameters()).device
     names = tuple(model.tasks)
     if isinstance(masks, bool):
-        masks = masks_of(model, names) if masks else [Mask("", names, None)]
+        masks = masks_of(model, names) if masks else open_masks(model, names)
     chosen = list(masks)
     opened = torch.ones(len(tap.sites), tap.heads, device=device)
     measured: dict[str, GateGradients] = {}

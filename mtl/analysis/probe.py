@@ -36,11 +36,18 @@ class Mask:
 def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
     """A trained model's masks as they are in evaluation, each with the annotated tasks probed under it.
 
-    A mask that tasks share serves all tasks, whether trained or not; a task's own mask serves that task.
+    A mask that tasks share serves all tasks, whether trained or not; a task's own mask serves that task, and
+    so do the heads that it has where some heads belong to some tasks only.
     """
     if model.gates is None:
-        return [Mask("", tuple(annotated), None)]
+        return open_masks(model, annotated)
     gates = model.gates.gate().detach()
+    if model.routes is not None:
+        return [
+            Mask(mask.name, mask.tasks, mask.head_scale * gates[model.mask_index(mask.name)])
+            for mask in open_masks(model, annotated)
+            if mask.head_scale is not None
+        ]
     if len(gates) == 1:
         return [Mask("", tuple(annotated), gates[0])]
     if twin := next((name for name in model.gates.masks if task_of(name) != name), None):
@@ -50,6 +57,15 @@ def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
         )
     return [
         Mask(name, (name,), gates[turn]) for turn, name in enumerate(model.gates.masks) if name in annotated
+    ]
+
+
+def open_masks(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
+    """The masks of a model without its gates: all heads open that a task has."""
+    if model.routes is None:
+        return [Mask("", tuple(annotated), None)]
+    return [
+        Mask(name, (name,), model.routes[turn]) for turn, name in enumerate(model.tasks) if name in annotated
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import polars as pl
 
 from mtl.analysis.heads_file import write_measures
-from mtl.analysis.probe import Mask, index_corpus, masks_of, probe
+from mtl.analysis.probe import Mask, index_corpus, masks_of, open_masks, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
@@ -76,7 +76,10 @@ def probe_run(
         fitted = _single(material.split(source, tasks, "train"))
     corpus = index_corpus(sentences, fitted, centroids)
     annotated = tuple(corpus.items)
-    chosen = masks_of(model, annotated) if model is not None and masks else [Mask("", annotated, None)]
+    if model is None:
+        chosen = [Mask("", annotated, None)]
+    else:
+        chosen = masks_of(model, annotated) if masks else open_masks(model, annotated)
     if not chosen:
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
     masked = {name for mask in chosen for name in mask.tasks}

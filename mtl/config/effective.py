@@ -15,6 +15,7 @@ from mtl.config.schema import (
     TASK_NAMES,
     BalancerConfig,
     BatchConfig,
+    ClonesConfig,
     CorpusConfig,
     Files,
     GatesConfig,
@@ -41,6 +42,9 @@ _VOLATILE = ("overwrite", "runs", "trainer.threads", "trainer.checkpoint_minutes
 _ALWAYS = ("tasks",)
 """Keys that count though they have their default: a run is what its tasks make of it."""
 
+ROWS_PER_TASK = ("rows", "routed", "shuffled")
+"""The kinds of `clones` under which a sentence is a row for each task."""
+
 _OF_BALANCERS = {
     "fixed": ("weights",),
     "moving_average": ("window",),
@@ -59,7 +63,8 @@ def only_used(config: TrainConfig) -> TrainConfig:
     default = reference()
     used = tasks_of(config.tasks)
     others = [name for name in TASK_NAMES if name not in used]
-    under_one_mask = len(config.tasks) > 1 and config.gates.scope == "shared"
+    one_row = config.clones.kind not in ROWS_PER_TASK
+    under_one_mask = len(config.tasks) > 1 and config.gates.scope == "shared" and one_row
     return dataclasses.replace(
         config,
         **{name: getattr(default, name) for name in others},
@@ -67,6 +72,7 @@ def only_used(config: TrainConfig) -> TrainConfig:
         batch=_batch(config.batch, default.batch),
         balancer=_balancer(config.balancer, default.balancer, config.tasks),
         gates=_gates(config.gates, default.gates, len(config.tasks), config.pruning),
+        clones=_clones(config.clones, default.clones),
         gradient_conflict_every=config.gradient_conflict_every if under_one_mask else 0,
         importance_sentences=(config if config.importance_every else default).importance_sentences,
     )
@@ -105,6 +111,19 @@ def _gates(gates: GatesConfig, default: GatesConfig, tasks: int, regime: Pruning
     if gates.target_open is not None:
         gates = dataclasses.replace(gates, penalty=default.penalty, penalty_warmup=default.penalty_warmup)
     return gates
+
+
+def _clones(clones: ClonesConfig, default: ClonesConfig) -> ClonesConfig:
+    if clones.kind in ("none", "rows"):
+        return dataclasses.replace(default, kind=clones.kind)
+    one_pass = clones.kind not in ROWS_PER_TASK
+    drawn = one_pass or clones.heads == "uncontested"
+    return dataclasses.replace(
+        clones,
+        claims=None if clones.heads == "all" else clones.claims,
+        seed=clones.seed if drawn else default.seed,
+        noise=clones.noise if one_pass else default.noise,
+    )
 
 
 def reference() -> TrainConfig:
@@ -212,4 +231,4 @@ def _is_volatile(key: str) -> bool:
 def _is_place(key: str) -> bool:
     """Whether a key's value is a path."""
     in_corpus = key.startswith("corpus.") and not key.endswith(".format")
-    return in_corpus or key in ("init_from", "gates.masks")
+    return in_corpus or key in ("init_from", "gates.masks", "clones.claims")

@@ -69,6 +69,8 @@ RANGES = {
     "gates.temperature": Range(0, 1_000, open_low=True),
     "gates.init_mean": Range(-20, 20),
     "gates.init_std": Range(0, 20),
+    "clones.seed": Range(0, 2**32 - 1),
+    "clones.noise": Range(0, 1),
     "trainer.devices": Range(1, 65_536),
     "trainer.num_nodes": Range(1, 65_536),
     "trainer.threads": Range(1, 65_536),

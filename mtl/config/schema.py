@@ -157,6 +157,28 @@ class GatesConfig:
     the run (`per_task`), or the same for all (`shared`)."""
 
 
+CloneKind = Literal["none", "rows", "routed", "shuffled", "split", "transplant"]
+
+
+@dataclass(frozen=True)
+class ClonesConfig:
+    """Heads copied before training, so that tasks need not share them; see docs/remedies.md."""
+
+    kind: CloneKind = "none"
+    """`routed`: each task has a copy, and its sentences see that one only. `shuffled`: the same, but every
+    batch draws anew which task has which. `rows`: sentences in a row per task, nothing copied. `split`:
+    copies share a head's output in one pass. `transplant`: the same, and they overwrite unclaimed heads."""
+    heads: Literal["contested", "uncontested", "all"] = "contested"
+    """The heads that are copied: those claimed by two tasks or more; as many others of the same layers, drawn
+    at random (a placebo); or all."""
+    claims: str | None = None
+    """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
+    seed: int = 1
+    """Of the draw of heads and of the noise."""
+    noise: float = 0.01
+    """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
+
+
 @dataclass(frozen=True)
 class TrainerConfig:
     """The devices of a run, and how often its state is saved."""
@@ -236,6 +258,7 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     balancer: BalancerConfig = field(default_factory=BalancerConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
+    clones: ClonesConfig = field(default_factory=ClonesConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
 from probes.heads_table import Site
@@ -127,9 +127,30 @@ def pruned_heads(model: PreTrainedModel) -> dict[int, list[int]]:
     return {int(site): sorted(heads) for site, heads in recorded.items()}
 
 
+def cloned_heads(model: PreTrainedModel) -> dict[int, dict[int, int]]:
+    """The copies at each site: the number of each, and the head of the uncut model that it copies."""
+    return recorded_copies(model.config)
+
+
+def recorded_copies(config: PretrainedConfig) -> dict[int, dict[int, int]]:
+    """As `cloned_heads`, from a configuration, whose keys are text once it was saved."""
+    recorded = getattr(config, "cloned_heads", None) or {}
+    return {
+        int(site): {int(copy): head for copy, head in heads.items()}
+        for site, heads in recorded.items()
+        if heads
+    }
+
+
+def head_numbers(model: PreTrainedModel) -> int:
+    """How many numbers heads may have at a site: those of the uncut model, and after them those of copies."""
+    copies = [copy for heads in cloned_heads(model).values() for copy in heads]
+    return max([model.config.num_attention_heads, *(copy + 1 for copy in copies)])
+
+
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
     """The attention at every site, by stack and layer; a module that layers share comes repeatedly."""
-    config, gone = model.config, pruned_heads(model)
+    config, gone, copies = model.config, pruned_heads(model), cloned_heads(model)
     places = [(stack, *place) for stack in family.stacks for place in enumerate(_module_numbers(model))]
     found = []
     for index, (stack, layer, numbers) in enumerate(places):
@@ -148,7 +169,8 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
                 f"{type(model).__name__} does not fit row {config.model_type!r} of mtl/heads/families.py: "
                 f"{error}"
             ) from None
-        left = tuple(head for head in range(config.num_attention_heads) if head not in gone.get(index, ()))
+        uncut = set(range(config.num_attention_heads)) - set(gone.get(index, ()))
+        left = tuple(sorted(uncut | set(copies.get(index, ()))))
         if not isinstance(output, nn.Linear) or (left and output.in_features % len(left)):
             raise InputError(
                 f"{path}: its output projection is no linear layer over {len(left)} heads; correct its row "

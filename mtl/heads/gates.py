@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 OPEN = 1e-3
 """A head counts as open where its evaluation gate is above this."""
+CLOSED = -20.0
+"""Log alpha of a head closed for good: sampled gates are 0, too (all but 5 in 10^9)."""
 
 
 class Gates(nn.Module, ABC):
@@ -96,6 +98,8 @@ class HeadGates(Gates):
             gates of 0.5.
         init_std: its standard deviation.
         eps: keeps the samples u of the uniform distribution away from 0 and 1.
+        absent: places (row, head) without a head, of heads cut out or numbers that only other rows have; they
+            start closed and do not count as heads.
 
     Raises:
         ValueError: a stretch or temperature that cannot be.
@@ -123,6 +127,7 @@ class HeadGates(Gates):
         init_mean: float = 2.0,
         init_std: float = 0.01,
         eps: float = 1e-6,
+        absent: Sequence[Sequence[int]] = (),
     ) -> None:
         super().__init__()
         low, high = stretch
@@ -136,11 +141,15 @@ class HeadGates(Gates):
         self.eps = eps
         self.log_alpha = nn.Parameter(torch.empty(len(self.masks), layers, heads))
         nn.init.normal_(self.log_alpha, init_mean, init_std)
+        self.absent = tuple((row, head) for row, head in absent)
+        with torch.no_grad():
+            for row, head in self.absent:
+                self.log_alpha[:, row, head] = CLOSED
 
     def configuration(self) -> dict[str, Any]:
         """The constructor's arguments, but for the initial values."""
         _, layers, heads = self.log_alpha.shape
-        return {
+        description = {
             "layers": layers,
             "heads": heads,
             "masks": list(self.masks),
@@ -148,6 +157,14 @@ class HeadGates(Gates):
             "stretch": list(self.stretch),
             "eps": self.eps,
         }
+        if self.absent:
+            description["absent"] = [list(place) for place in self.absent]
+        return description
+
+    @property
+    def present(self) -> int:
+        """The number of heads of one mask that are there."""
+        return self.log_alpha[0].numel() - len(self.absent)
 
     @property
     def closing_point(self) -> float:

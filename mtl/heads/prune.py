@@ -18,7 +18,18 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.families import Attention, Family, attentions, family_of, head_dim, pruned_heads
+from mtl.heads.families import (
+    Attention,
+    Family,
+    attentions,
+    cloned_heads,
+    family_of,
+    head_dim,
+    head_numbers,
+    pruned_heads,
+    recorded_copies,
+)
+from mtl.heads.select import select_heads
 
 
 def prune_heads(
@@ -35,8 +46,8 @@ def prune_heads(
     Args:
         model: any `transformers` model of the families table.
         heads: the heads to cut, per layer (`HeadTap.sites` where there are several kinds of attention),
-            from 0 and numbered as in the uncut model however often it is cut. Heads that are gone already
-            are ignored.
+            from 0 and numbered as in the uncut model however often it is cut; copies (`clone_heads`) have
+            the numbers after those. Heads that are gone already are ignored.
         scale: multiplied into the output columns of the heads that stay.
 
     Raises:
@@ -57,7 +68,7 @@ def prune_heads(
     """
     family = family_of(model)
     found = attentions(model, family)
-    layers, per_layer = len(found), model.config.num_attention_heads
+    layers, per_layer = len(found), head_numbers(model)
     wanted = {layer: set(numbers) for layer, numbers in heads.items()}
     for layer, numbers in wanted.items():
         if not 0 <= layer < layers:
@@ -71,7 +82,9 @@ def prune_heads(
         )
     require_prunable(model)
     size = head_dim(model)
+    original = set(range(model.config.num_attention_heads))
     gone = {layer: set(numbers) for layer, numbers in pruned_heads(model).items()}
+    copies = cloned_heads(model)
     for layer, attention in enumerate(found):
         remaining = attention.remaining
         if scale is not None:
@@ -79,26 +92,35 @@ def prune_heads(
             attention.output.weight.data *= factor.to(attention.output.weight)
         if cut := wanted.get(layer, set()) & set(remaining):
             _cut(model, family, attention, [head not in cut for head in remaining], size)
-            gone[layer] = gone.get(layer, set()) | cut
+            # A copy that is cut leaves no trace: the model is what it was before.
+            copies[layer] = {copy: head for copy, head in copies.get(layer, {}).items() if copy not in cut}
+            if cut & original:
+                gone[layer] = gone.get(layer, set()) | (cut & original)
     if gone:
         model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
+    if cloned_heads(model):
+        model.config.cloned_heads = {layer: heads for layer, heads in sorted(copies.items()) if heads}
 
 
-def require_prunable(model: PreTrainedModel) -> None:
-    """Raise `InputError`, with the reason, if heads cannot be cut out of the model."""
+def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
+    """Raise `InputError`, with the reason, if heads cannot be cut out of the model, or copied."""
     if reason := family_of(model).not_prunable_because or _mixed_heads(model):
-        raise InputError(f"no heads can be cut out of {type(model).__name__}: {reason}")
+        of = " of" if verb == "cut out" else " in"
+        raise InputError(f"no heads can be {verb}{of} {type(model).__name__}: {reason}")
 
 
 def load_pruned(folder: Path | str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The model that `save_pretrained` wrote after `prune_heads`, of the same class, in evaluation mode."""
+    """The model that `save_pretrained` wrote after `prune_heads` or `clone_heads`, in evaluation mode."""
     return rebuild(AutoConfig.from_pretrained(str(folder)), Path(folder), None, dtype)
 
 
 def rebuild(
     config: PretrainedConfig, folder: Path, attention: str | None, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """An uncut random model, cut as `config.pruned_heads` says, with the folder's weights put in."""
+    """A random model with the heads that the configuration records, and the folder's weights.
+
+    `config.cloned_heads` says which heads are there as copies, `config.pruned_heads` which are cut out.
+    """
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise InputError(f"{folder} has no model.safetensors; give the folder of a saved model")
@@ -107,12 +129,14 @@ def rebuild(
     if kind is None:
         raise InputError(f"{folder / 'config.json'} names no known class under 'architectures'")
     heads = {int(layer): cut for layer, cut in (getattr(config, "pruned_heads", None) or {}).items()}
-    config.pruned_heads = {}
+    copies = recorded_copies(config)
+    config.pruned_heads, config.cloned_heads = {}, {}
     pooler = any(name.startswith("pooler.") for name in weights)
     choosable = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
     model = kind._from_config(
         config, attn_implementation=attention, **({"add_pooling_layer": pooler} if choosable else {})
     )
+    _put_copies(model, copies)
     prune_heads(model, heads)
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)
@@ -131,6 +155,18 @@ def rebuild(
 
 def _parameters(model: PreTrainedModel) -> list[tuple[str, torch.nn.Parameter]]:
     return list(model.named_parameters(remove_duplicate=False))
+
+
+def _put_copies(model: PreTrainedModel, copies: Mapping[int, Mapping[int, int]]) -> None:
+    """Give an uncut model the copies of a record; of their parameters only the shapes are right."""
+    if not copies:
+        return
+    family = family_of(model)
+    found, size = attentions(model, family), head_dim(model)
+    for layer, sources in copies.items():
+        numbers = sorted({*found[layer].remaining, *sources})
+        select_heads(family, found[layer], [sources.get(number, number) for number in numbers], size)
+    model.config.cloned_heads = {layer: dict(sources) for layer, sources in copies.items()}
 
 
 class NoHeads(nn.Module):
@@ -153,71 +189,17 @@ class NoHeads(nn.Module):
 
 def _cut(model: PreTrainedModel, family: Family, attention: Attention, stays: list[bool], size: int) -> None:
     """Keep those of the remaining heads for which `stays` is true."""
-    module, output = attention.module, attention.output
-    device = output.weight.device
-    keep = torch.tensor([index for index, stay in enumerate(stays) if stay], dtype=torch.long, device=device)
-    columns = _rows(keep, size)
-    output.weight = _chosen(output.weight, columns, dim=1)
-    output.in_features = len(columns)
-    if not len(keep):
-        stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
-        inside = stack.output if attention.output_inside else ""
-        path = next(name for name, child in model.named_modules() if child is module)
-        model.set_submodule(path, NoHeads(inside, output if inside else None))
+    keep = [position for position, stay in enumerate(stays) if stay]
+    if keep:
+        select_heads(family, attention, keep, size)
         return
-    if family.fused == "heads":
-        _keep_rows(module.get_submodule(family.query), _rows(keep, 3 * size))
-    elif family.fused == "blocks":
-        block = len(stays) * size * torch.arange(3, device=device)[:, None]
-        _keep_rows(module.get_submodule(family.query), (block + columns).flatten())
-    else:
-        _keep_rows(module.get_submodule(family.query), columns)
-        groups = getattr(module, "num_key_value_groups", 1)
-        for name in (family.key, family.value):
-            _keep_rows(module.get_submodule(name), _rows(keep // groups, size))
-    for name in family.other_head_rows:
-        part = getattr(module, name, None)
-        if isinstance(part, nn.Linear):
-            _keep_rows(part, columns)
-        elif isinstance(part, nn.Parameter):
-            setattr(module, name, _chosen(part, columns, dim=0))
-    numbers = {
-        "num_attention_heads": len(keep),
-        "n_heads": len(keep),
-        "all_head_size": len(columns),
-        "num_key_value_groups": 1,
-    }
-    for name, number in numbers.items():
-        if hasattr(module, name):
-            setattr(module, name, number)
-    if family.position_bias:
-        if not hasattr(module, "bias_heads"):
-            module.register_buffer("bias_heads", torch.arange(len(stays), device=device), persistent=False)
-            module.register_forward_pre_hook(_choose_position_bias)
-        module.register_buffer("bias_heads", module.get_buffer("bias_heads")[keep], persistent=False)
-
-
-def _rows(heads: Tensor, size: int) -> Tensor:
-    """The rows of the given heads, `size` of them each."""
-    return (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
-
-
-def _chosen(parameter: Tensor, index: Tensor, dim: int) -> nn.Parameter:
-    return nn.Parameter(parameter.detach().index_select(dim, index), requires_grad=parameter.requires_grad)
-
-
-def _keep_rows(linear: nn.Module, rows: Tensor) -> None:
-    assert isinstance(linear, nn.Linear)
-    linear.weight = _chosen(linear.weight, rows, dim=0)
-    if linear.bias is not None:
-        linear.bias = _chosen(linear.bias, rows, dim=0)
-    linear.out_features = len(rows)
-
-
-def _choose_position_bias(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """MPNet computes one bias for all heads of all layers; a cut layer takes that of its own heads."""
-    hidden, mask, bias, *rest = inputs
-    return hidden, mask, bias[:, module.get_buffer("bias_heads")], *rest
+    module, output = attention.module, attention.output
+    output.weight = nn.Parameter(output.weight.detach()[:, :0], requires_grad=output.weight.requires_grad)
+    output.in_features = 0
+    stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
+    inside = stack.output if attention.output_inside else ""
+    path = next(name for name, child in model.named_modules() if child is module)
+    model.set_submodule(path, NoHeads(inside, output if inside else None))
 
 
 def _mixed_heads(model: PreTrainedModel) -> str:

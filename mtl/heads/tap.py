@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtl.heads.families import Family, attentions, family_of, head_dim
+from mtl.heads.families import Family, attentions, family_of, head_dim, head_numbers
 from probes.heads_table import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
@@ -24,8 +24,9 @@ class HeadTap:
     outside, the model is untouched. Blocks nest; what is observed inside `scale` is scaled.
 
     Tensors have one row of heads per site, in the order of `sites`: a layer of a kind of attention, in
-    models with one kind simply a layer. Sites and heads are always numbered as in the uncut model: a scale
-    for a head that has been cut out is ignored, and its output is observed as zeros.
+    models with one kind simply a layer. Sites and heads are always numbered as in the uncut model, and copies
+    (`clone_heads`) have the numbers after those: a scale for a number that no head of the site has is
+    ignored, and its output is observed as zeros.
 
     Args:
         model: any `transformers` model of the family, with or without a head on top.
@@ -37,9 +38,9 @@ class HeadTap:
         self.model = model.base_model
         self.sites: tuple[Site, ...] = tuple(attention.site for attention in found)
         """The kind of attention and the layer of each row of heads."""
-        self.heads, self.head_dim = model.config.num_attention_heads, head_dim(model)
+        self.heads, self.head_dim = head_numbers(model), head_dim(model)
         self.remaining = [attention.remaining for attention in found]
-        """The heads still there, per site."""
+        """The numbers of the heads that are there, per site, ascending."""
         self._served: dict[nn.Module, list[int]] = {}
         self._layer: dict[nn.Module, nn.Module] = {}
         for index, attention in enumerate(found):

@@ -9,10 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.errors import InputError
-from mtl.heads.gates import HeadGates
+from mtl.heads.gates import CLOSED, HeadGates
 
-_CLOSED = -20.0
-"""Log alpha of a head closed for good: sampled gates are 0, too (all but 5 in 10^9)."""
 _KEPT = 0.0
 """Least log alpha of a head kept for good: one that was closed starts again from a gate of 0.5."""
 _LAG = 10.0
@@ -105,7 +103,7 @@ class HeadTarget(nn.Module):
                 f"warmup {warmup}, final {final}: shares of the run, give two that add up to at most 1"
             )
         masks, layers, heads = gates.log_alpha.shape
-        self.wanted = heads_wanted(target, layers * heads)
+        self.wanted = heads_wanted(target, gates.present)
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
         self.register_buffer("integral", torch.zeros(masks))
         self.register_buffer("mean_loss", torch.zeros(masks))
@@ -122,7 +120,7 @@ class HeadTarget(nn.Module):
         """The price of open heads per mask, given each mask's loss; in training the controller moves on."""
         if progress >= 1 - self.final:
             return torch.zeros_like(self.integral)
-        total = gates.log_alpha[0].numel()
+        total = gates.present
         annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
         with torch.no_grad():
             # Gates need much of the warm-up to reach the closing point: until then none would be counted.
@@ -165,7 +163,7 @@ class HeadTarget(nn.Module):
         self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))
         self.kept.copy_(torch.where(self.chosen, self.kept, best.view_as(log_alpha)))
         self.chosen.fill_(True)
-        log_alpha.copy_(torch.where(self.kept, log_alpha.clamp(min=_KEPT), _CLOSED))
+        log_alpha.copy_(torch.where(self.kept, log_alpha.clamp(min=_KEPT), CLOSED))
 
     def choices(self, gates: HeadGates) -> dict[str, Choice]:
         """Per mask what the choice did; empty before it."""

@@ -43,13 +43,19 @@ def apply_masks(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tu
 def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer head"], tuple[str, ...]]:
     """The evaluation gates of a run's mask, and the tasks that it serves.
 
-    Raises `InputError` without masks, for an unknown task, and where masks differ and no task is named.
+    Where heads belong to some tasks only, those that the task lacks are closed. Raises `InputError` without
+    masks, for an unknown task, and where masks differ and no task is named.
     """
     tasks = tasks_of(model, task)
-    if model.gates is None:
+    if model.gates is None and model.routes is None:
         raise InputError("the run has no masks: train with --pruning=dynamic or static, or give --mask FILE")
     with torch.no_grad():
-        gates = model.gates.gate()
+        gates = all_open(model) if model.gates is None else model.gates.gate()
+    if model.routes is not None:
+        if task is None and len(tasks) > 1:
+            raise InputError(f"every task has heads of its own: choose one with --task ({', '.join(tasks)})")
+        index = 0 if model.gates is None else model.mask_index(tasks[0])
+        return gates[index] * model.routes[list(model.tasks).index(tasks[0])], tasks
     if len(gates) == 1:
         return gates[0], tasks
     if task is None:
@@ -57,6 +63,12 @@ def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer
             f"every task has a mask of its own: choose one with --task ({', '.join(model.tasks)})"
         )
     return gates[model.mask_index(task)], tasks
+
+
+def all_open(model: JointModel) -> Float[Tensor, "mask layer head"]:
+    """One mask with all heads open."""
+    device = next(model.parameters()).device
+    return torch.ones(1, model.encoder.layers, model.encoder.heads, device=device)
 
 
 def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:

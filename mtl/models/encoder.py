@@ -17,6 +17,7 @@ from transformers import AutoModel, PretrainedConfig, PreTrainedModel, PreTraine
 from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
+from mtl.heads.clone import Copies, clone_heads, transplant_heads
 from mtl.heads.families import family_of
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import HeadTap, eager_attention
@@ -169,7 +170,32 @@ class Encoder(nn.Module):
     ) -> None:
         """Cut heads out of the transformer; see `prune_heads`."""
         prune_heads(self.transformer, heads, scale)
+        self._tap_anew()
+
+    def clone(
+        self, heads: Mapping[int, Iterable[int]], copies: int = 2, *, divide: bool = True, noise: float = 0.0,
+        seed: int = 0,
+    ) -> Copies:  # fmt: skip
+        """Copy heads of the transformer; see `clone_heads`."""
+        made = clone_heads(self.transformer, heads, copies, divide=divide, noise=noise, seed=seed)
+        self._tap_anew()
+        return made
+
+    def transplant(
+        self,
+        heads: Mapping[int, Mapping[int, int]],
+        *,
+        divide: bool = True,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """Overwrite heads of the transformer by copies of others; see `transplant_heads`."""
+        transplant_heads(self.transformer, heads, divide=divide, noise=noise, seed=seed)
+        self._tap_anew()
+
+    def _tap_anew(self) -> None:
         self.tap = HeadTap(self.transformer, self.family)
+        self.heads = self.tap.heads
 
     def last_layer(self) -> nn.Module:
         """The last transformer layer, nearest to the decoders of all parameters that tasks share."""

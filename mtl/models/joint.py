@@ -21,6 +21,7 @@ from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.limits import MAX_WORDS
 from mtl.models.pretrained import AttentionKind
+from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
 from tasks.catalogue import TASKS
 from tasks.decoders.decoder import Decoder
 from tasks.sentence import Sentence
@@ -68,8 +69,11 @@ class JointModel(nn.Module):
     """A shared encoder under the decoders of one or more tasks.
 
     Gates with one mask are shared by all tasks, and one pass through the encoder serves them all. Gates
-    with a mask per task make each sentence a row per task, all in one batch, each under its own mask.
+    with a mask per task make each sentence a row per task, all in one batch, each under its own mask. So do
+    `owners`, where given: a task's rows see the heads that all tasks share and those that it owns.
     """
+
+    routes: Tensor | None
 
     def __init__(
         self,
@@ -77,10 +81,15 @@ class JointModel(nn.Module):
         tasks: Mapping[str, Task],
         labels: Mapping[str, Labels],
         gates: Gates | None = None,
+        owners: Owners | None = None,
     ) -> None:
         super().__init__()
-        self.encoder, self.gates = encoder, gates
+        self.encoder, self.gates, self.owners = encoder, gates, owners
         self.tasks, self.labels = dict(tasks), dict(labels)
+        self.shuffle_owners = False
+        """Whether each batch in training draws anew which task has whose heads."""
+        routes = None if owners is None else routes_of(owners, tuple(tasks), encoder.layers, encoder.heads)
+        self.register_buffer("routes", routes, persistent=False)
         self.decoders = nn.ModuleDict(
             {name: task.decoder(encoder.hidden, labels[name]) for name, task in tasks.items()}
         )
@@ -115,13 +124,14 @@ class JointModel(nn.Module):
     ) -> dict[str, TaskScores]:
         """Scores per task of the batch.
 
-        `head_scale` multiplies the heads' outputs instead of the gates: one scale for all tasks, or one per
-        task in the order of `tasks`. Without it a gate is sampled in training, and deterministic otherwise.
+        `head_scale` multiplies the heads' outputs instead of gates and owners: one scale for all tasks, or
+        one per task in the order of `tasks`. Without it a gate is sampled in training, and deterministic
+        otherwise.
         `sentence_scale` has a scale for each sentence of the batch and multiplies on top of `head_scale` or
         the gates, in all tasks.
         """
-        if head_scale is None and self.gates is not None:
-            head_scale = self._gate_scale(self.gates)
+        if head_scale is None:
+            head_scale = self._own_scale()
         rows = batch.rows
         first = self.reads_first(rows)
         if head_scale is None or head_scale.dim() == 2:
@@ -148,6 +158,15 @@ class JointModel(nn.Module):
                 words, mask = as_read(decoder, words, mask)
             scores[name] = TaskScores(decoder(words, mask), mask)
         return scores
+
+    def _own_scale(self) -> TaskScale | None:
+        gates = None if self.gates is None else self._gate_scale(self.gates)
+        if self.routes is None:
+            return gates
+        routes = self.routes
+        if self.training and self.shuffle_owners:
+            routes = routes[torch.randperm(len(routes)).to(routes.device)]
+        return routes if gates is None else routes * gates
 
     def _gate_scale(self, gates: Gates) -> TaskScale:
         masks: Float[Tensor, "mask site head"] = gates()
@@ -223,10 +242,12 @@ class JointModel(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         self.encoder.save(folder)
         write_json(folder / "labels.json", {name: labels.names for name, labels in self.labels.items()})
-        description = {
+        description: dict[str, Any] = {
             "tasks": {name: dataclasses.asdict(task) for name, task in self.tasks.items()},
             "gates": None if self.gates is None else self.gates.configuration(),
         }
+        if self.owners is not None:
+            description["owners"] = owners_as_rows(self.owners)
         write_json(folder / "model.json", description)
         weights = {
             key: value.detach().cpu().contiguous()
@@ -263,6 +284,7 @@ class JointModel(nn.Module):
             {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()},
             {name: Labels(labels) for name, labels in names.items()},
             None if description["gates"] is None else gates_from(description["gates"]),
+            owners_from_rows(description["owners"]) if "owners" in description else None,
         )
         problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
         missing = [key for key in problems.missing_keys if not key.startswith("encoder.")]

@@ -57,7 +57,7 @@ def assemble(
     """Build model, batches and trainer; raises `InputError` before anything is written."""
     tasks = config.chosen()
     pl.seed_everything(config.seed, verbose=False)
-    model = build_model(config, tasks, splits["train"], inputs)
+    model = build_model(config, tasks, splits["train"], inputs, console)
     tokenizer = model.encoder.tokenizer
     corpora = {
         split: examples(
@@ -122,12 +122,19 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
     """
     if config.pruning == "none":
         return None
+    encoder = model.encoder
     if config.pruning == "fixed":
         assert config.gates.masks is not None
-        shape = model.encoder.layers, model.encoder.heads
+        shape = encoder.layers, encoder.heads
         model.gates = fixed_gates(Path(config.gates.masks), config.gates.scope, tuple(model.tasks), shape)
         return None
-    gates = new_gates(config.gates, model.encoder.layers, model.encoder.heads, tuple(model.tasks))
+    absent = [
+        (site, head)
+        for site, there in enumerate(encoder.tap.remaining)
+        for head in range(encoder.heads)
+        if head not in there
+    ]
+    gates = new_gates(config.gates, encoder.layers, encoder.heads, tuple(model.tasks), absent)
     model.gates = gates
     freeze_for(config.pruning, model)
     warning = reach_warning(gates, gate_rate(config.gates, updates), updates)

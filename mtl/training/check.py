@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, TrainConfig
 from mtl.errors import InputError, plain_name
@@ -40,11 +41,33 @@ def check_settings(config: TrainConfig) -> None:
         )
     if config.pruning in ("static", "gates_only") and config.init_from is None:
         raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
+    check_clones(config, tasks)
     one_mask = len(tasks) > 1 and config.batch.mode == "aligned" and config.gates.scope == "shared"
+    one_mask = one_mask and config.clones.kind not in ROWS_PER_TASK
     if config.gradient_conflict_every and not one_mask:
         raise InputError(
             "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
-            "batch.mode=aligned and gates.scope=shared"
+            "batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task"
+        )
+
+
+def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
+    """Raise `InputError` for copies of heads that cannot be made, or for nobody."""
+    clones = config.clones
+    if clones.kind == "none":
+        return
+    if len(tasks) < 2:
+        raise InputError(f"clones.kind={clones.kind} is for two tasks or more: tasks is {', '.join(tasks)}")
+    if clones.kind == "rows":
+        return
+    if clones.kind == "transplant" and clones.heads == "all":
+        raise InputError(
+            "clones.kind=transplant needs heads to overwrite: give clones.heads=contested or uncontested"
+        )
+    if clones.heads != "all" and clones.claims is None:
+        raise InputError(
+            f"clones.heads={clones.heads} needs the heads that tasks claim: give clones.claims=FILE, for "
+            "instance the claims.json of a study"
         )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mtl.config.schema import GatesConfig, PruningRegime
 from mtl.errors import InputError
-from mtl.heads.gates import HeadGates
+from mtl.heads.gates import CLOSED, HeadGates
 from mtl.heads.target import Choice, HeadTarget
 from mtl.models.joint import JointModel
 
@@ -84,8 +84,14 @@ class GateLoss(nn.Module):
             self.target.project(self.gates, updates_done / self.updates)
 
 
-def new_gates(config: GatesConfig, layers: int, heads: int, tasks: Sequence[str]) -> HeadGates:
-    """Fresh gates for an encoder, one mask for all tasks or one each."""
+def new_gates(
+    config: GatesConfig,
+    layers: int,
+    heads: int,
+    tasks: Sequence[str],
+    absent: Sequence[Sequence[int]] = (),
+) -> HeadGates:
+    """Fresh gates for an encoder, one mask for all tasks or one each; none for `absent` heads."""
     per_task = config.scope == "per_task" and len(tasks) > 1
     if config.overlap_penalty and not per_task:
         raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
@@ -93,7 +99,7 @@ def new_gates(config: GatesConfig, layers: int, heads: int, tasks: Sequence[str]
         masks = tuple(tasks) if config.scope == "per_task" else ("shared",)
         return HeadGates(
             layers, heads, masks=masks, temperature=config.temperature,
-            init_mean=config.init_mean, init_std=config.init_std,
+            init_mean=config.init_mean, init_std=config.init_std, absent=absent,
         )  # fmt: skip
     except ValueError as error:
         raise InputError(f"gates: {error}") from error
@@ -129,7 +135,8 @@ def gate_rate(config: GatesConfig, updates: int) -> float:
 
 def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
     """A warning if no gate can move from its start to the closing point in this run."""
-    needed = (gates.log_alpha.mean().item() - gates.closing_point) / rate
+    start = gates.log_alpha[gates.log_alpha > CLOSED].mean().item()
+    needed = (start - gates.closing_point) / rate
     if needed <= updates:
         return None
     return (

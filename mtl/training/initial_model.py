@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.routes import Owners
+from mtl.training.clones import describe_clones, make_clones
 from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 from tasks.task import Task
@@ -107,16 +111,24 @@ def _same_encoder(given: str, recorded: str | None) -> bool:
 
 
 def build_model(
-    config: TrainConfig, tasks: Mapping[str, Task], sentences: Sequence[Sentence], inputs: InputCache
+    config: TrainConfig,
+    tasks: Mapping[str, Task],
+    sentences: Sequence[Sentence],
+    inputs: InputCache,
+    console: Console,
 ) -> JointModel:
     """A model with labels from the training sentences, on a pretrained encoder or on another run's.
 
-    From another run come the encoder, its gates (held as they are, unless new ones are trained) and the
-    decoders of the tasks that it was trained on; other tasks get fresh decoders.
+    Its heads are copied as configured. From another run come the encoder, its gates (held as they are,
+    unless new ones are trained) and the decoders of the tasks that it was trained on; other tasks get fresh
+    decoders.
     """
     if config.init_from is None:
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
-        return JointModel(inputs.encoder(config.encoder), tasks, labels).train()
+        encoder = inputs.encoder(config.encoder)
+        model = JointModel(encoder, tasks, labels, owners=_clones(config, encoder, tasks, console))
+        model.shuffle_owners = config.clones.kind == "shuffled"
+        return model.train()
     source = JointModel.from_pretrained(config.init_from, attention=config.encoder.attention)
     new = [name for name in tasks if name not in source.tasks]
     if new and config.pruning in ("static", "gates_only"):
@@ -124,6 +136,19 @@ def build_model(
             f"pruning={config.pruning} freezes the decoders, but {config.init_from} was not trained on "
             f"{new[0]}: its tasks are {', '.join(source.tasks)}"
         )
+    owners = source.owners
+    if owners is not None and new:
+        raise InputError(
+            f"{config.init_from} has heads for its own tasks only ({', '.join(source.tasks)}), and {new[0]} "
+            "is none of them: start from another run"
+        )
+    if config.clones.kind != "none":
+        if owners is not None or source.gates is not None:
+            raise InputError(
+                f"clones.kind={config.clones.kind} copies heads of a model without masks and routes, and "
+                f"{config.init_from} has some: start from another run"
+            )
+        owners = _clones(config, source.encoder, tasks, console)
     # Not `or`: an inventory without labels belongs to its decoder, too.
     labels = {
         name: source.labels[name] if name in source.labels else task.labels(sentences)
@@ -134,11 +159,23 @@ def build_model(
         {name: source.tasks.get(name, task) for name, task in tasks.items()},
         labels,
         source.gates,
+        owners,
     )
     for name in tasks:
         if name in source.tasks:
             model.decoders[name] = source.decoders[name]
+    model.shuffle_owners = config.clones.kind == "shuffled"
     model.train()
     if model.gates is not None:
         model.gates.requires_grad_(False).eval()
     return model
+
+
+def _clones(
+    config: TrainConfig, encoder: Encoder, tasks: Mapping[str, Task], console: Console
+) -> Owners | None:
+    """Copy the encoder's heads as configured; returns which heads are for which tasks."""
+    plan, owners = make_clones(encoder, config.clones, tuple(tasks))
+    if message := describe_clones(plan, config.clones):
+        console.print(message, highlight=False, soft_wrap=True)
+    return owners

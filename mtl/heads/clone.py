@@ -1,0 +1,185 @@
+"""Heads copied within their layer: as further heads, or in the places of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from mtl.errors import InputError
+from mtl.heads.families import (
+    Attention,
+    Family,
+    attentions,
+    cloned_heads,
+    family_of,
+    head_dim,
+)
+from mtl.heads.prune import require_prunable
+from mtl.heads.select import head_parts, select_heads
+
+Copies = dict[int, dict[int, tuple[int, ...]]]
+"""Per layer and copied head the numbers of its copies."""
+
+
+def clone_heads(
+    model: PreTrainedModel,
+    heads: Mapping[int, Iterable[int]],
+    copies: int = 2,
+    *,
+    divide: bool = True,
+    noise: float = 0.0,
+    seed: int = 0,
+) -> Copies:
+    """Copy heads of the model in place, so that each is there `copies` times.
+
+    Heads keep their numbers, and a copy is a head of its own: it gets the next free number of its layer (12,
+    13, ... where the uncut model has 12), under which it is scaled, gated, observed and cut (`prune_heads`).
+    What it copies is in `model.config.cloned_heads`, from which `load_pruned` rebuilds the model. Optimisers
+    must be made anew.
+
+    Args:
+        model: any `transformers` model of the families table whose heads can be cut.
+        heads: the heads to copy, per layer (`HeadTap.sites` where there are several kinds of attention).
+        copies: how often each of them is there afterwards, itself included.
+        divide: divide the output columns of a head and its copies by their number, so that the model computes
+            what it did (Net2Net, Chen et al. 2016). Without, each writes what the head wrote, and the model
+            computes what it did where a scale leaves one of them open.
+        noise: standard deviation of noise on the parameters of the new heads, as a share of the root mean
+            square of each parameter's block. Equal copies get equal gradients and would stay equal.
+        seed: of the noise.
+
+    Returns:
+        Per layer and head the numbers of its copies.
+
+    Raises:
+        InputError: a family without separable heads, a layer or head that is not there, fewer than 1 copies.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> config = BertConfig(
+        ...     hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24
+        ... )
+        >>> model = BertModel(config)
+        >>> clone_heads(model, {1: [0, 3]}, copies=3)
+        {1: {0: (4, 5), 3: (6, 7)}}
+        >>> model.config.cloned_heads
+        {1: {4: 0, 5: 0, 6: 3, 7: 3}}
+    """
+    if copies < 1:
+        raise InputError(f"copies={copies}: a head is there at least once")
+    chosen = {layer: sorted(set(numbers)) for layer, numbers in heads.items()}
+    family, found = _checked(model, chosen)
+    made: Copies = {}
+    for layer, numbers in chosen.items():
+        free = _next_number(model, found[layer])
+        made[layer] = {
+            head: tuple(range(free + turn * (copies - 1), free + (turn + 1) * (copies - 1)))
+            for turn, head in enumerate(numbers)
+        }
+        sources = {copy: head for head, copied in made[layer].items() for copy in copied}
+        _put(model, family, found[layer], layer, sources, divide, noise, seed)
+    return made
+
+
+def transplant_heads(
+    model: PreTrainedModel,
+    heads: Mapping[int, Mapping[int, int]],
+    *,
+    divide: bool = True,
+    noise: float = 0.0,
+    seed: int = 0,
+) -> None:
+    """Overwrite heads of the model in place by copies of other heads of their layer; no parameters are added.
+
+    A copy keeps the number of the head that it overwrites. Otherwise as `clone_heads`.
+
+    Args:
+        model: any `transformers` model of the families table whose heads can be cut.
+        heads: per layer, for each head that is overwritten, the head that it becomes a copy of.
+        divide: divide the output columns of a head and its copies by their number.
+        noise: standard deviation of noise on the parameters of the copies, relative to their size.
+        seed: of the noise.
+
+    Raises:
+        InputError: a family without separable heads, a layer or head that is not there, a head that is both
+            copied and overwritten.
+    """
+    named = {layer: sorted({*places, *places.values()}) for layer, places in heads.items()}
+    family, found = _checked(model, named)
+    for layer, places in heads.items():
+        both = sorted(set(places) & set(places.values()))
+        if both:
+            raise InputError(f"head {both[0]} of layer {layer} cannot be copied and overwritten at once")
+        _put(model, family, found[layer], layer, places, divide, noise, seed)
+
+
+def _checked(model: PreTrainedModel, heads: Mapping[int, Iterable[int]]) -> tuple[Family, list[Attention]]:
+    """The model's row and attentions; `InputError` unless all heads are there and can be copied."""
+    require_prunable(model, "copied")
+    family = family_of(model)
+    found = attentions(model, family)
+    for layer, numbers in heads.items():
+        if not 0 <= layer < len(found):
+            raise InputError(
+                f"layer {layer} cannot be copied from: the model has layers 0 to {len(found) - 1}"
+            )
+        for head in numbers:
+            if head not in found[layer].remaining:
+                there = ", ".join(map(str, found[layer].remaining)) or "none"
+                raise InputError(
+                    f"head {head} of layer {layer} cannot be copied: the layer has heads {there}"
+                )
+    return family, found
+
+
+def _next_number(model: PreTrainedModel, attention: Attention) -> int:
+    return max(model.config.num_attention_heads, 1 + max(attention.remaining))
+
+
+def _put(
+    model: PreTrainedModel,
+    family: Family,
+    attention: Attention,
+    layer: int,
+    sources: Mapping[int, int],
+    divide: bool,
+    noise: float,
+    seed: int,
+) -> None:
+    """Put copies at the numbers in `sources`, each of the head that is given there."""
+    if not sources:
+        return
+    size = head_dim(model)
+    numbers = sorted({*attention.remaining, *sources})
+    place = {number: position for position, number in enumerate(attention.remaining)}
+    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size)
+    after = {number: position for position, number in enumerate(numbers)}
+    weight = attention.output.weight
+    if divide:
+        for head in set(sources.values()):
+            alike = [head, *(number for number, source in sources.items() if source == head)]
+            for number in alike:
+                first = after[number] * size
+                weight.data[:, first : first + size] /= len(alike)
+    if noise:
+        generator = torch.Generator().manual_seed(seed * 1000 + layer)
+        for number in sorted(sources):
+            position = torch.tensor([after[number]], device=weight.device)
+            for part in head_parts(family, attention, position, size, len(numbers)):
+                _shake(part.parameter, part.dim, part.rows, noise, generator)
+    records = cloned_heads(model)
+    before = records.get(layer, {})
+    roots = {number: before.get(source, source) for number, source in sources.items()}
+    records[layer] = dict(sorted({**before, **roots}.items()))
+    model.config.cloned_heads = dict(sorted(records.items()))
+
+
+@torch.no_grad()
+def _shake(parameter: Tensor, dim: int, rows: Tensor, noise: float, generator: torch.Generator) -> None:
+    """Add noise to some rows or columns, relative to their root mean square."""
+    block = parameter.index_select(dim, rows)
+    drawn = torch.randn(block.shape, generator=generator, dtype=torch.float32).to(block)
+    parameter.index_copy_(dim, rows, block + noise * block.square().mean().sqrt() * drawn)

@@ -1,0 +1,39 @@
+"""Heads that belong to some tasks only: a scale per task that closes the heads of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Place = tuple[int, int]
+"""A head: its site, and its number there."""
+Owners = Mapping[Place, Sequence[str]]
+"""The heads that not all tasks have, and the tasks that have each."""
+
+
+def routes_of(
+    owners: Owners, tasks: Sequence[str], sites: int, heads: int
+) -> Float[Tensor, "task site head"]:
+    """1 where a task has a head, else 0; heads without an entry belong to all tasks."""
+    routes = torch.ones(len(tasks), sites, heads)
+    for (site, head), names in owners.items():
+        routes[:, site, head] = torch.tensor([float(name in names) for name in tasks])
+    return routes
+
+
+def owners_as_rows(owners: Owners) -> list[list[object]]:
+    """The owners as JSON: site, number and tasks of each head."""
+    return [[site, head, list(names)] for (site, head), names in sorted(owners.items())]
+
+
+def owners_from_rows(rows: Sequence[Sequence[object]]) -> dict[Place, tuple[str, ...]]:
+    """What `owners_as_rows` wrote."""
+    owners: dict[Place, tuple[str, ...]] = {}
+    for site, head, names in rows:
+        if not isinstance(site, int) or not isinstance(head, int) or not isinstance(names, list):
+            raise ValueError(f"no owners of a head: {[site, head, names]}")
+        owners[site, head] = tuple(names)
+    return owners

@@ -1,0 +1,74 @@
+"""claims.json: the heads that each task claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtl.errors import InputError
+from mtl.files import write_json
+
+Head = tuple[int, int]
+"""Layer and number, from 0."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The heads that tasks claim in one encoder."""
+
+    shape: tuple[int, int]
+    """Its layers, and heads per layer."""
+    of_task: Mapping[str, tuple[Head, ...]]
+
+
+def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) -> None:
+    """Write the file, with the runs whose masks the claims of each task are."""
+    write_json(
+        path,
+        {
+            "layers": claims.shape[0],
+            "heads": claims.shape[1],
+            "claims": {
+                name: [list(head) for head in sorted(heads)] for name, heads in claims.of_task.items()
+            },
+            "runs": {name: list(names) for name, names in runs.items()},
+        },
+    )
+
+
+def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int]) -> Claims:
+    """The claims of these tasks; `InputError` unless the file has them all, for an encoder of this shape."""
+    try:
+        values = json.loads(path.read_text())
+        found = (int(values["layers"]), int(values["heads"]))
+        claims = {
+            str(name): tuple((int(layer), int(head)) for layer, head in heads)
+            for name, heads in values["claims"].items()
+        }
+    except FileNotFoundError:
+        raise InputError(f"clones.claims={path}: no such file; a study writes it as claims.json") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = " ".join(str(error).split())
+        raise InputError(
+            f"clones.claims={path} is no file of claims ({type(error).__name__}: {message}); give the "
+            "claims.json of a study"
+        ) from error
+    if found != shape:
+        raise InputError(
+            f"clones.claims={path} is about {found[0]} layers of {found[1]} heads, and the encoder has "
+            f"{shape[0]} layers of {shape[1]}: give claims on the same encoder"
+        )
+    for name in tasks:
+        if name not in claims:
+            raise InputError(
+                f"clones.claims={path} has no claims of {name}, only of {', '.join(claims) or 'nobody'}: "
+                "learn a mask for it, too"
+            )
+        for layer, head in claims[name]:
+            if not (0 <= layer < shape[0] and 0 <= head < shape[1]):
+                raise InputError(
+                    f"clones.claims={path}: {name} claims head {head} of layer {layer}, which is not there"
+                )
+    return Claims(shape, {name: claims[name] for name in tasks})

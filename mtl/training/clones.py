@@ -1,0 +1,156 @@
+"""Which heads are copied before training, and which tasks have which copy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtl.config.effective import ROWS_PER_TASK
+from mtl.config.schema import ClonesConfig
+from mtl.errors import InputError
+from mtl.models.encoder import Encoder
+from mtl.models.routes import Owners, Place
+from mtl.training.claims_file import Claims, Head, read_claims
+
+
+@dataclass(frozen=True)
+class CopiedHead:
+    """A head that is to be there once for each group of tasks."""
+
+    layer: int
+    head: int
+    groups: tuple[tuple[str, ...], ...]
+    """The tasks of each copy; those of the first keep the head itself."""
+    onto: tuple[int, ...] = ()
+    """The heads that copies overwrite; empty: they are further heads."""
+
+
+def make_clones(
+    encoder: Encoder, config: ClonesConfig, tasks: Sequence[str]
+) -> tuple[list[CopiedHead], Owners | None]:
+    """Copy heads of the encoder as configured; returns what was copied, and which heads are for whom.
+
+    The owners are `None` where one pass serves all tasks. Raises `InputError` for a family that cannot be
+    cut, claims that do not fit, no contested head, and too few heads for a placebo or a transplant.
+    """
+    if config.kind == "none":
+        return [], None
+    if config.kind == "rows":
+        return [], {}
+    plan = copied_heads(encoder, config, tasks)
+    routed = config.kind in ROWS_PER_TASK
+    noise = 0.0 if routed else config.noise
+    owners: dict[Place, tuple[str, ...]] = {}
+    for copied in plan:
+        if copied.onto:
+            onto = dict.fromkeys(copied.onto, copied.head)
+            encoder.transplant({copied.layer: onto}, noise=noise, seed=config.seed + copied.head)
+            continue
+        seed = config.seed + copied.head
+        made = encoder.clone(
+            {copied.layer: [copied.head]}, len(copied.groups), divide=not routed, noise=noise, seed=seed
+        )
+        numbers = (copied.head, *made[copied.layer][copied.head])
+        owners |= {
+            (copied.layer, number): group for number, group in zip(numbers, copied.groups, strict=True)
+        }
+    return plan, owners if routed else None
+
+
+def copied_heads(encoder: Encoder, config: ClonesConfig, tasks: Sequence[str]) -> list[CopiedHead]:
+    """The heads that are to be copied, by layer and number."""
+    there = encoder.tap.remaining
+    if config.heads == "all":
+        groups = tuple((name,) for name in tasks)
+        return [CopiedHead(layer, head, groups) for layer, heads in enumerate(there) for head in heads]
+    assert config.claims is not None
+    claims = read_claims(Path(config.claims), tasks, (encoder.layers, encoder.heads))
+    return planned_copies(claims, there, tasks, config)
+
+
+def planned_copies(
+    claims: Claims, there: Sequence[Iterable[int]], tasks: Sequence[str], config: ClonesConfig
+) -> list[CopiedHead]:
+    """The contested heads, or a placebo for each of them; for a transplant with the heads to overwrite.
+
+    A contested head is there once for each task that claims it; tasks that do not claim it stay with the
+    first of these. The placebo for it is a head of the same layer that one task or none claims, copied as
+    often and for the same tasks. What is overwritten nobody claims; it is drawn before placebos are, so that
+    a transplant and its placebo lose the same heads.
+    """
+    claimants = _claimants(claims, tasks)
+    contested = sorted(head for head, names in claimants.items() if len(names) > 1)
+    missing = [place for place in contested if place[1] not in there[place[0]]]
+    if missing:
+        layer, head = missing[0]
+        raise InputError(f"head {head} of layer {layer} is claimed, but it has been cut out of the encoder")
+    if not contested:
+        raise InputError(
+            f"no head is claimed by two of {', '.join(tasks)} (clones.claims={config.claims}): nothing is "
+            "contested, and nothing can be copied"
+        )
+    plan: list[CopiedHead] = []
+    for layer in sorted({layer for layer, _ in contested}):
+        # A generator for each draw: what is overwritten does not depend on what else is drawn.
+        overwritten, placebo = (
+            random.Random(f"{draw} {config.seed} {layer}") for draw in ("onto", "placebo")
+        )
+        here = [head for of_layer, head in contested if of_layer == layer]
+        wanted = [len(claimants[layer, head]) - 1 for head in here]
+        onto: list[list[int]] = [[] for _ in here]
+        taken: set[int] = set()
+        if config.kind == "transplant":
+            free = [head for head in sorted(there[layer]) if (layer, head) not in claimants]
+            drawn = _draw(overwritten, free, sum(wanted), layer, "that nobody claims, to be overwritten")
+            taken = set(drawn)
+            for place, number in zip(onto, wanted, strict=True):
+                place += [drawn.pop() for _ in range(number)]
+        sources = here
+        if config.heads == "uncontested":
+            others = [
+                head
+                for head in sorted(there[layer])
+                if head not in taken and len(claimants.get((layer, head), ())) < 2
+            ]
+            sources = _draw(
+                placebo, others, len(here), layer, "for the placebo that fewer than two tasks claim"
+            )
+        for head, source, places in zip(here, sources, onto, strict=True):
+            names = claimants[layer, head]
+            rest = tuple(name for name in tasks if name not in names)
+            groups = ((names[0], *rest), *((name,) for name in names[1:]))
+            plan.append(CopiedHead(layer, source, groups, tuple(sorted(places))))
+    return sorted(plan, key=lambda copied: (copied.layer, copied.head))
+
+
+def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig) -> str:
+    """What was copied, in a line; empty for nothing."""
+    if config.kind == "none":
+        return ""
+    if config.kind == "rows":
+        return "clones: a row per task, no head copied"
+    heads = ", ".join(
+        f"{copied.layer}.{copied.head}"
+        + (f" onto {'+'.join(map(str, copied.onto))}" if copied.onto else f" x {len(copied.groups)}")
+        for copied in plan
+    )
+    return f"clones: {config.kind}, {config.heads}: {len(plan)} heads (layer.head from 0): {heads}"
+
+
+def _claimants(claims: Claims, tasks: Sequence[str]) -> dict[Head, tuple[str, ...]]:
+    """By head the tasks that claim it, in the order of `tasks`."""
+    claimants: dict[Head, tuple[str, ...]] = {}
+    for name in tasks:
+        for head in claims.of_task[name]:
+            claimants[head] = (*claimants.get(head, ()), name)
+    return claimants
+
+
+def _draw(generator: random.Random, heads: Sequence[int], number: int, layer: int, purpose: str) -> list[int]:
+    if number > len(heads):
+        raise InputError(
+            f"layer {layer} has {len(heads)} heads {purpose}, and {number} are needed: learn smaller masks"
+        )
+    return generator.sample(list(heads), number)

@@ -1,0 +1,215 @@
+"""Heads copied before a training, and the runs that train them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtl.commands.main import main
+from mtl.config.effective import counting_settings, different_keys, only_used, plain
+from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.heads.families import cloned_heads
+from mtl.models.joint import JointModel
+from mtl.training.claims_file import Claims, read_claims, write_claims
+from mtl.training.clones import CopiedHead, planned_copies
+
+THERE = [tuple(range(6))] * 3
+CLAIMS = Claims(
+    (3, 6),
+    {"pos": ((0, 1), (2, 0), (2, 3)), "dep": ((0, 1), (0, 2), (2, 3), (2, 0)), "con": ((2, 0), (1, 1))},
+)
+
+
+def plan(tasks: tuple[str, ...] = ("pos", "dep"), **settings: object) -> list[CopiedHead]:
+    return planned_copies(CLAIMS, THERE, tasks, ClonesConfig(claims="FILE", **settings))
+
+
+def test_contested_heads_are_copied_once_per_claimant() -> None:
+    pair = (("pos",), ("dep",))
+    assert plan() == [CopiedHead(0, 1, pair), CopiedHead(2, 0, pair), CopiedHead(2, 3, pair)]
+    assert plan(("pos", "dep", "con")) == [
+        CopiedHead(0, 1, (("pos", "con"), ("dep",))),
+        CopiedHead(2, 0, (("pos",), ("dep",), ("con",))),
+        CopiedHead(2, 3, (("pos", "con"), ("dep",))),
+    ]
+
+
+def test_the_placebo_is_as_many_uncontested_heads_of_the_same_layers() -> None:
+    drawn = set()
+    for seed in range(30):
+        placebo = plan(("pos", "dep", "con"), heads="uncontested", seed=seed)
+        assert placebo == plan(("pos", "dep", "con"), heads="uncontested", seed=seed)
+        assert sorted((copied.layer, len(copied.groups)) for copied in placebo) == [(0, 2), (2, 2), (2, 3)]
+        assert not {(copied.layer, copied.head) for copied in placebo} & {(0, 1), (2, 0), (2, 3)}
+        drawn |= {(copied.layer, copied.head) for copied in placebo}
+    # All others of the two layers come up, claimed by one task or by none.
+    assert drawn == {(0, 0), (0, 2), (0, 3), (0, 4), (0, 5), (2, 1), (2, 2), (2, 4), (2, 5)}
+
+
+def test_a_transplant_and_its_placebo_lose_the_same_heads_which_nobody_claims() -> None:
+    for seed in range(20):
+        contested = plan(kind="transplant", seed=seed)
+        placebo = plan(kind="transplant", heads="uncontested", seed=seed)
+        assert [(copied.layer, copied.head) for copied in contested] == [(0, 1), (2, 0), (2, 3)]
+        lost = {(copied.layer, head) for copied in contested for head in copied.onto}
+        assert lost == {(copied.layer, head) for copied in placebo for head in copied.onto}
+        assert len(lost) == 3
+        assert not lost & {(0, 1), (0, 2), (2, 0), (2, 3)}
+        assert not lost & {(copied.layer, copied.head) for copied in placebo}
+        assert not {(copied.layer, copied.head) for copied in placebo} & {(0, 1), (2, 0), (2, 3)}
+
+
+def test_what_cannot_be_planned_is_one_line() -> None:
+    with pytest.raises(InputError, match="no head is claimed by two of pos, ner"):
+        planned_copies(
+            Claims((3, 6), {"pos": ((0, 1),), "ner": ()}), THERE, ("pos", "ner"), ClonesConfig(claims="FILE")
+        )
+    every = tuple((0, head) for head in range(4))
+    crowded = Claims((1, 6), {"pos": every, "dep": every})
+    with pytest.raises(InputError, match=r"layer 0 has 2 heads for the placebo .*, and 4 are needed"):
+        planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", heads="uncontested"))
+    with pytest.raises(InputError, match=r"layer 0 has 2 heads that nobody claims, .*, and 4 are needed"):
+        planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", kind="transplant"))
+    with pytest.raises(InputError, match="head 1 of layer 0 is claimed, but it has been cut out"):
+        planned_copies(CLAIMS, [(0, 2)] * 3, ("pos", "dep"), ClonesConfig(claims="FILE"))
+
+
+def test_claims_are_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "claims.json"
+    write_claims(path, CLAIMS, {"pos": ["pos-1"]})
+    assert read_claims(path, ("pos", "dep"), (3, 6)).of_task["dep"] == ((0, 1), (0, 2), (2, 0), (2, 3))
+    assert json.loads(path.read_text())["runs"] == {"pos": ["pos-1"]}
+    with pytest.raises(InputError, match="no claims of srl, only of pos, dep, con"):
+        read_claims(path, ("srl",), (3, 6))
+    with pytest.raises(InputError, match="3 layers of 6 heads, and the encoder has 6 layers of 12"):
+        read_claims(path, ("pos",), (6, 12))
+    with pytest.raises(InputError, match="no such file"):
+        read_claims(tmp_path / "none.json", ("pos",), (3, 6))
+    path.write_text('{"layers": 3, "heads": 6, "claims": {"pos": [[3, 0]]}}')
+    with pytest.raises(InputError, match="pos claims head 0 of layer 3, which is not there"):
+        read_claims(path, ("pos",), (3, 6))
+    path.write_text("[]")
+    with pytest.raises(InputError, match="is no file of claims"):
+        read_claims(path, ("pos",), (3, 6))
+
+
+def test_settings_that_a_run_does_not_use_do_not_count() -> None:
+    def of(**settings: object) -> dict[str, object]:
+        config = TrainConfig(tasks=("pos", "dep"), clones=ClonesConfig(**settings))
+        return plain(dataclasses.asdict(only_used(config)))
+
+    assert different_keys(of(), of(seed=3, noise=0.5, claims="x")) == []
+    assert different_keys(of(kind="rows"), of(kind="rows", heads="all", claims="x")) == []
+    assert different_keys(of(kind="routed", noise=0.1), of(kind="routed", seed=4)) == []
+    assert different_keys(
+        of(kind="routed", heads="uncontested"), of(kind="routed", heads="uncontested", seed=4)
+    ) == ["clones.seed"]
+    assert different_keys(of(kind="split"), of(kind="split", noise=0.1)) == ["clones.noise"]
+    assert counting_settings(of(kind="split", claims="x")) == {
+        "tasks": ["pos", "dep"],
+        "clones.kind": "split",
+    }
+
+
+@pytest.fixture(scope="module")
+def claims(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an encoder of 3 layers of 4 heads."""
+    path = tmp_path_factory.mktemp("claims") / "claims.json"
+    write_claims(path, Claims((3, 4), {"pos": ((0, 1), (2, 2)), "dep": ((0, 1), (2, 2), (1, 0))}), {})
+    return path
+
+
+@pytest.fixture
+def words(toy: Path, tiny_encoder: Path, tmp_path: Path, claims: Path) -> list[str]:
+    return [
+        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}", "--name=run",
+        "--tasks=pos,dep", "--max_epochs=1", "--trainer.accelerator=cpu", f"--clones.claims={claims}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "copies", "routed"),
+    [
+        (["rows"], {}, True),
+        (["routed"], {0: {4: 1}, 2: {4: 2}}, True),
+        (["routed", "all"], {layer: {4 + head: head for head in range(4)} for layer in range(3)}, True),
+        (["shuffled"], {0: {4: 1}, 2: {4: 2}}, True),
+        (["split"], {0: {4: 1}, 2: {4: 2}}, False),
+    ],
+)
+def test_runs_train_with_copies(
+    words: list[str], settings: list[str], copies: dict[int, dict[int, int]], routed: bool, tmp_path: Path
+) -> None:
+    words += [f"--clones.kind={settings[0]}", *(f"--clones.heads={heads}" for heads in settings[1:])]
+    assert main(words) == 0
+    model = JointModel.from_pretrained(tmp_path / "run")
+    assert cloned_heads(model.encoder.transformer) == copies
+    assert (model.routes is not None) == routed
+    assert not model.shuffle_owners
+    assert main(["evaluate", str(tmp_path / "run"), "--split=dev"]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert set(metrics["test"]) == {"pos", "dep"}
+    assert main(words) == 0  # finished already
+
+
+def test_a_transplanted_run_has_no_more_parameters(words: list[str], tmp_path: Path, capsys) -> None:
+    assert main([*words, "--clones.kind=transplant"]) == 0
+    assert "clones: transplant, contested: 2 heads (layer.head from 0): 0.1 onto" in capsys.readouterr().out
+    model = JointModel.from_pretrained(tmp_path / "run")
+    assert [set(heads.values()) for heads in cloned_heads(model.encoder.transformer).values()] == [{1}, {2}]
+    assert model.encoder.heads == 4
+    assert model.routes is None
+
+
+def test_routed_copies_are_gated_probed_and_measured(words: list[str], tmp_path: Path, capsys) -> None:
+    masks = ["--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=0.5"]
+    assert main([*words, "--clones.kind=routed", *masks]) == 0
+    run = tmp_path / "run"
+    model = JointModel.from_pretrained(run)
+    assert model.gates is not None
+    assert model.gates.present == 14
+    assert model.gates.open().sum((1, 2)).tolist() == [7, 7]
+    assert not model.gates.open()[:, 1, 4].any()
+    for command in ("probe", "importance"):
+        assert main([command, str(run)]) == 0
+    assert main(["prune", str(run), f"--out={tmp_path / 'cut'}", "--task=dep"]) == 0
+    assert JointModel.from_pretrained(tmp_path / "cut").routes is None
+    capsys.readouterr()
+    assert (
+        main([*words[:-1], "--name=on", f"--from={run}", "--clones.kind=routed", "--clones.heads=all"]) == 2
+    )
+    assert "start from another run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["--clones.kind=routed", "--tasks=pos"], "is for two tasks or more"),
+        (["--clones.kind=routed", "--clones.claims=null"], "give clones.claims=FILE"),
+        (["--clones.kind=transplant", "--clones.heads=all"], "needs heads to overwrite"),
+        (["--clones.kind=rows", "--gradient_conflict_every=2"], "clones.kind that makes a row per task"),
+        (["--clones.kind=routed", "--tasks=pos,con"], "has no claims of con, only of pos, dep"),
+        (["--clones.noise=2"], "clones.noise=2.0: give a number from 0 to 1"),
+    ],
+)
+def test_bad_settings_are_one_line(words: list[str], settings: list[str], message: str, capsys) -> None:
+    assert main([*words, *settings]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_family_that_cannot_be_cut_is_one_line(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.mtl import tiny
+
+    tiny.encoder("albert", dtype=torch.float32).save(tmp_path / "albert")
+    (tmp_path / "albert" / "encoder.json").unlink()
+    assert main([*words, f"--encoder.name={tmp_path / 'albert'}", "--clones.kind=routed"]) == 2
+    assert "no heads can be copied in AlbertModel: one attention module" in capsys.readouterr().err
