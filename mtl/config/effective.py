@@ -107,7 +107,7 @@ def _gates(gates: GatesConfig, default: GatesConfig, tasks: int, regime: Pruning
         return dataclasses.replace(default, scope=gates.scope, masks=gates.masks)
     gates = dataclasses.replace(gates, masks=default.masks)
     if gates.scope == "shared" or tasks < 2:
-        gates = dataclasses.replace(gates, overlap_penalty=default.overlap_penalty)
+        gates = dataclasses.replace(gates, overlap_penalty=default.overlap_penalty, at_most=default.at_most)
     if gates.target_open is not None:
         gates = dataclasses.replace(gates, penalty=default.penalty, penalty_warmup=default.penalty_warmup)
     return gates

@@ -65,6 +65,7 @@ RANGES = {
     "gates.penalty_warmup": _SHARE,
     "gates.overlap_penalty": Range(-1_000_000, 1_000_000),
     "gates.target_open": Range(0, 1_000_000, open_low=True),
+    "gates.at_most": _COUNT,
     "gates.lr": Range(0, 100, open_low=True),
     "gates.temperature": Range(0, 1_000, open_low=True),
     "gates.init_mean": Range(-20, 20),

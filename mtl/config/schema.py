@@ -144,6 +144,9 @@ class GatesConfig:
     target_open: float | None = None
     """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty; `null` without
     a penalty: a third."""
+    at_most: int | None = None
+    """Masks that may keep the same head in the target's choice, at most (`per_task` only): 1 makes masks
+    disjoint; `null`: any number."""
     lr: float | None = None
     """Learning rate of log alpha; `null`: 10 / number of updates, so that heads have time to close."""
     temperature: float = 0.33
@@ -173,8 +176,8 @@ class ClonesConfig:
     at random (a placebo); or all."""
     claims: str | None = None
     """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
-    seed: int = 1
-    """Of the draw of heads and of the noise."""
+    seed: int | None = None
+    """Of the draw of heads and of the noise; `null`: the run's."""
     noise: float = 0.01
     """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
 

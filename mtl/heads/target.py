@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.errors import InputError
+from mtl.heads.allotment import check_at_most, choose_heads
 from mtl.heads.gates import CLOSED, HeadGates
 
 _KEPT = 0.0
@@ -32,7 +33,8 @@ class Choice(NamedTuple):
     """Heads that it closed."""
     narrowly_kept: int
     """Kept heads whose log alpha was less than 0.5 above that of the best head left out: training did not
-    tell them from it, however few were forced."""
+    tell them from it, however few were forced. Where a head may be in few masks only, that head may have been
+    left out for another mask."""
 
 
 class HeadTarget(nn.Module):
@@ -63,9 +65,11 @@ class HeadTarget(nn.Module):
         final: share of the run after the choice.
         gain: price per error, in mean losses.
         rate: rise of the price per error and progress, in mean losses.
+        at_most: the masks that may keep the same head (`choose_heads`); 1 makes them disjoint, `None` leaves
+            every mask its own best heads.
 
     Raises:
-        InputError: a target or phases that cannot be.
+        InputError: a target, phases or a number of masks per head that cannot be.
 
     Examples:
         >>> gates = HeadGates(6, 12)
@@ -96,6 +100,7 @@ class HeadTarget(nn.Module):
         final: float = 0.2,
         gain: float = 50.0,
         rate: float = 500.0,
+        at_most: int | None = None,
     ) -> None:
         super().__init__()
         if warmup < 0 or final <= 0 or warmup + final > 1:
@@ -104,6 +109,9 @@ class HeadTarget(nn.Module):
             )
         masks, layers, heads = gates.log_alpha.shape
         self.wanted = heads_wanted(target, gates.present)
+        self.at_most = at_most
+        if at_most is not None:
+            check_at_most(masks, self.wanted, at_most, gates.present)
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
         self.register_buffer("integral", torch.zeros(masks))
         self.register_buffer("mean_loss", torch.zeros(masks))
@@ -159,7 +167,10 @@ class HeadTarget(nn.Module):
             return
         log_alpha = gates.log_alpha
         flat = log_alpha.flatten(1)
-        best = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(self.wanted).indices, True)
+        if self.at_most is None:
+            best = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(self.wanted).indices, True)
+        else:
+            best = self.kept if self.chosen else choose_heads(flat, self.wanted, self.at_most)
         self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))
         self.kept.copy_(torch.where(self.chosen, self.kept, best.view_as(log_alpha)))
         self.chosen.fill_(True)

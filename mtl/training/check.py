@@ -32,6 +32,7 @@ def check_settings(config: TrainConfig) -> None:
         raise InputError(
             f"gates.target_open={target}: give a share of the heads, at most 1, or a whole number of heads"
         )
+    check_at_most_setting(config, tasks)
     check_balancer(config.balancer, tasks, config.batch.mode)
     if config.pruning == "fixed" and config.gates.masks is None:
         raise InputError("pruning=fixed takes its masks from a file: give gates.masks=FILE")
@@ -49,6 +50,17 @@ def check_settings(config: TrainConfig) -> None:
             "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
             "batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task"
         )
+
+
+def check_at_most_setting(config: TrainConfig, tasks: tuple[str, ...]) -> None:
+    """Raise `InputError` for masks per head without a choice among several masks."""
+    gates = config.gates
+    if gates.at_most is None or config.pruning == "none":
+        return
+    if gates.scope == "shared" or len(tasks) < 2:
+        raise InputError("gates.at_most needs gates.scope=per_task and at least two tasks")
+    if gates.target_open is None and gates.penalty is not None:
+        raise InputError("gates.at_most is for a target's choice: give gates.target_open, not gates.penalty")
 
 
 def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
@@ -95,6 +107,7 @@ def check_target(config: TrainConfig) -> None:
     """
     from transformers import AutoConfig
 
+    from mtl.heads.allotment import check_at_most
     from mtl.heads.target import heads_wanted
     from mtl.models.known_encoders import check_encoder, embedded_minilm
 
@@ -107,6 +120,9 @@ def check_target(config: TrainConfig) -> None:
     name = config.encoder.name
     encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
     try:
-        heads_wanted(target, encoder.num_hidden_layers * encoder.num_attention_heads)
+        heads = encoder.num_hidden_layers * encoder.num_attention_heads
+        wanted = heads_wanted(target, heads)
     except InputError as error:
         raise InputError(f"gates.target_open={target:g}: {error}") from error
+    if config.gates.at_most is not None:
+        check_at_most(len(config.tasks), wanted, config.gates.at_most, heads)

@@ -44,11 +44,11 @@ def make_clones(
     noise = 0.0 if routed else config.noise
     owners: dict[Place, tuple[str, ...]] = {}
     for copied in plan:
+        seed = (config.seed or 0) + copied.head
         if copied.onto:
             onto = dict.fromkeys(copied.onto, copied.head)
-            encoder.transplant({copied.layer: onto}, noise=noise, seed=config.seed + copied.head)
+            encoder.transplant({copied.layer: onto}, noise=noise, seed=seed)
             continue
-        seed = config.seed + copied.head
         made = encoder.clone(
             {copied.layer: [copied.head]}, len(copied.groups), divide=not routed, noise=noise, seed=seed
         )

@@ -116,7 +116,7 @@ def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
         penalty=config.penalty or 0.0,
         overlap_penalty=config.overlap_penalty,
         warmup=config.penalty_warmup,
-        target=None if wanted is None else HeadTarget(gates, wanted),
+        target=None if wanted is None else HeadTarget(gates, wanted, at_most=config.at_most),
     )
 
 

@@ -175,7 +175,10 @@ def _clones(
     config: TrainConfig, encoder: Encoder, tasks: Mapping[str, Task], console: Console
 ) -> Owners | None:
     """Copy the encoder's heads as configured; returns which heads are for which tasks."""
-    plan, owners = make_clones(encoder, config.clones, tuple(tasks))
-    if message := describe_clones(plan, config.clones):
+    clones = config.clones
+    if clones.seed is None:
+        clones = dataclasses.replace(clones, seed=config.seed)
+    plan, owners = make_clones(encoder, clones, tuple(tasks))
+    if message := describe_clones(plan, clones):
         console.print(message, highlight=False, soft_wrap=True)
     return owners

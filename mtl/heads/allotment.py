@@ -1,0 +1,49 @@
+"""Heads allotted to masks so that no head is in more than a given number of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.optimize import linprog
+from scipy.sparse import eye_array, kron
+from torch import Tensor
+
+from mtl.errors import InputError
+
+
+def choose_heads(
+    log_alpha: Float[Tensor, "mask head"], wanted: int, at_most: int
+) -> Bool[Tensor, "mask head"]:
+    """The masks of largest sum of log alphas with `wanted` heads each, and each head in at most `at_most`.
+
+    A transport problem: masks supply `wanted` each, heads take `at_most`, and at most 1 goes from one to the
+    other. Its linear programme has integral vertices, and the simplex method ends at one. With as many as
+    there are masks it is the `wanted` best heads of each. Raises `InputError` where there is no such choice.
+    """
+    masks, heads = log_alpha.shape
+    check_at_most(masks, wanted, at_most, heads)
+    result = linprog(
+        -log_alpha.detach().double().cpu().numpy().ravel(),
+        A_eq=kron(eye_array(masks), np.ones((1, heads))),
+        b_eq=np.full(masks, wanted),
+        A_ub=kron(np.ones((1, masks)), eye_array(heads)),
+        b_ub=np.full(heads, at_most),
+        bounds=(0, 1),
+        method="highs-ds",
+    )
+    chosen = torch.from_numpy(result.x > 0.5).view(masks, heads)
+    return chosen.to(log_alpha.device)
+
+
+def check_at_most(masks: int, wanted: int, at_most: int, heads: int) -> None:
+    """Raise `InputError` if the masks cannot have as many heads each without sharing more."""
+    if at_most < 1:
+        raise InputError(f"gates.at_most={at_most}: give the masks that may keep the same head, 1 or more")
+    needed, room = masks * wanted, min(at_most, masks) * heads
+    if needed > room:
+        fewer, more = room // masks, -(-needed // heads)
+        raise InputError(
+            f"gates.at_most={at_most}: {masks} masks of {wanted} heads need {needed} places, and {heads} "
+            f"heads have {room}: give gates.target_open={fewer} or less, or gates.at_most={more}"
+        )
