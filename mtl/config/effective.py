@@ -72,7 +72,7 @@ def only_used(config: TrainConfig) -> TrainConfig:
         batch=_batch(config.batch, default.batch),
         balancer=_balancer(config.balancer, default.balancer, config.tasks),
         gates=_gates(config.gates, default.gates, len(config.tasks), config.pruning),
-        clones=_clones(config.clones, default.clones),
+        clones=_clones(config.clones, default.clones) if len(config.tasks) > 1 else default.clones,
         gradient_conflict_every=config.gradient_conflict_every if under_one_mask else 0,
         importance_sentences=(config if config.importance_every else default).importance_sentences,
     )

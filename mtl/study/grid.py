@@ -15,6 +15,8 @@ from mtl.config.parse import configuration_from, known_keys_of
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import Block, Masks, StudyConfig
+from mtl.study.planned import Planned
+from mtl.study.study_claims import with_claims
 from tasks.catalogue import TASKS
 from tasks.twins import task_of, twins_of
 
@@ -36,23 +38,8 @@ _OF_THE_GRID = {
 """Keys of a run's configuration that the grid decides on, and what to write instead."""
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A run of the grid before it is made."""
-
-    name: str
-    grid_cell: str
-    """Its setup and masks as the study's file names them: `single dynamic`."""
-    masks: Masks
-    config: TrainConfig
-    needs: str | None
-    """Name of the run that it starts from."""
-    probe: bool
-    """Whether its heads are probed afterwards."""
-
-
 def planned(study: StudyConfig, folder: Path) -> list[Planned]:
-    """Every run of the grid, each after the one that it needs; raises `InputError` for a bad grid.
+    """Every run of the grid, each after those that it needs; raises `InputError` for a bad grid.
 
     Runs without masks come first, then smaller sets of tasks before larger ones, so that runs that finish
     early can be compared.
@@ -88,8 +75,14 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                     needs = source.name
                 _add(runs, cell.run(masks, train, block.label, needs))
     return sorted(
-        runs.values(),
-        key=lambda run: (run.needs is not None, run.masks != "none", len(run.config.tasks), run.config.seed),
+        with_claims(list(runs.values()), folder),
+        key=lambda run: (
+            bool(run.claims_from),
+            run.needs is not None,
+            run.masks != "none",
+            len(run.config.tasks),
+            run.config.seed,
+        ),
     )
 
 
@@ -245,7 +238,7 @@ class _Cell:
             ),
         )
         probed = masks in self.study.probes.masks and on_words(self.tasks)
-        return Planned(name, " ".join(kind), masks, only_used(config), needs, probed)
+        return Planned(name, " ".join(kind), masks, only_used(config), needs, probed, label)
 
 
 def _add(runs: dict[str, Planned], run: Planned) -> None:

@@ -25,11 +25,18 @@ class Job:
     config: dict[str, Any]
     """Of the run; empty for the encoder before training."""
     made_of: dict[str, str]
-    """Fingerprints: of `configuration`, `corpus`, `code` and the run that it `needs`; if it is probed, of the
-    `probes`' settings and of the code for `probing`."""
+    """Fingerprints: of `configuration`, `corpus`, `code`, the run that it `needs` and the runs that its
+    `claims` come from; if it is probed, of the `probes`' settings and of the code for `probing`."""
     needs: str | None = None
+    """The run that it starts from."""
     probe: dict[str, Any] | None = None
     """The arguments of probing; `None`: the run is not probed."""
+    claims_from: list[str] = field(default_factory=list)
+    """The runs whose masks say which of its heads are copied."""
+
+    def after(self) -> list[str]:
+        """The runs that have to be finished before it starts."""
+        return [*([] if self.needs is None else [self.needs]), *self.claims_from]
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Snapshot:
     def state(self, name: str) -> State:
         """A job's state as the study is planned now; a result with other fingerprints does not count."""
         job, progress = self.jobs[name], self.progress[name]
-        if job.needs is not None and self.state(job.needs) == "failed":
+        if any(self.state(needed) == "failed" for needed in job.after()):
             return "failed"
         return progress.state if progress.made_of in ({}, job.made_of) else "waiting"
 
@@ -83,10 +90,9 @@ class Snapshot:
         return {name: self.state(name) for name in self.jobs}
 
     def ready(self, name: str) -> bool:
-        """Whether a job can be started: no process has it, and the run that it needs is finished."""
-        needs = self.jobs[name].needs
+        """Whether a job can be started: no process has it, and the runs that it needs are finished."""
         startable = self.state(name) in ("waiting", "interrupted")
-        return startable and (needs is None or self.state(needs) == "finished")
+        return startable and all(self.state(needed) == "finished" for needed in self.jobs[name].after())
 
     def ended(self) -> int:
         """The number of jobs for which nothing is left to do."""

@@ -22,8 +22,9 @@ from mtl.models.mask_file import check_masks
 from mtl.runs.code_fingerprint import MEASURING, PROBING, TRAINING, code_fingerprint
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
-from mtl.study.grid import STATIC, Planned, planned, probes_the_encoder
+from mtl.study.grid import STATIC, planned, probes_the_encoder
 from mtl.study.job import Job
+from mtl.study.planned import Planned
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
@@ -68,7 +69,7 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
             "source": source,
         }
         arguments["out"] = str(folder.run(STATIC))
-        job = Job(STATIC, 0, STATIC, {}, {}, None, arguments)
+        job = Job(STATIC, 0, STATIC, {}, {}, probe=arguments)
         made_of = {
             "configuration": digest(settings_of(job)),
             "corpus": contents.corpus(study.train.corpus, tasks),
@@ -79,13 +80,15 @@ def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> l
     for run in runs:
         probe = {**probes, "target": str(folder.run(run.name))} if run.probe else None
         settings = plain(dataclasses.asdict(run.config))
-        job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe)
+        claims = list(run.claims_from)
+        job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe, claims)
         made_of = {
             "configuration": digest(settings_of(job)),
             "corpus": contents.corpus(run.config.corpus, run.config.tasks),
             "code": code_of(TRAINING, settings["corpus"]),
             **contents.encoder(run.config.encoder.name),
             **contents.masks(run.config),
+            **contents.claims(run),
         }
         if probe is not None:
             made_of |= {
@@ -167,6 +170,15 @@ class _Contents:
             return {}
         masks = check_masks(Path(str(config.gates.masks)), config.gates.scope, tuple(config.chosen()))
         return {"masks": masks_fingerprint(masks)}
+
+    def claims(self, run: Planned) -> dict[str, str]:
+        """The fingerprint of a file of claims that was given; of the study's own the plan knows."""
+        given = run.config.clones.claims
+        if given is None or run.claims_from:
+            return {}
+        if not Path(given).is_file():
+            raise InputError(f"run {run.name}: clones.claims={given}: no such file")
+        return {"claims": self._of((Path(given),))}
 
     def _of(self, paths: tuple[Path, ...]) -> str:
         if paths not in self._known:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 import yaml
@@ -20,6 +19,7 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, trained_alike
 from mtl.study.jobs import code_of, measuring_code
 from mtl.study.measure import measure
+from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
 from mtl.workers.lease import Holder, lease, now
 from mtl.workers.worker import TRIES, Failed, logged
@@ -66,7 +66,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
             study.write_progress(job.name, replace(progress, state="failed", ended=now(), error=error))
             return True
         study.write_progress(job.name, progress)
-        ended = _outcome(job, inputs, progress, study.log(job.name))
+        ended = _outcome(study, job, inputs, progress)
         spent = progress.seconds + now() - progress.started
         study.write_progress(job.name, replace(ended, ended=now(), seconds=spent))
         if ended.state == "interrupted":
@@ -98,9 +98,9 @@ def update_paths(study: StudyFolder, job: Job) -> None:
         write_text(path, yaml.safe_dump(job.config, sort_keys=False, allow_unicode=True))
 
 
-def _outcome(job: Job, inputs: InputCache, progress: Progress, log: Path) -> Progress:
+def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progress) -> Progress:
     try:
-        first_step, training = logged(log, lambda: _perform(job, inputs))
+        first_step, training = logged(study.log(job.name), lambda: _perform(study, job, inputs))
     except KeyboardInterrupt:
         return replace(progress, state="interrupted")
     except Failed as failure:
@@ -117,7 +117,7 @@ def _outcome(job: Job, inputs: InputCache, progress: Progress, log: Path) -> Pro
     )
 
 
-def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
+def _perform(study: StudyFolder, job: Job, inputs: InputCache) -> tuple[float, float]:
     """Train and probe; returns the time of the first step and the seconds of training."""
     from rich.console import Console
 
@@ -128,6 +128,8 @@ def _perform(job: Job, inputs: InputCache) -> tuple[float, float]:
     if job.config:
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
+        if job.claims_from:
+            write_claims_of(job, study)
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         console = Console()
         observers = default_observers(config, console, inputs)

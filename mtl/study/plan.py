@@ -78,6 +78,8 @@ def _beside(
         made_of = dict(job.made_of)
         if job.needs is not None:  # made of what that run is made of, which may be kept
             made_of["needs"] = digest(without_probes(jobs[job.needs].made_of))
+        if job.claims_from:
+            made_of["claims"] = digest([without_probes(jobs[name].made_of) for name in job.claims_from])
         progress = folder.last_progress(job.name)
         if keep_code and progress.state == "finished":
             made_of = _keep_old_code(made_of, progress.made_of)
@@ -199,6 +201,7 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
         "corpus": "the corpus changed",
         "masks": "the masks in its file changed",
         "code": "the code changed",
+        "claims": "the masks that its claims come from changed",
     }
     reasons = [reason for part, reason in changes.items() if old.get(part) != new.get(part)]
     return Change(

@@ -10,7 +10,8 @@ from pathlib import Path
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError, did_you_mean
 from mtl.study.config import Block, Masks, StudyConfig
-from mtl.study.grid import Planned, planned, task_sets
+from mtl.study.grid import planned, task_sets
+from mtl.study.planned import Planned
 from probes.report.claims import PrimarySetup
 from probes.report.data import ReportData
 

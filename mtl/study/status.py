@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mtl.config.effective import ROWS_PER_TASK
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Snapshot, State
 from mtl.workers.pool import STATE_STYLES, clock
@@ -80,11 +81,13 @@ def remaining(snapshot: Snapshot) -> float | None:
 
 
 def _size(job: Job) -> float:
-    """The work of a job, by tasks and epochs; with a mask per task a sentence is one row per task."""
+    """The work of a job, by tasks and epochs; with masks or heads per task a sentence is one row per task."""
     if not job.config:
         return 0.5
     tasks = len(job.config["tasks"])
-    rows = tasks if job.config["gates"]["scope"] == "per_task" and job.config["pruning"] != "none" else 1
+    own_masks = job.config["gates"]["scope"] == "per_task" and job.config["pruning"] != "none"
+    routed = job.config.get("clones", {}).get("kind") in ROWS_PER_TASK
+    rows = tasks if own_masks or routed else 1
     return float(job.config["max_epochs"] * (1 + 0.1 * (tasks - 1)) * rows)
 
 
@@ -92,7 +95,8 @@ def ended_line(study: StudyFolder, job: Job, state: State) -> str:
     """The line to print when a job's state changes."""
     progress = study.last_progress(job.name)
     if state == "failed":
-        return f"{job.name}: failed: {progress.error or f'{job.needs} has failed'} ({study.log(job.name)})"
+        needed = ", ".join(job.after())
+        return f"{job.name}: failed: {progress.error or f'{needed} has failed'} ({study.log(job.name)})"
     return f"{job.name}: {state}" + (f" after {clock(progress.seconds)}" if state == "finished" else "")
 
 
@@ -110,10 +114,14 @@ def _shown(snapshot: Snapshot, rows: int | None) -> list[Job]:
 
 def _remark(study: StudyFolder, job: Job, snapshot: Snapshot) -> str:
     state, progress = snapshot.state(job.name), snapshot.progress[job.name]
-    needed = None if job.needs is None else snapshot.state(job.needs)
+    needed = {name: snapshot.state(name) for name in job.after()}
     if state == "failed":
-        failed = needed == "failed"
-        return f"{job.needs} has failed" if failed else f"{progress.error} ({study.log(job.name)})"
+        failed = [name for name in needed if needed[name] == "failed"]
+        return f"{failed[0]} has failed" if failed else f"{progress.error} ({study.log(job.name)})"
     if state == "running":
         return progress.worker
-    return f"after {job.needs}" if state == "waiting" and needed not in (None, "finished") else ""
+    unfinished = [name for name in needed if needed[name] != "finished"]
+    if state != "waiting" or not unfinished:
+        return ""
+    more = f" and {len(unfinished) - 1} more" if len(unfinished) > 1 else ""
+    return f"after {unfinished[0]}{more}"

@@ -70,6 +70,11 @@ def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
         return
     if len(tasks) < 2:
         raise InputError(f"clones.kind={clones.kind} is for two tasks or more: tasks is {', '.join(tasks)}")
+    if config.pruning in ("static", "gates_only"):
+        raise InputError(
+            f"clones.kind={clones.kind} copies heads before training, and pruning={config.pruning} starts "
+            "from a trained model: give one of them"
+        )
     if clones.kind == "rows":
         return
     if clones.kind == "transplant" and clones.heads == "all":

@@ -45,6 +45,7 @@ FIGURES = {
     "labels": FigureRow("best head per label and setup, of probed runs of one task", "probed:labels"),
     "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", "probed:heatmap"),
     "heads-kept": FigureRow("score against open heads", "scores:against_open_heads"),
+    "recovery": FigureRow("what copied heads bring back of what joint training loses", "remedies:recovered"),
     "heads": FigureRow("a measure per head and task", "worth:maps"),
     "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
     "agreement": FigureRow("a measure between seeds, tasks and tables", "worth:agreements"),

@@ -19,7 +19,7 @@ PLANNED = {"configuration": "c", "code": code_fingerprint(TRAINING), "probing": 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch) -> StudyFolder:
     """A folder in which nothing is really trained or probed."""
-    monkeypatch.setattr(module, "_perform", lambda job, inputs: (0.0, 0.0))
+    monkeypatch.setattr(module, "_perform", lambda study, job, inputs: (0.0, 0.0))
     return StudyFolder(tmp_path)
 
 

@@ -104,14 +104,8 @@ def test_the_contrast_is_a_one_sided_paired_test_with_three_words() -> None:
     assert words.count("refuted") / draws < 0.065
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "message"),
-    [([1.0], [1.0], "1 seeds have no spread"), ([1.0, 2.0], [1.0], "2 runs against 1")],
-)
-def test_runs_that_cannot_be_compared_are_one_line(
-    one: list[float], other: list[float], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        contrast(np.array(one), np.array(other), 1.0)
+def test_runs_that_cannot_be_compared_are_one_line() -> None:
+    with pytest.raises(ValueError, match="1 seeds have no spread"):
+        contrast(np.ones(1), np.ones(1), 1.0)
     with pytest.raises(ValueError, match="above 0"):
         equivalence(np.ones(6), np.ones(6), 0.0)

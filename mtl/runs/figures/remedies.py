@@ -1,0 +1,25 @@
+"""The figure of what remedies bring back."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.errors import InputError
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.runs.remedies import remedy_scores
+from mtl.runs.run import Run
+from probes.figures.recovery import recovery
+from probes.statistics.remedies import recoveries
+
+
+def recovered(request: FigureRequest) -> FigureWithTables:
+    """Per task the recovered share of each condition, and scores against parameters."""
+    default = TrainConfig()
+    score: dict[str, str] = {task: getattr(default, task).score for task in TASK_NAMES}
+    scores, notes = remedy_scores([Run.open(folder) for folder in request.paths], request.split, score)
+    if request.tasks:
+        scores = scores.filter(pl.col("task").is_in(request.tasks))
+    if scores.is_empty():
+        raise InputError("; ".join([*notes, f"no scores on {request.split}"]))
+    return FigureWithTables(recovery(scores), notes, {"": recoveries(scores), "-scores": scores})

@@ -1,0 +1,90 @@
+"""The heads that tasks claim in a study: which runs say so, and the file that runs with copies read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job
+from mtl.study.planned import Planned
+
+
+def with_claims(runs: Sequence[Planned], folder: Path) -> list[Planned]:
+    """The runs, those with copies of heads with the runs that say which heads are claimed.
+
+    These are the study's runs of each task alone with learned masks, of all of their seeds: with a block of
+    their own seeds, claims and scores come from different runs. Of several labels it is the run's own, else
+    none, else the only one. A run whose `clones.claims` is given is left as it is. Raises `InputError` for a
+    task without such runs.
+    """
+    return [_with_claims(run, runs, folder) if _needs_claims(run.config) else run for run in runs]
+
+
+def _needs_claims(config: TrainConfig) -> bool:
+    clones = config.clones
+    return clones.kind not in ("none", "rows") and clones.heads != "all" and clones.claims is None
+
+
+def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned:
+    sources: list[str] = []
+    used: set[str] = set()
+    for task in run.config.tasks:
+        masked = [other for other in runs if other.config.tasks == (task,) and other.masks == "dynamic"]
+        if not masked:
+            raise InputError(
+                f"run {run.name} copies heads by what {task} claims, and the grid has no masks of {task} "
+                "alone: add a block with setups: [single] and masks: [dynamic], or set clones.claims"
+            )
+        labels = {other.label for other in masked}
+        chosen = run.label if run.label in labels else None
+        if chosen not in labels:
+            if len(labels) > 1:
+                raise InputError(
+                    f"run {run.name} could take the claims of {task} from the runs labelled "
+                    f"{' or '.join(sorted(map(str, labels)))}: give its block one of these labels"
+                )
+            [chosen] = labels
+        used |= {chosen} if chosen else set()
+        sources += [other.name for other in masked if other.label == chosen]
+    path = folder / "claims" / f"{'-'.join(['+'.join(run.config.tasks), *sorted(used)])}.json"
+    config = dataclasses.replace(run.config, clones=dataclasses.replace(run.config.clones, claims=str(path)))
+    return dataclasses.replace(run, config=config, claims_from=tuple(sources))
+
+
+def write_claims_of(job: Job, study: StudyFolder) -> None:
+    """Write the file of claims that a run reads, from the masks that the study has learned.
+
+    The same masks give the same file, whoever writes it. Raises `InputError` for masks that cannot be read.
+    """
+    from mtl.heads.gate_file import read_gates
+    from mtl.training.claims_file import Claims, Head, write_claims
+    from probes.statistics.masks import final_masks
+
+    tables: dict[str, list[pl.DataFrame]] = {}
+    names: dict[str, list[str]] = {}
+    for name in job.claims_from:
+        path = study.run(name) / "gates.parquet"
+        try:
+            gates = read_gates(path)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise InputError(f"{path} cannot be read ({error}): train {name} again") from error
+        [task] = gates["task"].unique().to_list()
+        seed = next(other.config["seed"] for other in study.jobs() if other.name == name)
+        tables.setdefault(task, []).append(gates.with_columns(run=pl.lit(name), seed=pl.lit(seed)))
+        names.setdefault(task, []).append(name)
+    claims: dict[str, tuple[Head, ...]] = {}
+    for task, parts in tables.items():
+        masks, _ = final_masks(pl.concat(parts))
+        claimed = masks.claimed()[0]
+        claims[task] = tuple((int(layer), int(head)) for layer, head in np.argwhere(claimed))
+    layers, heads = claimed.shape
+    path = Path(job.config["clones"]["claims"])
+    path.parent.mkdir(exist_ok=True)
+    write_claims(path, Claims((layers, heads), claims), names)

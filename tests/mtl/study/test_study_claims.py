@@ -1,0 +1,122 @@
+"""Runs with copies of heads in a study: which runs say what is claimed, and the file that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from mtl.config.effective import plain
+from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.heads.gate_file import SCHEMA
+from mtl.study.config import Block, StudyConfig
+from mtl.study.folder import StudyFolder
+from mtl.study.grid import planned
+from mtl.study.job import Job, Progress, Snapshot
+from mtl.study.planned import Planned
+from mtl.study.study_claims import write_claims_of
+from mtl.training.claims_file import read_claims
+
+HERE = Path("studies/s")
+TASKS = TrainConfig(tasks=("pos", "dep"))
+ROUTED = Block(("pos+dep",), set={"clones.kind": "routed"}, label="C")
+MASKED = Block(("single",), ("dynamic",))
+
+
+def runs(*blocks: Block, train: TrainConfig = TASKS, seeds: tuple[int, ...] = (1, 2)) -> dict[str, Planned]:
+    study = StudyConfig(grid=blocks, train=train, seeds=seeds)
+    return {run.name: run for run in planned(study, HERE)}
+
+
+def test_runs_with_copies_come_after_the_masks_of_their_tasks() -> None:
+    found = runs(ROUTED, MASKED, Block(("single",)))
+    assert list(found)[-2:] == ["all-C-seed1", "all-C-seed2"]
+    for seed in (1, 2):
+        run = found[f"all-C-seed{seed}"]
+        assert run.claims_from == (
+            "pos-dynamic-seed1", "pos-dynamic-seed2", "dep-dynamic-seed1", "dep-dynamic-seed2",
+        )  # fmt: skip
+        assert run.config.clones.claims == str(HERE / "claims" / "pos+dep.json")
+    assert all(not run.claims_from for name, run in found.items() if "-C-" not in name)
+
+
+def test_rows_and_all_heads_need_no_claims_and_given_ones_are_taken() -> None:
+    for settings in (
+        {"clones.kind": "rows"},
+        {"clones.kind": "routed", "clones.heads": "all"},
+        {"clones.kind": "routed", "clones.claims": "claims.json"},
+    ):
+        [run] = runs(Block(("pos+dep",), set=settings), seeds=(1,)).values()
+        assert run.claims_from == ()
+        assert run.config.clones.claims == settings.get("clones.claims")
+
+
+def test_copies_for_the_whole_study_concern_sets_of_tasks_only() -> None:
+    train = dataclasses.replace(TASKS, clones=ClonesConfig("rows"))
+    found = runs(Block(("single", "all")), train=train, seeds=(1,))
+    assert {name: run.config.clones.kind for name, run in found.items()} == {
+        "pos-seed1": "none", "dep-seed1": "none", "all-seed1": "rows",
+    }  # fmt: skip
+
+
+def test_labels_say_which_masks_count() -> None:
+    small = Block(("single",), ("dynamic",), {"gates.target_open": 9}, "k9")
+    large = Block(("single",), ("dynamic",), {"gates.target_open": 22}, "k22")
+    own = dataclasses.replace(ROUTED, label="k9")
+    run = runs(small, large, own, seeds=(1,))["all-k9-seed1"]
+    assert run.claims_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
+    run = runs(small, ROUTED, seeds=(1,))["all-C-seed1"]
+    assert run.claims_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
+    with pytest.raises(InputError, match="the claims of pos from the runs labelled k22 or k9"):
+        runs(small, large, ROUTED)
+
+
+def test_a_task_without_claims_is_one_line() -> None:
+    with pytest.raises(InputError, match="copies heads by what dep claims, and the grid has no masks of dep"):
+        runs(ROUTED, Block(("pos",), ("dynamic",)))
+
+
+def gates(folder: Path, task: str, opened: set[tuple[int, int]]) -> None:
+    rows = [
+        {"task": task, "step": 3, "attention": "self", "layer": layer, "head": head, "log_alpha": 0.0,
+         "gate": float((layer, head) in opened), "open": (layer, head) in opened}
+        for layer in range(2) for head in range(3)
+    ]  # fmt: skip
+    folder.mkdir(parents=True)
+    pl.DataFrame(rows, schema=SCHEMA).write_parquet(folder / "gates.parquet")
+
+
+def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    opened = {
+        "pos-1": {(0, 0), (1, 1)}, "pos-2": {(0, 0), (1, 2)}, "pos-3": {(0, 0), (1, 1)},
+        "dep-4": {(0, 0)}, "dep-5": {(0, 0), (0, 2)},
+    }  # fmt: skip
+    for name, heads in opened.items():
+        gates(study.run(name), name[:3], heads)
+        study.write_job(Job(name, 0, "single dynamic", {"seed": int(name[-1])}, {}))
+    path = tmp_path / "claims" / "pos+dep.json"
+    config = dataclasses.replace(TASKS, clones=ClonesConfig("routed", claims=str(path)))
+    job = Job("C", 9, "C", plain(dataclasses.asdict(config)), {}, claims_from=list(opened))
+    write_claims_of(job, study)
+    first = path.read_bytes()
+    assert read_claims(path, ("pos", "dep"), (2, 3)).of_task == {"pos": ((0, 0), (1, 1)), "dep": ((0, 0),)}
+    assert json.loads(first)["runs"] == {"pos": ["pos-1", "pos-2", "pos-3"], "dep": ["dep-4", "dep-5"]}
+    write_claims_of(job, study)
+    assert path.read_bytes() == first
+    (study.run("dep-4") / "gates.parquet").write_text("no table")
+    with pytest.raises(InputError, match="train dep-4 again"):
+        write_claims_of(job, study)
+
+
+def test_a_run_waits_for_all_masks_and_fails_with_any() -> None:
+    jobs = {name: Job(name, 0, "", {}, {}) for name in ("pos", "dep")}
+    jobs["C"] = Job("C", 1, "", {}, {}, claims_from=["pos", "dep"])
+    progress = {"pos": Progress("finished"), "dep": Progress("running"), "C": Progress()}
+    assert not Snapshot(jobs, progress).ready("C")
+    assert Snapshot(jobs, {**progress, "dep": Progress("finished")}).ready("C")
+    assert Snapshot(jobs, {**progress, "dep": Progress("failed")}).state("C") == "failed"
