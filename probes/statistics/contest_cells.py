@@ -1,0 +1,117 @@
+"""The cells of the contest: what each claimed head is worth to its task beside each partner, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from jaxtyping import Bool, Float, Int
+
+from probes.heads_table import Site
+from probes.sites import KEYS, layer_name, several_kinds, sites_of
+
+
+@dataclass(frozen=True)
+class TaskWorth:
+    """What all heads are worth to one task in its pair runs."""
+
+    task: str
+    partners: tuple[str, ...]
+    worth: Float[np.ndarray, "seed partner cell"]
+    """As measured; cells are the heads of all sites, as `ContestCells.strata` numbers them."""
+
+
+@dataclass(frozen=True)
+class ContestCells:
+    """Worth and claims laid out by task, partner, seed and head."""
+
+    seeds: tuple[int, ...]
+    sites: tuple[Site, ...]
+    heads: int
+    """Heads of each site."""
+    strata: Int[np.ndarray, " cell"]
+    """The site of each head; heads of a site stand side by side."""
+    claims: dict[str, Bool[np.ndarray, " cell"]]
+    """By task the heads that it claims; of the control task and of twins too, where they have masks."""
+    tasks: tuple[TaskWorth, ...]
+
+    def head_name(self, cell: int) -> str:
+        """A head's name, counted from 1 as in figures."""
+        site = self.sites[cell // self.heads]
+        kind = f"{site.attention} " if several_kinds(self.sites) else ""
+        return f"{kind}L{site.layer + 1} H{cell % self.heads + 1}"
+
+    def layer_name(self, site: int) -> str:
+        """A site's layer, counted from 1."""
+        return layer_name(self.sites[site], self.sites)
+
+
+def contest_cells(
+    worth: pl.DataFrame, claims: pl.DataFrame, tasks: Sequence[str] = ()
+) -> tuple[ContestCells, tuple[str, ...]]:
+    """Lay the tables out, and notes on what is left out.
+
+    `worth`: task, partner, seed, attention, layer, head, worth; one row per task, partner, seed and head.
+    `claims`: task, attention, layer, head, claimed. `tasks` chooses the tasks whose heads are compared; their
+    partners stay. Partners without claims are left out (they have nothing that could be contested), and
+    seeds that some pair lacks. Raises `ValueError` if nothing is left, or a pair run lacks some heads.
+    """
+    known = set(claims["task"].unique())
+    in_play = worth.filter(pl.col("task").is_in(known) & pl.col("partner").is_in(known))
+    if tasks:
+        in_play = in_play.filter(pl.col("task").is_in(tasks))
+    if in_play.is_empty():
+        raise ValueError(
+            "no pair run of two tasks that both have claims: train pairs, and masks of each task"
+        )
+    sites = sites_of(claims)
+    heads = int(claims["head"].to_numpy().max()) + 1
+    place = {site: number for number, site in enumerate(sites)}
+    per_pair = {
+        (task, partner): set(rows["seed"])
+        for (task, partner), rows in in_play.group_by("task", "partner", maintain_order=True)
+    }
+    seeds = tuple(sorted(set.intersection(*per_pair.values())))
+    every = set().union(*per_pair.values())
+    notes = [
+        f"no worth of heads for {task} beside {partner} with seed "
+        f"{', '.join(map(str, sorted(every - has)))}: left out of the contest"
+        for (task, partner), has in per_pair.items()
+        if every - has
+    ]
+    if not seeds:
+        raise ValueError("no seed that all pairs have: measure the same seeds of every pair")
+
+    def cells_of(rows: pl.DataFrame, column: str, title: str) -> Float[np.ndarray, " cell"]:
+        values = np.full(len(sites) * heads, np.nan)
+        for kind, layer, head, value in rows.select(*KEYS, column).iter_rows():
+            site = place.get(Site(kind, layer))
+            if site is None or head >= heads:
+                raise ValueError(f"{title}: masks and worth are of encoders of different shapes")
+            values[site * heads + head] = value
+        if rows.height != len(values) or np.isnan(values).any():
+            raise ValueError(
+                f"{title}: {rows.height} of {len(values)} heads have a value, once each is needed"
+            )
+        return values
+
+    claimed = {
+        str(task): cells_of(rows, "claimed", f"claims of {task}") > 0.5
+        for (task,), rows in claims.group_by("task", maintain_order=True)
+    }
+    laid_out = []
+    for (task,), of_task in in_play.group_by("task", maintain_order=True):
+        partners = tuple(of_task["partner"].unique(maintain_order=True))
+        runs = dict(of_task.group_by("seed", "partner", maintain_order=True))
+        values = [
+            [
+                cells_of(runs[seed, partner], "worth", f"{task} beside {partner}, seed {seed}")
+                for partner in partners
+            ]
+            for seed in seeds
+        ]
+        laid_out.append(TaskWorth(str(task), partners, np.array(values)))
+    strata = np.repeat(np.arange(len(sites)), heads)
+    return ContestCells(seeds, sites, heads, strata, claimed, tuple(laid_out)), tuple(notes)

@@ -1,0 +1,109 @@
+"""What each claimed head is worth beside partners that claim it and beside others, for the figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+from scipy import stats
+
+from probes.sites import KEYS
+from probes.statistics.contest import estimate
+from probes.statistics.contest_cells import ContestCells
+from probes.statistics.contest_model import TaskBlock, in_unit
+from probes.statistics.worth_units import STANDARDISED_LOGS, Unit
+
+TWIN, CONTROL = "twin", "control"
+"""Partners that are shown beside the pairs: the task itself, and a task whose labels mean nothing."""
+
+
+def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:
+    """Per task and own head the mean worth beside partners that do not claim it, and beside those that do.
+
+    The effects of partners by layer are taken out (partial residuals of the task's own fit), since they would
+    move lines for other reasons; only heads that have both. Columns: task, attention, layer, head, apart,
+    beside.
+    """
+    rows = []
+    for of in cells.tasks:
+        values = in_unit(of, unit).mean(0)
+        block = TaskBlock(cells, of, values)
+        square = float(block.square(block.claim))
+        beta = -float(block.with_worth(block.claim)) / square if square > 1e-9 else 0.0
+        level = values[:, block.own] + beta * block.claim
+        of_partner = level @ (np.eye(len(block.own)) - block.within)
+        adjusted = values[:, block.own] - of_partner + of_partner.mean(0)
+        for number, cell in enumerate(block.own):
+            claims = block.claim[:, number] > 0
+            if claims.any() and not claims.all():
+                site = cells.sites[cells.strata[cell]]
+                rows.append(
+                    {
+                        "task": of.task, "attention": site.attention, "layer": site.layer,
+                        "head": int(cell) % cells.heads,
+                        "apart": float(adjusted[~claims, number].mean()),
+                        "beside": float(adjusted[claims, number].mean()),
+                    }
+                )  # fmt: skip
+    schema = {"task": pl.String, "attention": pl.String, "layer": pl.Int32, "head": pl.Int32}
+    return pl.DataFrame(rows, schema=schema | {"apart": pl.Float64, "beside": pl.Float64})
+
+
+def task_means(
+    cells: ContestCells, unit: Unit = STANDARDISED_LOGS, level: float = 0.05, draws: int = 1999
+) -> pl.DataFrame:
+    """Per task the mean of `head_lines` on the left, and beta with its interval by the task alone.
+
+    Columns: task, heads, apart, beta, low, high, share, word; without a head to compare a task has no row.
+    """
+    lines = head_lines(cells, unit)
+    rows = []
+    for of in cells.tasks:
+        own = lines.filter(pl.col("task") == of.task)
+        if own.is_empty():
+            continue
+        alone = ContestCells(cells.seeds, cells.sites, cells.heads, cells.strata, cells.claims, (of,))
+        found = estimate(alone, unit, level=level, draws=draws)
+        rows.append(
+            {
+                "task": of.task, "heads": found.heads, "apart": own["apart"].mean(), "beta": found.beta,
+                "low": found.low, "high": found.high, "share": found.share, "word": found.word,
+            }
+        )  # fmt: skip
+    schema = {"task": pl.String, "heads": pl.Int64, "apart": pl.Float64, "beta": pl.Float64}
+    return pl.DataFrame(
+        rows, schema=schema | {"low": pl.Float64, "high": pl.Float64, "share": pl.Float64, "word": pl.String}
+    )
+
+
+def side_means(worth: pl.DataFrame, claims: pl.DataFrame, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:
+    """What a task's own heads are worth on average beside its twin and beside the control task.
+
+    In the unit, over all heads of the run; the mean over seeds and Student's 95 % interval (null for one).
+    Layers are not taken out: a twin claims every own head, so that nothing of the partner's remains to be told
+    apart. `worth` and `claims` as `contest_cells` takes them. Columns: task, partner, seeds, mean, low, high.
+    """
+    own = claims.filter(pl.col("claimed")).select("task", *KEYS)
+    rows = []
+    beside = worth.filter(pl.col("partner").is_in([TWIN, CONTROL]))
+    for (task, partner), runs in beside.group_by("task", "partner", maintain_order=True):
+        means = []
+        for _, run in runs.group_by("seed", maintain_order=True):
+            scaled = run.with_columns(scaled=unit.scaled(run["worth"].to_numpy()))
+            chosen = scaled.join(own.filter(pl.col("task") == task), on=["task", *KEYS], how="semi")
+            if chosen.height:
+                means.append(chosen["scaled"].to_numpy().mean())
+        if means:
+            low, high = _student(np.array(means))
+            rows.append((str(task), str(partner), len(means), float(np.mean(means)), low, high))
+    schema = {"task": pl.String, "partner": pl.String, "seeds": pl.Int64}
+    return pl.DataFrame(
+        rows, schema=schema | dict.fromkeys(("mean", "low", "high"), pl.Float64), orient="row"
+    ).fill_nan(None)
+
+
+def _student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> tuple[float, float]:
+    if len(values) < 2:
+        return float("nan"), float("nan")
+    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return float(values.mean()) - reach, float(values.mean()) + reach

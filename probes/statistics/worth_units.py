@@ -1,0 +1,80 @@
+"""In what unit the worth of heads is compared between runs, and what a loss in that unit is as a share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+Worth = Float[np.ndarray, "*many cell"]
+"""Heads of one run and task along the last axis."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How worth becomes a figure that can be compared between runs."""
+
+    name: str
+    """As tables and figures print it."""
+    scaled: Callable[[Worth], Worth]
+    """Worth of all heads of a run and task in this unit; raises `ValueError` for what it cannot hold."""
+    multiplicative: bool
+    """Whether it is of logs, so that a difference is a share of worth."""
+
+
+def logs(worth: Worth) -> Worth:
+    """Natural logarithms; raises `ValueError` for a head that is worth nothing, since there is no log of 0.
+
+    An open head always has some importance; exact zeros are heads that were closed or cut, and a floor for
+    them would decide the result by its own size.
+    """
+    bad = ~(np.isfinite(worth) & (worth > 0))
+    if bad.any():
+        raise ValueError(
+            f"{int(bad.sum())} heads have importance 0 or none (closed or cut heads): logs need a model with "
+            "all heads open; measure with --masks=false, or leave cut runs out"
+        )
+    return np.log(worth)
+
+
+def standardised_logs(worth: Worth) -> Worth:
+    """Logs less their mean over all heads of the run and task, over their standard deviation there.
+
+    So neither a partner that scales what all heads are worth nor one that spreads or narrows it counts.
+    """
+    values = logs(worth)
+    spread = values.std(-1, keepdims=True)
+    if (spread <= 1e-12).any():
+        raise ValueError("all heads of a run have the same importance: there is nothing to compare")
+    return (values - values.mean(-1, keepdims=True)) / spread
+
+
+def log_spread(worth: Worth) -> Float[np.ndarray, "*many"]:
+    """The standard deviation of logs over all heads of each run and task."""
+    return logs(worth).std(-1)
+
+
+def normal_scores(worth: Worth) -> Worth:
+    """Van der Waerden's scores: ranks over all heads of the run and task as quantiles of a normal.
+
+    For worth that may be negative, such as the score lost by ablation; equal values have equal scores.
+    """
+    if not np.isfinite(worth).all():
+        raise ValueError("some heads have no worth: measure the run again")
+    return ndtri(rankdata(worth, axis=-1) / (worth.shape[-1] + 1))
+
+
+def as_measured(worth: Worth) -> Worth:
+    """Unchanged, for skills above chance, which are shares already; raises `ValueError` for what is none."""
+    if not np.isfinite(worth).all():
+        raise ValueError("some heads have no skill: probe the run again")
+    return worth
+
+
+STANDARDISED_LOGS = Unit("standardised logs", standardised_logs, True)
+NORMAL_SCORES = Unit("normal scores", normal_scores, False)
+SKILL_POINTS = Unit("skill above chance", as_measured, False)
