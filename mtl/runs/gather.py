@@ -20,6 +20,7 @@ from mtl.runs.comparable import (
 )
 from mtl.runs.find_runs import folders_with, runs_in
 from mtl.runs.heads_kept import heads_kept_of
+from mtl.runs.pair_runs import pairs_of
 from mtl.runs.tables import history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import masks_of
 from mtl.runs.worth import WORTH, worth_of_run
@@ -83,6 +84,7 @@ def gather(
         runs=_provenance(folder, runs),
         probes=probes,
         worth=_worth(same, notes),
+        pairs=pairs_of(same, notes),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
     )

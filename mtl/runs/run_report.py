@@ -33,6 +33,7 @@ OURS = {
         *("task-losses.*", "learning-curves.*", "heads-kept.*"),
         *("head-worth.*", "prediction.*", "agreement.*"),
         *("correlation-*", "overlap-*", "competition-*"),
+        *("wanted.*", "sharing.*", "contest-*"),
     ),
     "figures": (
         "rgb-*",
@@ -42,6 +43,8 @@ OURS = {
         "labels-*",
         "parallel-coordinates.*",
         "prediction.*",
+        "contest.*",
+        "forest.*",
     ),
 }
 """Names of the report's tables and figures; other files that somebody put beside them are not touched."""

@@ -45,8 +45,14 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
         variants.append(tuple([pruning] * (pruning != "none") + keys))
     single = {variant for base, variant in zip(bases, variants, strict=True) if base == "STL"}
     return [
-        Setup(", ".join([base, *variant]), _baseline(base, variant, single), base == "STL")
-        for base, variant in zip(bases, variants, strict=True)
+        Setup(
+            ", ".join([base, *variant]),
+            _baseline(base, variant, single),
+            base == "STL",
+            len(trained),
+            str(config.get("pruning", "none")),
+        )
+        for base, variant, trained, config in zip(bases, variants, tasks, configs, strict=True)
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import polars as pl
 from rich.console import Console
 
 from mtl.config.schema import DEFAULT_TASKS
@@ -17,6 +18,8 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.primary_setup import fixed_claims
 from mtl.study.wandb_study import log_study
+from probes.report.claims import PrimarySetup
+from probes.report.data import ReportData
 from probes.statistics.head_values import ABLATION
 
 CHANNELS = 3
@@ -46,9 +49,27 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             runs = [study.run(job.name) for job in finished if job.config]
             figures["prediction"] = partial(draw, "prediction", runs)
         primary = fixed_claims(config, study.path, data)
+        of_contest = _of_contest(data, primary)
+        if of_contest:
+            figures |= {name: partial(draw, name, of_contest) for name in ("contest", "forest")}
         tables = run_report(study.path, data, figures, console, primary)
         log_study(study.path, config, tables, page)
         return page
+
+
+def _of_contest(data: ReportData, primary: PrimarySetup | None) -> list[Path]:
+    """The runs of the contest's figures: masks of single tasks (the primary setup's first), and pairs."""
+    if data.gates is None or data.pairs is None or data.worth is None:
+        return []
+    if data.worth.filter(pl.col("run").is_in(set(data.pairs["run"]))).is_empty():
+        return []
+    alone = [setup.name for setup in data.setups if setup.single]
+    masked = (
+        data.gates.filter(pl.col("setup").is_in(alone)).select("run", "setup").unique(maintain_order=True)
+    )
+    first = masked["setup"] == (primary.setup if primary is not None else "")
+    folders = [*masked.filter(first)["run"], *masked.filter(~first)["run"]]
+    return [Path(run) for run in [*folders, *data.pairs["run"].unique(maintain_order=True)] if folders]
 
 
 def _figures(

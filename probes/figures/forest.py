@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
 from probes.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, TENTH
@@ -17,16 +20,16 @@ def forest(table: pl.DataFrame) -> Figure:
     """A dot and an interval per estimate, in per cent of a claimed head's worth; the primary one is bold.
 
     Below the band's edge at a tenth an interval refutes. `table`: group, estimate, primary, share, share_low,
-    share_high, word (`probes.statistics.contest_table`). Estimates that are not defined have a name and no dot; an
-    interval without an end reaches the edge. Raises `ValueError` without estimates.
+    share_high, word (`probes.statistics.contest_table`). Estimates that are not defined have a name and no
+    dot; an interval without an end reaches the edge. Raises `ValueError` without estimates.
     """
     if table.is_empty():
         raise ValueError("no estimates of the contest to draw")
     groups = list(table["group"].unique(maintain_order=True))
     rows = [row for group in groups for row in table.filter(pl.col("group") == group).iter_rows(named=True)]
-    gaps = np.cumsum([0.0] + [0.5 * (one["group"] != two["group"]) for one, two in zip(rows, rows[1:])])
+    gaps = np.cumsum([0.0] + [0.5 * (one["group"] != two["group"]) for one, two in itertools.pairwise(rows)])
     places = np.arange(len(rows)) + gaps
-    figure = new_figure(0.15 * (places[-1] + 1) + 0.7, COLUMN)
+    figure = new_figure(0.15 * (places[-1] + 1) + 0.75, COLUMN)
     axes = figure.subplots()
     ends = table.select("share", "share_low", "share_high").to_numpy().ravel()
     ends = 100 * np.append(ends[np.isfinite(ends.astype(np.float64))], [0.0, 1.5 * TENTH])
@@ -47,11 +50,14 @@ def forest(table: pl.DataFrame) -> Figure:
         text.set_fontweight("bold" if row["primary"] else "normal")
     axes.set_ylim(places[-1] + 0.6, -0.6)
     axes.set_xlim(left, right)
-    axes.set_xlabel("worth lost beside a partner that claims the head, % (95 %)")
+    figure.supxlabel("% of a head's worth lost beside a partner that claims it, too", fontsize=7)
     axes.grid(axis="x", color=GRID, linewidth=0.4)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    for place, (word, colour) in enumerate(WORD_COLOURS.items()):
-        figure.text(0.02 + 0.33 * place, 0.995, word, color=colour, va="top", fontsize=6.5, fontweight="bold")
+    handles = [
+        Line2D([], [], color=colour, marker="o", markersize=3, label=word)
+        for word, colour in WORD_COLOURS.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=3)
     return figure

@@ -29,7 +29,7 @@ class PrimarySetup:
 
 
 @dataclass(frozen=True)
-class Contest:
+class ClaimsAndLosses:
     """What a report shows on claims and losses."""
 
     primary: PrimarySetup | None
@@ -53,14 +53,16 @@ def claim_sets(by_setup: Mapping[str, Masks]) -> dict[str, Masks]:
     return {name: masks for name, masks in by_setup.items() if len(masks.tasks) > 1}
 
 
-def contest(
+def claims_and_losses(
     evidence: ReportData, by_setup: Mapping[str, Masks], chosen: PrimarySetup | None, notes: list[str]
-) -> Contest:
+) -> ClaimsAndLosses:
     """Competition by the chosen claims, or by those of the default; adds notes on what is missing."""
     primary = chosen or _default(evidence, by_setup)
     masks = by_setup.get(primary.setup) if primary else None
     if primary is None:
-        return Contest(None, None, None, None, "No masks, so that competition between tasks cannot be told.")
+        return ClaimsAndLosses(
+            None, None, None, None, "No masks, so that there are no claims to compare with losses."
+        )
     missing = f"claims are to be those of {primary.setup} ({primary.why}), of which there are no masks yet"
     if masks is None:
         notes.append(f"no verdict on competition: {missing}")
@@ -72,16 +74,18 @@ def contest(
             else f"no single-task run has masks: claims are those of {primary.setup}"
         )
     if evidence.heads is None:
-        return Contest(
-            primary, masks, None, None, "No probes, so that competition between tasks cannot be told."
+        return ClaimsAndLosses(
+            primary, masks, None, None, "No probes, so that there are no losses to compare with claims."
         )
     try:
         tests = by_claims(claim_sets(by_setup), evidence.heads)
         competition = None if masks is None else compete(masks, evidence.heads)
     except ValueError as error:
         notes.append(f"competition: {error}")
-        return Contest(primary, masks, None, None, f"Competition cannot be told: {error}.")
-    return Contest(primary, masks, competition, tests, "" if competition else f"No verdict: {missing}.")
+        return ClaimsAndLosses(primary, masks, None, None, f"Claims and losses cannot be compared: {error}.")
+    return ClaimsAndLosses(
+        primary, masks, competition, tests, "" if competition else f"No verdict: {missing}."
+    )
 
 
 def _default(evidence: ReportData, by_setup: Mapping[str, Masks]) -> PrimarySetup | None:

@@ -18,6 +18,14 @@ HISTORY = pl.Schema(
 )
 
 
+PAIRS = pl.Schema(
+    {
+        "run": pl.String, "setup": pl.String, "seed": pl.Int64, "task": pl.String, "of": pl.String,
+        "partner": pl.String,
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class HeadsKept:
     """Score against open heads, as the figure `heads_kept` takes it."""
@@ -36,6 +44,10 @@ class Setup:
     baseline: str | None
     """The single-task setup to compare with."""
     single: bool
+    tasks: int = 1
+    """How many tasks are trained together."""
+    pruning: str = "none"
+    """How masks were learned; of cut runs it says so."""
 
 
 @dataclass(frozen=True)
@@ -66,5 +78,8 @@ class ReportData:
     """Notes on what is missing or was left out, with reasons."""
     worth: pl.DataFrame | None = None
     """What heads are worth, as `probes.statistics.head_values` gives it, with the report's setups."""
+    pairs: pl.DataFrame | None = None
+    """Pair runs without masks, a row per task: `PAIRS`; `task` as the run names it, `of` the task that a twin
+    is half of, `partner` another task, `control` or `twin`."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""

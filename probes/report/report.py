@@ -14,7 +14,9 @@ from markupsafe import Markup
 
 from probes.heads_table import Site
 from probes.report import number_format
-from probes.report.claims import Contest, PrimarySetup, contest
+from probes.report.answer import Answer
+from probes.report.answers import answers
+from probes.report.claims import ClaimsAndLosses, PrimarySetup, claims_and_losses
 from probes.report.curves import heads_kept_figure, learning_figure
 from probes.report.data import ReportData
 from probes.report.head_data import heads_data
@@ -47,10 +49,12 @@ class Page:
     """Empty if competition cannot be told from these runs."""
     tables: Mapping[str, pl.DataFrame]
     """What the page shows, and what it was computed from, by file name."""
+    answers: tuple[str, ...] = ()
+    """Those of the first screen, each as a line."""
 
     def lines(self) -> list[str]:
-        """The notes and the verdict as lines of text."""
-        lines = [f"note: {note}" for note in self.notes]
+        """The notes, the answers and the word on claims and losses as lines of text."""
+        lines = [*(f"note: {note}" for note in self.notes), *self.answers]
         return lines + ([f"competition: {self.verdict}"] if self.verdict else [])
 
 
@@ -60,7 +64,7 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
     by_setup, left_out = masks_by_setup(evidence)
     notes += left_out
     sites, heads = _shape(evidence)
-    claim_tests = contest(evidence, by_setup, claims, notes)
+    claim_tests = claims_and_losses(evidence, by_setup, claims, notes)
     claimed, competition = claim_tests.masks, claim_tests.competition
     skill, labels = label_skills(evidence, notes)
     notes += absent_labels(labels) if labels is not None else ()
@@ -71,12 +75,15 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
     per_head = competition.heads if competition else None
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
     worth = worth_section(evidence, sites, heads) if sites else None
+    screen = answers(evidence, by_setup, claim_tests)
+    notes += [note for answer in screen for note in answer.notes]
     final = tuple(dict.fromkeys(notes))
     html = _environment().get_template("report.html.j2").render(
         evidence=evidence,
         tasks=tasks,
         rows=rows,
         notes=final,
+        answers=screen,
         overlays=overlays(by_setup, claimed, claim_tests.primary),
         key=rgb_key,
         curves=learning_figure(evidence),
@@ -103,7 +110,8 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         style=Markup(_source("report.css")),
         script=Markup(_source("report.js")),
     )  # fmt: skip
-    return Page(html, final, claim_tests.summary(), _tables(evidence, compared, claim_tests, worth))
+    tables = _tables(evidence, compared, claim_tests, worth, screen)
+    return Page(html, final, claim_tests.summary(), tables, tuple(answer.line() for answer in screen))
 
 
 def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
@@ -117,7 +125,11 @@ def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
 
 
 def _tables(
-    evidence: ReportData, compared: Sequence[Compared], claim_tests: Contest, worth: Worth | None
+    evidence: ReportData,
+    compared: Sequence[Compared],
+    claim_tests: ClaimsAndLosses,
+    worth: Worth | None,
+    screen: Sequence[Answer],
 ) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may want; those without rows are left out."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
@@ -128,6 +140,8 @@ def _tables(
         tables["trials"] = evidence.sweep.table()
     if worth is not None:
         tables |= worth.tables
+    for answer in screen:
+        tables |= answer.tables
     for setup in compared:
         name = re.sub(r"[^\w.+-]+", "-", setup.name)
         tables |= {f"correlation-{name}": setup.correlations, f"overlap-{name}": setup.overlaps}

@@ -155,7 +155,7 @@ def _inverted(
     these.
     """
     drawn: dict[str, Bool[np.ndarray, "draw cell"]] = {}
-    for partner in dict.fromkeys(partner for block in blocks for partner in block.partners):
+    for partner in sorted({partner for block in blocks for partner in block.partners}):
         drawn[partner] = cells.claims[partner][permutations_within(cells.strata, draws, rng)]
     with_worth, squares, with_claims = (np.zeros(draws) for _ in range(3))
     for block in blocks:

@@ -76,21 +76,21 @@ def task_means(
     )
 
 
-def side_means(worth: pl.DataFrame, claims: pl.DataFrame, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:
-    """What a task's own heads are worth on average beside its twin and beside the control task.
+def side_means(worth: pl.DataFrame, heads: pl.DataFrame, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:
+    """What heads are worth on average to a task beside its twin and beside the control task.
 
     In the unit, over all heads of the run; the mean over seeds and Student's 95 % interval (null for one).
-    Layers are not taken out: a twin claims every own head, so that nothing of the partner's remains to be told
-    apart. `worth` and `claims` as `contest_cells` takes them. Columns: task, partner, seeds, mean, low, high.
+    Layers are not taken out: a twin claims every own head, so that its effect on layers cannot be told apart.
+    `worth` as `contest_cells` takes it, `heads` with the columns task, attention, layer, head: those of
+    `head_lines`. Columns: task, partner, seeds, mean, low, high.
     """
-    own = claims.filter(pl.col("claimed")).select("task", *KEYS)
     rows = []
     beside = worth.filter(pl.col("partner").is_in([TWIN, CONTROL]))
     for (task, partner), runs in beside.group_by("task", "partner", maintain_order=True):
         means = []
         for _, run in runs.group_by("seed", maintain_order=True):
             scaled = run.with_columns(scaled=unit.scaled(run["worth"].to_numpy()))
-            chosen = scaled.join(own.filter(pl.col("task") == task), on=["task", *KEYS], how="semi")
+            chosen = scaled.join(heads.filter(pl.col("task") == task), on=["task", *KEYS], how="semi")
             if chosen.height:
                 means.append(chosen["scaled"].to_numpy().mean())
         if means:

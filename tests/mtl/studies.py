@@ -65,7 +65,7 @@ class Study:
         return folder
 
     def history(self, folder, tasks):
-        columns = {f"dev/{task}/{SCORES[task]}": [60.0, 80.0] for task in tasks}
+        columns = {f"dev/{task}/{SCORES.get(task, 'score')}": [60.0, 80.0] for task in tasks}
         pl.DataFrame({"epoch": [1, 2], "update": [10, 20], **columns}).write_csv(folder / "history.csv")
 
     def gates(self, tasks, scope, shape):

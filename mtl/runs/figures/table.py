@@ -49,6 +49,11 @@ FIGURES = {
     "heads": FigureRow("a measure per head and task", "worth:maps"),
     "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
     "agreement": FigureRow("a measure between seeds, tasks and tables", "worth:agreements"),
+    "contest": FigureRow(
+        "worth of claimed heads by whether the partner claims them: masked single-task runs, and pairs",
+        "contest:lines",
+    ),
+    "forest": FigureRow("estimates of that contest, with the band of refutation", "contest:all_estimates"),
     "importance-over-time": FigureRow(
         "importance over the training of one run; as .gif or .webp moving", "importance:over_time",
         "importance:animate",

@@ -225,7 +225,7 @@ def test_runs_without_masks_and_probes(study):
     assert page.says("no run has masks: train with --pruning=dynamic")
     assert page.says("not probed (no heads.parquet; 'mtl probe' makes it)")
     assert page.says("89.88 ± 0.18 (2)")
-    assert page.says("No masks, so that competition between tasks cannot be told.")
+    assert page.says("No masks, so that there are no claims to compare with losses.")
 
 
 def test_probes_alone(study):

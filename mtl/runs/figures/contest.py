@@ -1,0 +1,89 @@
+"""Figures of the contest for heads, from masked runs of single tasks and runs of pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.comparable import RunWithSetup
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.runs.pair_runs import pairs_of
+from mtl.runs.run import Run
+from mtl.runs.setups import setups_of
+from mtl.runs.tables import check_encoders, encoder_of
+from mtl.runs.trained_masks import masks_of
+from mtl.runs.worth import worth_of_run
+from probes.figures.contest import contest_figure
+from probes.figures.forest import forest
+from probes.statistics.contest_cells import contest_cells
+from probes.statistics.contest_lines import head_lines, side_means, task_means
+from probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
+from probes.statistics.masks import final_masks
+
+
+@dataclass(frozen=True)
+class _Contest:
+    values: pl.DataFrame
+    pairs: pl.DataFrame
+    claims: dict[str, pl.DataFrame]
+    notes: tuple[str, ...]
+
+
+def lines(request: FigureRequest) -> FigureWithTables:
+    """A panel per task: own heads beside partners that do not claim them, and that do."""
+    read = _read(request)
+    claims = next(iter(read.claims.values()))
+    worth = worth_table(read.values, read.pairs, IMPORTANCE)
+    cells, notes = contest_cells(worth, claims, request.tasks)
+    heads, means = head_lines(cells), task_means(cells)
+    sides = side_means(worth, heads)
+    tables = {"-heads": heads, "-tasks": means, "-sides": sides}
+    return FigureWithTables(contest_figure(heads, means, sides), (*read.notes, *notes), tables)
+
+
+def all_estimates(request: FigureRequest) -> FigureWithTables:
+    """Every estimate, that of the first setup with claims being the primary one."""
+    read = _read(request)
+    (_, claims), *others = read.claims.items()
+    found = estimates(read.values, read.pairs, claims, dict(others))
+    return FigureWithTables(forest(found.table), (*read.notes, *found.notes), {"": found.table})
+
+
+def _read(request: FigureRequest) -> _Contest:
+    """Claims, pairs and worth in the given runs; raises `InputError` for what is missing."""
+    runs = [Run.open(path) for path in request.paths]
+    check_encoders({str(run.folder): encoder_of(run) for run in runs})
+    configs = [run.config() for run in runs]
+    with_setups = [
+        RunWithSetup(run, config, setup)
+        for run, config, setup in zip(runs, configs, setups_of(configs), strict=True)
+    ]
+    notes: list[str] = []
+    alone = [run for run in with_setups if run.setup.single]
+    gates = masks_of(alone, notes)
+    pairs = pairs_of(with_setups, notes)
+    if gates is None:
+        raise InputError("no single-task run with masks among these: give those whose masks are the claims")
+    if pairs is None:
+        raise InputError("no run of two tasks without masks among these: give the pairs, too")
+    claims = {}
+    for (setup,), of_setup in gates.group_by("setup", maintain_order=True):
+        masks, left_out = final_masks(of_setup)
+        claims[str(setup)] = claims_table(masks)
+        notes += left_out
+    chosen = set(pairs["run"])
+    parts = []
+    for run in with_setups:
+        file = run.run.folder / "heads.parquet"
+        if str(run.run.folder) not in chosen:
+            continue
+        if not file.is_file():
+            notes.append(f"{run.run.folder} has no heads.parquet: left out; 'mtl importance' makes it")
+            continue
+        parts.append(worth_of_run(run.run, file, run.config["tasks"], run.setup.name))
+    values = pl.concat(parts) if parts else None
+    if values is None or values.filter(pl.col("measure") == IMPORTANCE).is_empty():
+        raise InputError("no importance of heads in these pairs: 'mtl importance RUN' measures it")
+    return _Contest(values, pairs, claims, tuple(dict.fromkeys(notes)))

@@ -1,0 +1,51 @@
+"""What tasks score less jointly than alone, with intervals over seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, styled
+from probes.statistics.sharing import ALL, MARGIN
+
+
+@styled
+def sharing_figure(table: pl.DataFrame) -> Figure:
+    """A row per task, a colour per setup; right of the line sharing hurts, dashed is the margin.
+
+    `table` is that of `probes.statistics.sharing.sharing`. Intervals that would leave the figure are
+    cut at its edge: with two seeds they are wide.
+    """
+    setups = list(table["setup"].unique(maintain_order=True))
+    tasks = [task for task in table["task"].unique(maintain_order=True) if task != ALL]
+    tasks += [ALL] * (ALL in set(table["task"]))
+    figure = new_figure(0.12 * len(tasks) * max(1.5, len(setups)) + 0.5 + 0.13 * len(setups), COLUMN)
+    axes = figure.subplots()
+    widest = 3 * max(*np.abs(table["loss"].to_numpy()), MARGIN)
+    for number, setup in enumerate(setups):
+        colour = LOOKS[number % len(LOOKS)].colour
+        for row in table.filter(pl.col("setup") == setup).iter_rows(named=True):
+            place = tasks.index(row["task"]) + 0.7 * ((number + 0.5) / len(setups) - 0.5)
+            if row["low"] is not None:
+                low, high = max(row["low"], -widest), min(row["high"], widest)
+                axes.hlines(place, low, high, color=colour, linewidth=0.9)
+            axes.plot([row["loss"]], [place], LOOKS[number % len(LOOKS)].shape, color=colour, markersize=3)
+    axes.axvline(0, color=INK, linewidth=0.5)
+    axes.axvline(MARGIN, color=FAINT, linewidth=0.6, linestyle="--")
+    axes.set_yticks(range(len(tasks)), tasks)
+    axes.set_ylim(len(tasks) - 0.4, -0.6)
+    axes.set_xlabel("points lost to training jointly, 95 % over seeds")
+    axes.grid(axis="x", color=GRID, linewidth=0.4)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    handles = [
+        Line2D(
+            [], [], color=LOOKS[number % len(LOOKS)].colour, marker=LOOKS[number % len(LOOKS)].shape,
+            markersize=3, label=setup,
+        )
+        for number, setup in enumerate(setups)
+    ]  # fmt: skip
+    figure.legend(handles=handles, loc="outside upper center", ncols=1 if len(setups) < 3 else 2)
+    return figure

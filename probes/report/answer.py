@@ -1,0 +1,31 @@
+"""An answer of the page's first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+from markupsafe import Markup
+
+CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the runs say to one question."""
+
+    question: str
+    word: str
+    """*cannot tell* where runs are missing, too."""
+    reason: str
+    limit: str
+    """What it cannot say, in one line."""
+    figures: Sequence[tuple[Markup, str]] = ()
+    """Each with its caption."""
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """The answer as a line of text."""
+        return f"{self.question} {self.word[0].upper()}{self.word[1:]}: {self.reason}."

@@ -1,0 +1,62 @@
+"""Does sharing hurt?"""
+
+from __future__ import annotations
+
+import re
+
+from probes.figures.sharing import sharing_figure
+from probes.report.answer import CANNOT_TELL, Answer
+from probes.report.data import ReportData, Setup
+from probes.report.embedded import embedded
+from probes.statistics.sharing import sharing
+
+QUESTION = "Does sharing an encoder hurt?"
+LIMIT = (
+    "It does not say why: a shared encoder may also have too few updates, or tasks of unequal weight. Runs "
+    "with more updates tell."
+)
+
+
+def sharing_answer(evidence: ReportData) -> Answer:
+    """By the scores of runs without masks; the word is on the runs of most tasks."""
+    groups = sharing_groups(evidence)
+    if not groups:
+        missing = (
+            "no joint runs and runs of single tasks without masks; a study has them as setups single and all"
+        )
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
+    result = sharing(evidence.scores, groups)
+    if result.table.is_empty():
+        return Answer(QUESTION, CANNOT_TELL, result.reason, LIMIT)
+    caption = (
+        f"What tasks score less jointly than alone on {evidence.split}; the word is on the mean of "
+        f"{next(iter(groups))}. Dashed: the margin below which a loss is none worth a remedy."
+    )
+    figure = embedded(sharing_figure(result.table), "points lost to joint training per task")
+    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], {"sharing": result.table})
+
+
+def sharing_groups(evidence: ReportData) -> dict[str, dict[str, str]]:
+    """Setups of joint training without masks, each with the single-task setup to compare with.
+
+    Of most tasks first, the plainest before others; the pairs of many tasks, trained alike, are one group.
+    """
+    joint = [
+        setup
+        for setup in evidence.setups
+        if not setup.single and setup.pruning == "none" and setup.baseline is not None
+    ]
+    groups: dict[str, dict[str, str]] = {}
+    for setup in sorted(joint, key=_order):
+        if setup.baseline is not None:
+            groups.setdefault(_group(setup), {})[setup.name] = setup.baseline
+    return groups
+
+
+def _order(setup: Setup) -> tuple[int, int, int]:
+    return -setup.tasks, setup.name.count(","), len(setup.name)
+
+
+def _group(setup: Setup) -> str:
+    """The setup's name without its tasks."""
+    return re.sub(r"^(MTL-\d+) [^,]*", r"\1", setup.name)

@@ -1,0 +1,28 @@
+"""The page's first screen: three questions in their order, each with a word, a figure and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from probes.report.answer import Answer
+from probes.report.answer_contest import contest_answer
+from probes.report.answer_remedy import remedy_answer
+from probes.report.answer_sharing import sharing_answer
+from probes.report.answer_wanted import wanted_answer
+from probes.report.claims import ClaimsAndLosses
+from probes.report.data import ReportData
+from probes.statistics.masks import Masks
+
+
+def answers(
+    evidence: ReportData, by_setup: Mapping[str, Masks], claims: ClaimsAndLosses
+) -> tuple[Answer, ...]:
+    """All answers; none where the runs are of one task, so that nothing is shared."""
+    if len(evidence.metrics) < 2 or evidence.sweep is not None:
+        return ()
+    return (
+        wanted_answer(claims),
+        sharing_answer(evidence),
+        contest_answer(evidence, by_setup, claims),
+        remedy_answer(evidence),
+    )

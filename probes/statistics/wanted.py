@@ -1,0 +1,109 @@
+"""Do tasks want the same heads? Jaccard between tasks against its ceiling, chance, and a control task."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+
+from probes.statistics.contest_lines import CONTROL
+from probes.statistics.masks import Masks
+from probes.statistics.overlap import jaccard, task_overlaps
+from probes.statistics.task_losses import paired
+
+YES: Final = "yes"
+NO: Final = "no"
+CANNOT_TELL: Final = "cannot tell"
+Word = Literal["yes", "no", "cannot tell"]
+FEWEST_SEEDS = 3
+KINDS = ("by chance", "with control", "between tasks", "one task, seeds")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How far tasks claim the same heads."""
+
+    table: pl.DataFrame
+    """kind (one of `KINDS`), first, second, jaccard: a row per pair of tasks, or task."""
+    word: Word
+    reason: str
+
+
+def wanted(masks: Masks, level: float = 0.05) -> Wanted:
+    """Jaccard of masks between tasks, of a task with itself over seeds, with the control task, and by chance.
+
+    Between tasks masks of one seed are compared, within a task those of two seeds (the ceiling: more than a
+    task agrees with itself no other can agree with it). Chance keeps each layer's number of claimed heads.
+    The word rests on the control task alone, whose labels mean nothing: tasks may want the same heads because
+    any decoder needs them. Per seed the mean Jaccard between tasks less that with the control task; *yes* or
+    *no* where Student's interval over seeds is above or below 0. Raises `ValueError` for one task.
+    """
+    tasks = [number for number, task in enumerate(masks.tasks) if task != CONTROL]
+    if len(tasks) < 2:
+        raise ValueError("masks of fewer than two tasks: overlap needs two")
+    control = masks.tasks.index(CONTROL) if CONTROL in masks.tasks else None
+    rows: list[tuple[str, str, str, float]] = []
+    for row in task_overlaps(masks, draws=1).iter_rows(named=True):
+        if CONTROL not in (row["first"], row["second"]):
+            union = row["open_first"] + row["open_second"] - row["expected_layers"]
+            chance = row["expected_layers"] / union if union > 0 else float("nan")
+            rows.append((KINDS[0], row["first"], row["second"], chance))
+    with_control: list[Float[np.ndarray, " seed"]] = []
+    for one in tasks if control is not None else ():
+        values = jaccard(masks.opened[one], masks.opened[control])
+        with_control.append(values)
+        rows.append((KINDS[1], masks.tasks[one], CONTROL, _mean(values)))
+    between: list[Float[np.ndarray, " seed"]] = []
+    for one, other in itertools.combinations(tasks, 2):
+        values = jaccard(masks.opened[one], masks.opened[other])
+        between.append(values)
+        rows.append((KINDS[2], masks.tasks[one], masks.tasks[other], _mean(values)))
+    for one in tasks:
+        seeds = list(itertools.combinations(range(len(masks.seeds)), 2))
+        if seeds:
+            values = np.array([jaccard(masks.opened[one, a], masks.opened[one, b]) for a, b in seeds])
+            rows.append((KINDS[3], masks.tasks[one], masks.tasks[one], _mean(values)))
+    schema = {"kind": pl.String, "first": pl.String, "second": pl.String, "jaccard": pl.Float64}
+    table = pl.DataFrame(rows, schema=schema, orient="row").fill_nan(None)
+    return Wanted(table, *_word(table, between, with_control, len(masks.seeds), level))
+
+
+def _word(
+    table: pl.DataFrame,
+    between: list[Float[np.ndarray, " seed"]],
+    with_control: list[Float[np.ndarray, " seed"]],
+    seeds: int,
+    level: float,
+) -> tuple[Word, str]:
+    means = dict(table.group_by("kind").agg(pl.col("jaccard").mean()).iter_rows())
+    figures = "; ".join(
+        f"{name} {means[kind]:.2f}"
+        for kind, name in zip(
+            ("between tasks", "one task, seeds", "by chance", "with control"),
+            ("Jaccard between tasks", "of a task with itself over seeds", "by chance, layers kept",
+             "with the control task"),
+            strict=True,
+        )
+        if means.get(kind) is not None
+    )  # fmt: skip
+    if not with_control:
+        return CANNOT_TELL, f"no masks of a control task, whose heads any decoder needs; {figures}"
+    if seeds < FEWEST_SEEDS:
+        few = f"masks of {seeds} seed{'s' * (seeds != 1)}, and {FEWEST_SEEDS} are needed"
+        return CANNOT_TELL, f"{few}; {figures}"
+    differences = np.nanmean(between, axis=0) - np.nanmean(with_control, axis=0)
+    low, high, _ = paired(differences, 1 - level)
+    reason = (
+        f"{figures}; between tasks less with control {differences.mean():+.2f} "
+        f"({1 - level:.0%} interval over seeds {low:+.2f} to {high:+.2f})"
+    )
+    return (YES if low > 0 else NO if high < 0 else CANNOT_TELL), reason
+
+
+def _mean(values: Float[np.ndarray, ...]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")

@@ -1,0 +1,180 @@
+"""The contest for heads read from run folders: figures, the report's first screen, and what is missing."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mtl.commands.figure import figure
+from mtl.commands.report import report
+from mtl.errors import InputError
+from mtl.runs.gather import gather
+from probes.report.answer_sharing import sharing_groups
+from probes.report.answers import answers
+from probes.report.claims import claims_and_losses
+from probes.report.overlaps import masks_by_setup
+from probes.statistics.contest import estimate
+from probes.statistics.contest_lines import head_lines
+from probes.statistics.contest_table import IMPORTANCE, worth_table
+from tests.mtl.runs.contest_study import ContestStudy
+from tests.mtl.studies import SCORES, Study
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A study in which a fifth of worth is lost to partners that claim the head, too."""
+    study = ContestStudy(tmp_path_factory.mktemp("contest") / "planted")
+    study.whole()
+    study.twins("dep", 1)
+    study.twins("dep", 2)
+    return study
+
+
+def runs_of(study, *patterns):
+    return [path for pattern in patterns for path in sorted((study.root / "runs").glob(pattern))]
+
+
+def test_forest_of_runs_has_the_estimates_of_their_numbers(planted, tmp_path, capsys):
+    runs = runs_of(planted, "*-dynamic-*", "*-none-*")
+    figure("forest", runs, tmp_path / "forest.pdf")
+    table = pl.read_parquet(tmp_path / "forest.parquet")
+    first = table.row(0, named=True)
+    expected = estimate(planted.cells)
+    assert first["primary"]
+    assert first["estimate"] == "importance, logs"
+    assert first["beta"] == pytest.approx(expected.beta)
+    assert (first["share_low"], first["share_high"]) == pytest.approx(
+        (expected.share_low, expected.share_high)
+    )
+    assert first["word"] == "supported"
+    alone = {f"{task} alone" for task in ("pos", "dep", "srl")}
+    assert set(table["estimate"][1:]) == {"importance, normal scores", *alone}
+    assert not table["primary"][1:].any()
+    assert "wrote" in capsys.readouterr().out
+
+
+def test_contest_of_runs_has_their_heads_and_the_twin_at_the_side(planted, tmp_path):
+    figure("contest", runs_of(planted, "*-dynamic-*", "*-none-*"), tmp_path / "contest.png")
+    heads = pl.read_parquet(tmp_path / "contest-heads.parquet")
+    key = ["task", "layer", "head"]
+    assert heads.sort(key).select("apart", "beside").to_numpy() == pytest.approx(
+        head_lines(planted.cells).sort(key).select("apart", "beside").to_numpy()
+    )
+    side = pl.read_parquet(tmp_path / "contest-sides.parquet")
+    # Claimed heads of the twin are worth 1, the other 54 of 72 a hundredth: their place in standardised logs.
+    logs = np.log(np.where(planted.cells.claims["dep"], 1.0, 0.01))
+    expected = (logs.max() - logs.mean()) / logs.std()
+    assert side.select("task", "partner", "seeds").row(0) == ("dep", "twin", 2)
+    assert side["mean"].to_list() == pytest.approx([expected])
+
+
+def test_figures_say_which_runs_are_missing(planted, tmp_path):
+    with pytest.raises(InputError, match="no single-task run with masks"):
+        figure("contest", runs_of(planted, "pos-dep-none-*"), tmp_path / "x.png")
+    with pytest.raises(InputError, match="no run of two tasks without masks"):
+        figure("forest", runs_of(planted, "pos-dynamic-*", "dep-none-*"), tmp_path / "x.png")
+    one_pair = runs_of(planted, "pos-dynamic-*", "dep-dynamic-*", "pos-dep-none-*")
+    with pytest.raises(InputError, match="no claimed head has both a partner"):
+        figure("contest", one_pair, tmp_path / "x.png")
+    bare = Study(tmp_path / "bare", layers=6, heads=12)
+    masked = [bare.run([task], 1, probe=False) for task in ("pos", "dep")]
+    pair = bare.run(["pos", "dep"], 1, pruning="none", probe=False)
+    with pytest.raises(InputError, match="no importance of heads in these pairs: 'mtl importance RUN'"):
+        figure("contest", [*masked, pair], tmp_path / "x.png")
+
+
+def test_the_first_screen_answers_in_order(planted, capsys):
+    report(planted.root)
+    html = (planted.root / "report.html").read_text(encoding="utf-8")
+    screen = html[html.index('id="answers"') : html.index("</section>")]
+    questions = re.findall(r'<h3>(.*?) <span class="word ([\w-]+)">', screen)
+    assert questions == [
+        ("Do tasks want the same heads?", "cannot-tell"),
+        ("Does sharing an encoder hurt?", "yes"),
+        ("Is a head worth less to a task beside a partner that claims it, too?", "supported"),
+        ("Does a remedy help?", "cannot-tell"),
+    ]
+    assert screen.count('<img class="figure"') == 4
+    assert screen.count("What it cannot say.") == 4
+    assert "No masks of a control task" in screen
+    # Made-up scores: 89.5 alone and 88.5 with all three, of whatever seed.
+    assert (
+        "Tasks score 1.00 points less jointly than alone, on average (95% interval of the loss +1.00"
+        in screen
+    )
+    assert html.index('id="answers"') < html.index('id="seeds"') < html.index('id="scores"')
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "Does a remedy help? Cannot tell: no runs with a remedy" in lines
+    assert "note: no control runs beside the contest" in lines
+    assert {"wanted", "sharing", "contest-estimates", "contest-heads", "contest-tasks", "contest-sides"} <= {
+        name for answer in answers_of(planted.root) for name in answer.tables
+    }
+
+
+def answers_of(root):
+    """The first screen's answers."""
+    evidence = gather(root, "test", SCORES)
+    by_setup, _ = masks_by_setup(evidence)
+    return answers(evidence, by_setup, claims_and_losses(evidence, by_setup, None, []))
+
+
+def test_a_null_is_refuted(tmp_path):
+    answer = answers_of(ContestStudy(tmp_path / "null", loss=0.0, noise=0.05).whole())[2]
+    assert answer.word == "refuted"
+    assert answer.reason.startswith("less than 10% is lost: a claimed head is worth")
+
+
+def test_without_pairs_the_screen_says_what_to_run(tmp_path):
+    study = Study(tmp_path / "few")
+    screen = answers_of(study.small(seeds=(1,)))
+    assert [answer.word for answer in screen] == ["cannot tell"] * 4
+    assert screen[2].reason == "no pair runs without masks; a study has them as setup pairs"
+    assert screen[1].reason.startswith("no joint runs and runs of single tasks without masks")
+    alone = Study(tmp_path / "alone")
+    alone.run(["dep"], 1)
+    assert answers_of(alone.root) == ()
+
+
+def test_what_pairs_lack_is_one_line(tmp_path):
+    study = Study(tmp_path / "bare")
+    for task in ("pos", "dep"):
+        study.run([task], 1)
+    study.run(["pos", "dep"], 1, pruning="none")
+    missing = "no importance of heads in the pair runs; 'mtl importance RUN' measures it"
+    assert answers_of(study.root)[2].reason == missing
+    closed = ContestStudy(tmp_path / "cut")
+    root = closed.whole()
+    worth = {name: closed.of(name, other, 1).copy() for name, other in (("pos", "dep"), ("dep", "pos"))}
+    worth["pos"][5] = 0.0
+    closed.worth(root / "runs" / "pos-dep-none-shared-seed1", worth)
+    assert answers_of(root)[2].reason.startswith(
+        "pos beside dep, srl: 1 heads have importance 0 or none (closed or cut heads)"
+    )
+
+
+def test_pairs_trained_otherwise_are_left_out_and_named(tmp_path):
+    study = ContestStudy(tmp_path / "more")
+    root = study.whole()
+    study.pair("pos", "dep", 1, max_epochs=60, name="longer")
+    evidence = gather(root, "test", SCORES)
+    assert str(root / "runs" / "longer") not in set(evidence.pairs["run"])
+    assert "the contest is read from pairs trained as 30 epochs; not from 60 epochs" in evidence.notes
+    assert worth_table(evidence.worth, evidence.pairs, IMPORTANCE).height == 3 * 2 * 3 * 72
+
+
+def test_a_controls_own_heads_are_not_compared(tmp_path):
+    study = ContestStudy(tmp_path / "control")
+    folder = study.run(["dep", "control"], 1, pruning="none", probe=False, scores=False)
+    study.worth(folder, {name: np.ones(72) for name in ("dep", "control")})
+    pairs = gather(study.root, "test", SCORES).pairs
+    assert pairs.select("task", "of", "partner").rows() == [("dep", "dep", "control")]
+
+
+def test_scores_of_pairs_are_one_group(planted):
+    groups = sharing_groups(gather(planted.root, "test", SCORES))
+    assert list(groups) == ["MTL-3", "MTL-2"]
+    assert len(groups["MTL-2"]) == 3 + 1
+    assert set(groups["MTL-2"].values()) == {"STL"}
