@@ -21,6 +21,8 @@ _KEYS_IN_WORDS = {
     "optimizer.encoder_lr": "encoder rate {}",
     "optimizer.decoder_lr": "decoder rate {}",
 }
+_PLAIN_COPIES = {"seed": None, "noise": 0.01}
+"""Settings of copies of heads that their words name only where they are others."""
 _OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
 """Keys in which the runs of a setup may differ, or that its name contains anyway."""
 
@@ -97,10 +99,18 @@ def _varying(
 
 
 def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration, without the keys of gates for a run that has none."""
-    if config.get("pruning", "none") != "none":
-        return config
-    return {key: value for key, value in config.items() if key != "gates"}
+    """The configuration, without the keys of gates for a run that has none, and copies of heads in a word."""
+    unused = {"clones"} | ({"gates"} if config.get("pruning", "none") == "none" else set())
+    used = {key: value for key, value in config.items() if key not in unused}
+    clones = dict(config.get("clones") or {})
+    kind = clones.pop("kind", "none")
+    if kind == "none":
+        return used
+    words = [kind] + ([] if kind == "rows" else [clones.get("heads", "contested")])
+    words += [
+        f"{key} {clones[key]}" for key, value in _PLAIN_COPIES.items() if clones.get(key, value) != value
+    ]
+    return {**used, "clones": " ".join(words)}
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.remedies import remedy_scores
@@ -15,8 +15,7 @@ from probes.statistics.remedies import recoveries
 
 def recovered(request: FigureRequest) -> FigureWithTables:
     """Per task the recovered share of each condition, and scores against parameters."""
-    default = TrainConfig()
-    score: dict[str, str] = {task: getattr(default, task).score for task in TASK_NAMES}
+    score = TrainConfig().main_figures()
     scores, notes = remedy_scores([Run.open(folder) for folder in request.paths], request.split, score)
     if request.tasks:
         scores = scores.filter(pl.col("task").is_in(request.tasks))
