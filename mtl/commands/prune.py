@@ -33,7 +33,7 @@ def prune(
     from mtl.corpora.load import load_split, require_layers
     from mtl.errors import InputError
     from mtl.heads.gates import OPEN
-    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, tasks_of
+    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, own_heads, tasks_of
     from mtl.models.batches import examples
     from mtl.models.cut_run import write_cut_run
     from mtl.models.device import prepare
@@ -50,7 +50,8 @@ def prune(
         gates, tasks = gates_for(model, task)
     else:
         shape = (model.encoder.layers, model.encoder.heads)
-        gates, tasks = gates_from_file(mask, task, shape), tasks_of(model, task)
+        tasks = tasks_of(model, task)
+        gates = own_heads(model, gates_from_file(mask, task, shape), tasks)
     gold = load_split(config.corpus, tasks, "dev")
     chosen = {name: model.tasks[name] for name in tasks}
     require_layers(gold, chosen, "dev")
@@ -62,9 +63,10 @@ def prune(
         console.print("warning: all heads of all layers are closed: the encoder attends to nothing")
     before = sum(parameter.numel() for parameter in model.encoder.parameters())
     scores = {"dev, masked": evaluate(model, batches(corpus, model), gates)}
+    heads = sum(map(len, model.encoder.tap.remaining))
     smaller = apply_masks(model, gates, tasks)
     scores["dev, cut"] = evaluate(smaller, batches(corpus, smaller))
     after = sum(parameter.numel() for parameter in smaller.encoder.parameters())
     write_cut_run(source, out, smaller, {"dev": scores["dev, cut"]}, opened)
     print_scores(scores, f"{run} -> {out}", console)
-    console.print(f"{opened} of {gates.numel()} heads kept; encoder parameters {before:,} -> {after:,}")
+    console.print(f"{opened} of {heads} heads kept; encoder parameters {before:,} -> {after:,}")

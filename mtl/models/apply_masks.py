@@ -49,13 +49,13 @@ def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer
     tasks = tasks_of(model, task)
     if model.gates is None and model.routes is None:
         raise InputError("the run has no masks: train with --pruning=dynamic or static, or give --mask FILE")
+    if model.gates is None:
+        opened = torch.ones(model.encoder.layers, model.encoder.heads)
+        return own_heads(model, opened, tasks), tasks
     with torch.no_grad():
-        gates = all_open(model) if model.gates is None else model.gates.gate()
+        gates = model.gates.gate()
     if model.routes is not None:
-        if task is None and len(tasks) > 1:
-            raise InputError(f"every task has heads of its own: choose one with --task ({', '.join(tasks)})")
-        index = 0 if model.gates is None else model.mask_index(tasks[0])
-        return gates[index] * model.routes[list(model.tasks).index(tasks[0])], tasks
+        return own_heads(model, gates[model.mask_index(tasks[0])], tasks), tasks
     if len(gates) == 1:
         return gates[0], tasks
     if task is None:
@@ -65,10 +65,18 @@ def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer
     return gates[model.mask_index(task)], tasks
 
 
-def all_open(model: JointModel) -> Float[Tensor, "mask layer head"]:
-    """One mask with all heads open."""
-    device = next(model.parameters()).device
-    return torch.ones(1, model.encoder.layers, model.encoder.heads, device=device)
+def own_heads(
+    model: JointModel, gates: Float[Tensor, "layer head"], tasks: Sequence[str]
+) -> Float[Tensor, "layer head"]:
+    """The gates with the heads closed that belong to other tasks.
+
+    Raises `InputError` for several tasks where some heads belong to some of them only.
+    """
+    if model.routes is None:
+        return gates
+    if len(tasks) > 1:
+        raise InputError(f"every task has heads of its own: choose one with --task ({', '.join(tasks)})")
+    return gates.to(model.routes.device) * model.routes[list(model.tasks).index(tasks[0])]
 
 
 def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:

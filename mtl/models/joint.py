@@ -88,7 +88,8 @@ class JointModel(nn.Module):
         self.tasks, self.labels = dict(tasks), dict(labels)
         self.shuffle_owners = False
         """Whether each batch in training draws anew which task has whose heads."""
-        routes = None if owners is None else routes_of(owners, tuple(tasks), encoder.layers, encoder.heads)
+        there = encoder.tap.remaining
+        routes = None if owners is None else routes_of(owners, tuple(tasks), there, encoder.heads)
         self.register_buffer("routes", routes, persistent=False)
         self.decoders = nn.ModuleDict(
             {name: task.decoder(encoder.hidden, labels[name]) for name, task in tasks.items()}

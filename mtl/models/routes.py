@@ -15,10 +15,15 @@ Owners = Mapping[Place, Sequence[str]]
 
 
 def routes_of(
-    owners: Owners, tasks: Sequence[str], sites: int, heads: int
+    owners: Owners, tasks: Sequence[str], there: Sequence[Sequence[int]], heads: int
 ) -> Float[Tensor, "task site head"]:
-    """1 where a task has a head, else 0; heads without an entry belong to all tasks."""
-    routes = torch.ones(len(tasks), sites, heads)
+    """1 where a task has a head, else 0; heads without an entry belong to all tasks.
+
+    `there` has the numbers of each site's heads, which are below `heads`.
+    """
+    routes = torch.zeros(len(tasks), len(there), heads)
+    for site, numbers in enumerate(there):
+        routes[:, site, list(numbers)] = 1.0
     for (site, head), names in owners.items():
         routes[:, site, head] = torch.tensor([float(name in names) for name in tasks])
     return routes

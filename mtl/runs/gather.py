@@ -21,6 +21,7 @@ from mtl.runs.comparable import (
 from mtl.runs.find_runs import folders_with, runs_in
 from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.pair_runs import pairs_of
+from mtl.runs.remedies import remedy_scores
 from mtl.runs.tables import history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import masks_of
 from mtl.runs.worth import WORTH, worth_of_run
@@ -85,9 +86,25 @@ def gather(
         probes=probes,
         worth=_worth(same, notes),
         pairs=pairs_of(same, notes),
+        remedies=_remedies(same, split, score, notes),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
     )
+
+
+def _remedies(
+    runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
+) -> pl.DataFrame | None:
+    """The scores of runs with copies of heads and of those to compare with; `None` if no run has copies."""
+    if all(run.config.get("clones", {}).get("kind", "none") == "none" for run in runs):
+        return None
+    try:
+        table, left_out = remedy_scores([run.run for run in runs], split, score)
+    except InputError as error:
+        notes.append(f"remedies are left out: {error}")
+        return None
+    notes += left_out
+    return table
 
 
 def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:

@@ -71,7 +71,12 @@ def remedy_scores(
     scores, without = scores_of(chosen, split, score)
     sizes = {name: encoder_parameters(Path(name)) for name in conditions}
     rows = [
-        {**row, "condition": conditions[row["run"]], "parameters": sizes[row["run"]]}
+        {
+            **row,
+            "condition": conditions[row["run"]],
+            "seed": int(configs[row["run"]]["seed"]),
+            "parameters": sizes[row["run"]],
+        }
         for row in scores.iter_rows(named=True)
     ]
     table = (

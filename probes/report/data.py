@@ -81,5 +81,8 @@ class ReportData:
     pairs: pl.DataFrame | None = None
     """Pair runs without masks, a row per task: `PAIRS`; `task` as the run names it, `of` the task that a twin
     is half of, `partner` another task, `control` or `twin`."""
+    remedies: pl.DataFrame | None = None
+    """Scores of runs with copies of heads, and of those to compare with: condition, task, seed, run, score,
+    parameters; see `probes.statistics.remedies`."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""

@@ -17,6 +17,7 @@ from mtl.heads.families import cloned_heads
 from mtl.models.joint import JointModel
 from mtl.training.claims_file import Claims, read_claims, write_claims
 from mtl.training.clones import CopiedHead, planned_copies
+from probes import heads_table
 
 THERE = [tuple(range(6))] * 3
 CLAIMS = Claims(
@@ -175,8 +176,15 @@ def test_routed_copies_are_gated_probed_and_measured(words: list[str], tmp_path:
     assert model.gates.present == 14
     assert model.gates.open().sum((1, 2)).tolist() == [7, 7]
     assert not model.gates.open()[:, 1, 4].any()
-    for command in ("probe", "importance"):
-        assert main([command, str(run)]) == 0
+    for command in (["probe"], ["importance"], ["relevance", "--sentences=4"], ["ablate", "--sentences=4"]):
+        assert main([command[0], str(run), *command[1:]]) == 0
+    table, _ = heads_table.read(run / "heads.parquet")
+    for task, other in (("pos", 4), ("dep", 1)):  # the other task's copy of head 1 of layer 0
+        worth = table.filter(task=task, layer=0, head=other)
+        for measure in ("importance", "relevance"):
+            assert worth.filter(measure=measure)["value"].to_list() == [0.0]
+        assert set(worth.filter(measure="ablation")["value"]) == {0.0}
+    assert set(table.filter(measure="ablation", layer=1)["head"]) == {0, 1, 2, 3}
     assert main(["prune", str(run), f"--out={tmp_path / 'cut'}", "--task=dep"]) == 0
     assert JointModel.from_pretrained(tmp_path / "cut").routes is None
     capsys.readouterr()
