@@ -230,14 +230,22 @@ def _check_settings(settings: dict[str, dict[str, str]]) -> None:
 
 
 def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], str]]:
-    """The groups that lack some of the table's seeds, by the values of these columns, with those seeds."""
-    seeds = set(table["seed"])
+    """The groups that lack some seeds of others, by the values of these columns, with those seeds.
+
+    Others are those that share a seed with the group, or with such a one: runs that are made with seeds of
+    their own, for claims, are not looked for among the rest.
+    """
     groups = table.group_by(by, maintain_order=True).agg(pl.col("seed").unique())
-    return [
-        (tuple(names), ", ".join(map(str, sorted(seeds.difference(present)))))
-        for *names, present in groups.iter_rows()
-        if seeds.difference(present)
-    ]
+    together: list[set[int]] = []
+    for present in groups["seed"]:
+        joined = set(present).union(*(seeds for seeds in together if seeds & set(present)))
+        together = [seeds for seeds in together if not seeds & joined] + [joined]
+    missing = []
+    for *names, present in groups.iter_rows():
+        lacking = next(seeds for seeds in together if seeds >= set(present)).difference(present)
+        if lacking:
+            missing.append((tuple(names), ", ".join(map(str, sorted(lacking)))))
+    return missing
 
 
 def _missing_runs(heads: pl.DataFrame) -> list[str]:
