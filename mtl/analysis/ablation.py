@@ -48,9 +48,9 @@ class Ablation:
     """The head that it is about: the closed one, or the only one left open."""
 
     @property
-    def lowest(self) -> int:
-        """The lowest site with a closed head; all below is as without the ablation."""
-        return min(site for site, _ in self.closed)
+    def sites(self) -> frozenset[int]:
+        """The sites with a closed head."""
+        return frozenset(site for site, _ in self.closed)
 
     def scale(self, sites: int, heads: int) -> Float[Tensor, "site head"]:
         """1 at open heads and 0 at closed ones."""
@@ -146,7 +146,7 @@ class Ablator:
         results = [unchanged] * len(self.chosen)
         for group in self._passes(closing, batch):
             rows = torch.stack([self._scales[index] for index in group]).to(self.device)
-            with self._replay.start_at(self.chosen[group[0]].lowest, len(group)):
+            with self._replay.start_at(self._start(group[0]), len(group)):
                 decoded = _decoded(self.model, batch, len(group), scale, rows, fill)
             for index, counts in zip(group, decoded, strict=True):
                 results[index] = counts
@@ -158,16 +158,17 @@ class Ablator:
             for name in batch.rows
         }
 
+    def _start(self, index: int) -> int:
+        """The first site with a head that an ablation closes; all before it is as without the ablation."""
+        return self._replay.first(self.chosen[index].sites)
+
     def _passes(self, closing: Sequence[int], batch: Batch) -> Iterator[list[int]]:
         """The ablations of one pass each: they begin at one site, and their copies are within the budget."""
         rows, width = batch.subwords.input_ids.shape
         pairs = batch.mask.shape[0] * batch.mask.shape[1] ** 2
         copies = max(1, min(self.budget // max(rows * width, 1), BATCH_PAIRS // max(pairs, 1)))
 
-        def lowest(index: int) -> int:
-            return self.chosen[index].lowest
-
-        for _, group in groupby(sorted(closing, key=lowest), key=lowest):
+        for _, group in groupby(sorted(closing, key=self._start), key=self._start):
             together = list(group)
             # Equal shares: eleven copies are better computed as six and five than as ten and one.
             for share in np.array_split(together, -(-len(together) // copies)):
@@ -254,7 +255,7 @@ def ablate_heads(
             rows = len(next(iter(batch.values())))
             with replay.record():
                 found = [scores(batch, rows)]
-            for _, group in groupby(chosen, key=lambda ablation: ablation.lowest):
+            for [site], group in groupby(chosen, key=lambda ablation: ablation.sites):
                 together = list(group)
                 for share in np.array_split(np.arange(len(together)), -(-len(together) // copies)):
                     scale = torch.stack([together[index].scale(len(tap.sites), tap.heads) for index in share])
@@ -263,18 +264,19 @@ def ablate_heads(
                         key: value.repeat(len(share), *[1] * (value.dim() - 1))
                         for key, value in batch.items()
                     }
-                    with replay.start_at(together[0].lowest, len(share)), tap.scale(scale):
+                    with replay.start_at(site, len(share)), tap.scale(scale):
                         found += scores(several, rows * len(share)).split(rows)
             parts.append(torch.stack(found).numpy())
     if not parts:
         raise InputError("ablation needs at least one batch")
     every = np.concatenate(parts, 1)
     counts = np.stack([every, np.ones_like(every)], -1)
+    sites = [site for ablation in chosen for site in ablation.sites]
     lost = score_losses(counts[0], counts[1:], _mean, draws=draws, seed=seed)
     return pl.DataFrame(
         {
-            "attention": [tap.sites[ablation.lowest].attention for ablation in chosen],
-            "layer": [tap.sites[ablation.lowest].layer for ablation in chosen],
+            "attention": [tap.sites[site].attention for site in sites],
+            "layer": [tap.sites[site].layer for site in sites],
             "head": [ablation.head for ablation in chosen],
             "loss": lost.loss, "low": lost.low, "high": lost.high, "p": lost.p, "q": lost.q,
         }

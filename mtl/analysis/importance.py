@@ -28,6 +28,7 @@ import polars as pl
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from mtl.analysis.probe import Mask, masks_of, open_masks
@@ -226,7 +227,10 @@ def gate_gradients(
         products = [
             (output.detach() * gradient).sum(-1) for output, gradient in zip(outputs, gradients, strict=True)
         ]
-        yield name, torch.stack(products, 2) / gate
+        # The source and the target of a translation differ in length.
+        longest = max(product.shape[1] for product in products)
+        padded = [functional.pad(product, (0, 0, 0, longest - product.shape[1])) for product in products]
+        yield name, torch.stack(padded, 2) / gate
 
 
 def midpoints(steps: int) -> Iterator[tuple[float, float]]:

@@ -16,7 +16,10 @@ from mtl.heads.families import (
     cloned_heads,
     family_of,
     head_dim,
+    heads_per_site,
+    heads_sharing_keys,
 )
+from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
 from mtl.heads.select import head_parts, select_heads
 
@@ -136,7 +139,7 @@ def _checked(model: PreTrainedModel, heads: Mapping[int, Iterable[int]]) -> tupl
 
 
 def _next_number(model: PreTrainedModel, attention: Attention) -> int:
-    return max(model.config.num_attention_heads, 1 + max(attention.remaining))
+    return max(heads_per_site(model), 1 + max(attention.remaining))
 
 
 def _put(
@@ -157,13 +160,16 @@ def _put(
     place = {number: position for position, number in enumerate(attention.remaining)}
     select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size)
     after = {number: position for position, number in enumerate(numbers)}
-    weight = attention.output.weight
+    weight, columns = attention.output.weight, input_dim(attention.output)
+    # Each head has keys and values of its own now.
+    if sharing := heads_sharing_keys(model):
+        model.config.heads_sharing_keys = {site: shared for site, shared in sharing.items() if site != layer}
     if divide:
         for head in set(sources.values()):
             alike = [head, *(number for number, source in sources.items() if source == head)]
             for number in alike:
                 first = after[number] * size
-                weight.data[:, first : first + size] /= len(alike)
+                weight.data.narrow(columns, first, size).div_(len(alike))
     if noise:
         generator = torch.Generator().manual_seed(seed * 1000 + layer)
         for number in sorted(sources):

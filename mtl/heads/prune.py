@@ -14,7 +14,7 @@ import torch
 import transformers
 from jaxtyping import Float
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
@@ -26,10 +26,15 @@ from mtl.heads.families import (
     family_of,
     head_dim,
     head_numbers,
+    heads_per_site,
+    heads_sharing_keys,
     pruned_heads,
     recorded_copies,
+    recorded_sharing,
 )
-from mtl.heads.select import select_heads
+from mtl.heads.no_heads import NoHeads
+from mtl.heads.projections import scale_inputs, without_inputs
+from mtl.heads.select import common_share, select_heads
 
 
 def prune_heads(
@@ -39,9 +44,13 @@ def prune_heads(
 ) -> None:
     """Cut heads out of the model in place: their query, key and value rows and their output columns.
 
-    A layer without heads keeps the bias of its output projection. Where several heads share keys and values,
-    each head that stays in a cut layer gets its own copy. The heads are recorded in
-    `model.config.pruned_heads`, from which `load_pruned` rebuilds the model. Optimisers must be made anew.
+    A layer without heads keeps the bias of its output projection. Where several heads share keys and values
+    (grouped queries), those of a group go with its last head. If as many heads stay in each group that stays,
+    they share as before; else, keys and values of the larger groups are copied, so that there is one for as
+    many heads as the greatest common divisor of the groups' numbers of heads, which is exact and saves less.
+    The heads are recorded in `model.config.pruned_heads`, and in `model.config.heads_sharing_keys` how many
+    share keys and values where that is more than one, from which `load_pruned` rebuilds the model.
+    Optimisers must be made anew.
 
     Args:
         model: any `transformers` model of the families table.
@@ -66,6 +75,16 @@ def prune_heads(
         >>> model.config.pruned_heads
         {0: [1, 3], 1: [0]}
     """
+    _prune(model, heads, scale, None)
+
+
+def _prune(
+    model: PreTrainedModel,
+    heads: Mapping[int, Iterable[int]],
+    scale: Float[Tensor, "site head"] | None,
+    sharing: Mapping[int, int] | None,
+) -> None:
+    """As `prune_heads`; `sharing` says of a cut site how many heads share keys and values, 1 if not named."""
     family = family_of(model)
     found = attentions(model, family)
     layers, per_layer = len(found), head_numbers(model)
@@ -82,16 +101,18 @@ def prune_heads(
         )
     require_prunable(model)
     size = head_dim(model)
-    original = set(range(model.config.num_attention_heads))
+    original = set(range(heads_per_site(model)))
     gone = {layer: set(numbers) for layer, numbers in pruned_heads(model).items()}
-    copies = cloned_heads(model)
+    copies, shared = cloned_heads(model), heads_sharing_keys(model)
     for layer, attention in enumerate(found):
         remaining = attention.remaining
         if scale is not None:
             factor = scale[layer, list(remaining)].repeat_interleave(size)
-            attention.output.weight.data *= factor.to(attention.output.weight)
+            scale_inputs(attention.output, factor)
         if cut := wanted.get(layer, set()) & set(remaining):
-            _cut(model, family, attention, [head not in cut for head in remaining], size)
+            stays = [head not in cut for head in remaining]
+            stated = None if sharing is None else sharing.get(layer, 1)
+            shared[layer] = _cut(model, family, attention, stays, size, stated)
             # A copy that is cut leaves no trace: the model is what it was before.
             copies[layer] = {copy: head for copy, head in copies.get(layer, {}).items() if copy not in cut}
             if cut & original:
@@ -100,11 +121,18 @@ def prune_heads(
         model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
     if cloned_heads(model):
         model.config.cloned_heads = {layer: heads for layer, heads in sorted(copies.items()) if heads}
+    shared = {layer: number for layer, number in sorted(shared.items()) if number > 1}
+    if shared or heads_sharing_keys(model):
+        model.config.heads_sharing_keys = shared
 
 
 def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
     """Raise `InputError`, with the reason, if heads cannot be cut out of the model, or copied."""
-    if reason := family_of(model).not_prunable_because or _mixed_heads(model):
+    family = family_of(model)
+    reason = family.not_prunable_because or _mixed_heads(model)
+    if verb == "copied" and not reason and family.norms_over_heads:
+        reason = "a norm runs over the queries of all heads, which further ones would change"
+    if reason:
         of = " of" if verb == "cut out" else " in"
         raise InputError(f"no heads can be {verb}{of} {type(model).__name__}: {reason}")
 
@@ -129,22 +157,28 @@ def rebuild(
     if kind is None:
         raise InputError(f"{folder / 'config.json'} names no known class under 'architectures'")
     heads = {int(layer): cut for layer, cut in (getattr(config, "pruned_heads", None) or {}).items()}
-    copies = recorded_copies(config)
-    config.pruned_heads, config.cloned_heads = {}, {}
+    copies, sharing = recorded_copies(config), recorded_sharing(config)
+    config.pruned_heads, config.cloned_heads, config.heads_sharing_keys = {}, {}, {}
     pooler = any(name.startswith("pooler.") for name in weights)
     choosable = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
     model = kind._from_config(
         config, attn_implementation=attention, **({"add_pooling_layer": pooler} if choosable else {})
     )
     _put_copies(model, copies)
-    prune_heads(model, heads)
+    _prune(model, heads, None, sharing)
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)
     except RuntimeError as error:
         raise InputError(f"the weights in {folder} do not fit its config.json: {error}") from error
     # Tied parameters are saved once, under one of their names.
     tied = {id(parameter) for name, parameter in _parameters(model) if name in weights}
-    lost = [name for name, parameter in _parameters(model) if name in missing and id(parameter) not in tied]
+    # Nor are positions that follow a formula (Marian).
+    computed = set(model._keys_to_ignore_on_save or ())
+    lost = [
+        name
+        for name, parameter in _parameters(model)
+        if name in missing and id(parameter) not in tied and name not in computed
+    ]
     if lost or unexpected:
         raise InputError(
             f"the weights in {folder} do not fit its config.json: "
@@ -169,37 +203,33 @@ def _put_copies(model: PreTrainedModel, copies: Mapping[int, Mapping[int, int]])
     model.config.cloned_heads = {layer: dict(sources) for layer, sources in copies.items()}
 
 
-class NoHeads(nn.Module):
-    """Replaces the attention of a layer that has lost all of its heads."""
+def _cut(
+    model: PreTrainedModel,
+    family: Family,
+    attention: Attention,
+    stays: list[bool],
+    size: int,
+    sharing: int | None,
+) -> int:
+    """Keep those of the remaining heads for which `stays` is true; returns how many share keys and values.
 
-    def __init__(self, output_name: str = "", output: nn.Module | None = None) -> None:
-        super().__init__()
-        self.output_name = output_name
-        if output is not None:
-            # Under its old name, so that paths of parameters stay what they were.
-            self.add_module(output_name, output)
-
-    def forward(
-        self, hidden_states: Float[Tensor, "row subword hidden"], *_: object, **__: object
-    ) -> tuple[Tensor, None]:
-        """What no heads give: an empty context, or the output projection's bias where that is inside."""
-        context = hidden_states[..., :0]
-        return (self.get_submodule(self.output_name)(context) if self.output_name else context), None
-
-
-def _cut(model: PreTrainedModel, family: Family, attention: Attention, stays: list[bool], size: int) -> None:
-    """Keep those of the remaining heads for which `stays` is true."""
-    keep = [position for position, stay in enumerate(stays) if stay]
-    if keep:
-        select_heads(family, attention, keep, size)
-        return
+    `sharing` states that number; `None`: as many as can without a copy.
+    """
+    index = [position for position, stay in enumerate(stays) if stay]
+    if index:
+        sharing = common_share(attention, index) if sharing is None else sharing
+        select_heads(family, attention, index, size, sharing)
+        return sharing
     module, output = attention.module, attention.output
-    output.weight = nn.Parameter(output.weight.detach()[:, :0], requires_grad=output.weight.requires_grad)
-    output.in_features = 0
     stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
-    inside = stack.output if attention.output_inside else ""
-    path = next(name for name, child in model.named_modules() if child is module)
-    model.set_submodule(path, NoHeads(inside, output if inside else None))
+    inside, empty = attention.output_inside, without_inputs(output)
+    paths = {child: name for name, child in model.named_modules()}
+    model.set_submodule(paths[output], empty)
+    replacement = NoHeads(
+        module, empty if inside else None, stack.output, family.position_bias == "handed_on"
+    )
+    model.set_submodule(paths[module], replacement)
+    return 1
 
 
 def _mixed_heads(model: PreTrainedModel) -> str:

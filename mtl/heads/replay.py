@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.heads.families import Attention, Family, attentions
+from mtl.heads.projections import without_hooks
 
 
 class LayerReplay:
@@ -36,9 +37,19 @@ class LayerReplay:
         self._layer_of_site = (
             [self._modules.index(layer) for layer in layers] if several else list(range(len(layers)))
         )
+        # As a pass comes to them: decoders compute the kinds of attention by turns.
+        self._order = sorted(range(len(layers)), key=lambda site: (self._layer_of_site[site], site))
         self._layers: list[Any] = []
         self._heads: list[Tensor] = []
         self._outputs: list[Any] = []
+
+    @property
+    def _rows(self) -> int:
+        return len(self._heads[0])
+
+    def first(self, sites: Iterable[int]) -> int:
+        """The site that a forward pass comes to first: where a replay of a change in all of them starts."""
+        return min(sites, key=self._order.index)
 
     @contextmanager
     def record(self) -> Iterator[None]:
@@ -80,7 +91,11 @@ class LayerReplay:
             def forward(*inputs: Any, **named: Any) -> Any:
                 nonlocal done
                 done += 1
-                return compute(*inputs, **named) if done > start else _copied(self._layers[done - 1], copies)
+                return (
+                    compute(*inputs, **named)
+                    if done > start
+                    else _copied(self._layers[done - 1], copies, self._rows)
+                )
 
             return forward
 
@@ -111,24 +126,28 @@ class LayerReplay:
         """
         if not attention.remaining:
             return None
-        recorded, context = self._outputs[site], self._heads[site]
+        turn, rows = self._order.index(site), self._rows
+        recorded, context = self._outputs[turn], self._heads[turn]
         if not attention.output_inside:
-            return lambda: _copied(recorded, copies)
+            return lambda: _copied(recorded, copies, rows)
         first = recorded[0] if isinstance(recorded, tuple) else recorded
-        if not torch.equal(
-            nn.functional.linear(context, attention.output.weight, attention.output.bias), first
-        ):
+        if not torch.equal(without_hooks(attention.output, context), first):
             return None
 
         def project() -> Any:
-            projected = attention.output(_copied(context, copies))
-            return (projected, *recorded[1:]) if isinstance(recorded, tuple) else projected
+            projected = attention.output(_copied(context, copies, rows))
+            if not isinstance(recorded, tuple):
+                return projected
+            return (projected, *(_copied(part, copies, rows) for part in recorded[1:]))
 
         return project
 
 
-def _copied(output: Any, copies: int) -> Any:
-    """A module's output (a tensor, or a tuple that holds some) for that many copies of its rows."""
+def _copied(output: Any, copies: int, rows: int) -> Any:
+    """A module's output (a tensor, or a tuple that holds some) for that many copies of its rows.
+
+    A tensor that all rows share, such as a bias by position, stays.
+    """
     if isinstance(output, torch.Tensor):
-        return output.repeat(copies, *[1] * (output.dim() - 1))
-    return tuple(_copied(part, copies) for part in output) if isinstance(output, tuple) else output
+        return output.repeat(copies, *[1] * (output.dim() - 1)) if len(output) == rows else output
+    return tuple(_copied(part, copies, rows) for part in output) if isinstance(output, tuple) else output

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers import PretrainedConfig
+from transformers.pytorch_utils import Conv1D
 
 from mtl.heads.families import Attention, Family
+from mtl.heads.position_bias import choose_given_bias, hand_on_whole_bias
+from mtl.heads.projections import in_features, input_dim, note_shape
 
 
 class HeadPart(NamedTuple):
@@ -22,9 +28,16 @@ class HeadPart(NamedTuple):
 
 
 def head_parts(
-    family: Family, attention: Attention, positions: Tensor, size: int, present: int
+    family: Family,
+    attention: Attention,
+    positions: Tensor,
+    size: int,
+    present: int,
+    keys: Tensor | None = None,
 ) -> Iterator[HeadPart]:
     """All parameters of the heads at `positions`, which count the `present` heads of the attention.
+
+    Where a norm runs over all heads together (OLMo 2), the queries and keys of all heads stay.
 
     Args:
         family: the row of the table.
@@ -32,64 +45,118 @@ def head_parts(
         positions: the heads, in the order in which their rows are wanted; a head may come repeatedly.
         size: a head's dimensions.
         present: the number of heads that the attention has now.
+        keys: the keys and values that are wanted, counted among those that the attention has; `None`: one
+            for each of the positions.
     """
     module = attention.module
     columns = _rows(positions, size)
-    yield HeadPart(attention.output, "weight", attention.output.weight, 1, columns)
+    groups = neighbours_sharing(attention)
+    keys = positions // groups if keys is None else keys
+    key_columns = _rows(keys, size)
+    yield HeadPart(attention.output, "weight", attention.output.weight, input_dim(attention.output), columns)
     if family.fused == "heads":
-        yield from _of_linear(module.get_submodule(family.query), _rows(positions, 3 * size))
+        yield from _of_projection(module.get_submodule(family.query), _rows(positions, 3 * size))
     elif family.fused == "blocks":
-        block = present * size * torch.arange(3, device=positions.device)[:, None]
-        yield from _of_linear(module.get_submodule(family.query), (block + columns).flatten())
+        blocks = (columns, present * size + key_columns, (present + present // groups) * size + key_columns)
+        yield from _of_projection(module.get_submodule(family.query), torch.cat(blocks))
+    elif family.norms_over_heads:
+        yield from _of_projection(module.get_submodule(family.value), key_columns)
     else:
-        yield from _of_linear(module.get_submodule(family.query), columns)
-        groups = getattr(module, "num_key_value_groups", 1)
+        yield from _of_projection(module.get_submodule(family.query), columns)
         for name in (family.key, family.value):
-            yield from _of_linear(module.get_submodule(name), _rows(positions // groups, size))
+            yield from _of_projection(module.get_submodule(name), key_columns)
     for name in family.other_head_rows:
         part = getattr(module, name, None)
         if isinstance(part, nn.Linear):
-            yield from _of_linear(part, columns)
+            yield from _of_projection(part, columns)
         elif isinstance(part, nn.Parameter):
             yield HeadPart(module, name, part, 0, columns)
 
 
-def select_heads(family: Family, attention: Attention, index: Sequence[int], size: int) -> None:
+def neighbours_sharing(attention: Attention) -> int:
+    """How many neighbouring heads of the attention, as it is now, share keys and values."""
+    return int(getattr(attention.module, "num_key_value_groups", 1))
+
+
+def common_share(attention: Attention, index: Sequence[int]) -> int:
+    """How many neighbours can share keys and values if the heads at `index` stay; 1 if they share none.
+
+    That is the greatest common divisor of the numbers of heads that stay in each group: cut whole groups, or
+    as many heads from each, and nothing is copied.
+    """
+    groups = neighbours_sharing(attention)
+    if groups == 1:
+        return 1
+    return math.gcd(*(len(list(group)) for _, group in groupby(head // groups for head in index)))
+
+
+def select_heads(
+    family: Family, attention: Attention, index: Sequence[int], size: int, sharing: int = 1
+) -> None:
     """Give the attention the heads at `index`, counted among those that it has; none of them is left out.
 
-    A head that `index` names twice is there twice, with parameters of its own each time. Where several heads
-    share keys and values, each gets its own copy.
+    A head that `index` names twice is there twice, with parameters of its own each time. `sharing` heads
+    side by side share keys and values afterwards: a divisor of `common_share`. Keys and values of a group
+    with more heads than that are there repeatedly, as copies that training may tell apart.
     """
     module, output = attention.module, attention.output
-    present = output.in_features // size
+    present = in_features(output) // size
     positions = torch.tensor(list(index), dtype=torch.long, device=output.weight.device)
-    for part in list(head_parts(family, attention, positions, size, present)):
+    keys = positions[::sharing] // neighbours_sharing(attention)
+    for part in list(head_parts(family, attention, positions, size, present, keys)):
         chosen = part.parameter.detach().index_select(part.dim, part.rows)
         setattr(part.module, part.name, nn.Parameter(chosen, requires_grad=part.parameter.requires_grad))
-        if isinstance(part.module, nn.Linear):
-            part.module.out_features, part.module.in_features = part.module.weight.shape
-    numbers = {
-        "num_attention_heads": len(index),
-        "n_heads": len(index),
-        "all_head_size": len(index) * size,
-        "num_key_value_groups": 1,
-    }
-    for name, number in numbers.items():
+        note_shape(part.module)
+    for name, rows in zip(family.norms_over_heads, (_rows(positions, size), _rows(keys, size)), strict=False):
+        _choose_after_norm(module.get_submodule(name), rows)
+    for name, number in _numbers(len(index), size, sharing).items():
         if hasattr(module, name):
             setattr(module, name, number)
+    if family.reads_configuration:
+        configuration: Any = module.config
+        if isinstance(configuration, LayerConfiguration):
+            configuration = configuration.of_model
+        module.config = LayerConfiguration(configuration, {"num_attention_heads": len(index)})  # type: ignore[assignment]
     if family.position_bias:
         if not hasattr(module, "bias_heads"):
             heads = torch.arange(present, device=positions.device)
             module.register_buffer("bias_heads", heads, persistent=False)
-            module.register_forward_pre_hook(_choose_position_bias)
+            # Computed once for all heads of all layers; a changed layer takes that of its own heads.
+            (choose_given_bias if family.position_bias == "given" else hand_on_whole_bias)(module)
         module.register_buffer("bias_heads", module.get_buffer("bias_heads")[positions], persistent=False)
 
 
-def _of_linear(linear: nn.Module, rows: Tensor) -> Iterator[HeadPart]:
-    assert isinstance(linear, nn.Linear)
-    yield HeadPart(linear, "weight", linear.weight, 0, rows)
-    if linear.bias is not None:
-        yield HeadPart(linear, "bias", linear.bias, 0, rows)
+class LayerConfiguration:
+    """The configuration of a model as one layer reads it: some values are the layer's own."""
+
+    def __init__(self, of_model: PretrainedConfig, values: Mapping[str, Any]) -> None:
+        self.of_model, self.values = of_model, dict(values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("of_model", "values"):  # while it is copied or unpickled
+            raise AttributeError(name)
+        return self.values[name] if name in self.values else getattr(self.of_model, name)
+
+
+def _numbers(heads: int, size: int, sharing: int) -> dict[str, int]:
+    """What attention modules call the numbers that depend on their heads."""
+    return {
+        "num_attention_heads": heads,
+        "num_heads": heads,
+        "n_heads": heads,
+        "all_head_size": heads * size,
+        "inner_dim": heads * size,
+        "split_size": heads * size,
+        "num_key_value_groups": sharing,
+        "num_key_value_heads": heads // sharing,
+    }
+
+
+def _of_projection(projection: nn.Module, rows: Tensor) -> Iterator[HeadPart]:
+    assert isinstance(projection, nn.Linear | Conv1D)
+    yield HeadPart(projection, "weight", projection.weight, 1 - input_dim(projection), rows)
+    if projection.bias is not None:
+        yield HeadPart(projection, "bias", projection.bias, 0, rows)
 
 
 def _rows(heads: Tensor, size: int) -> Tensor:
@@ -97,7 +164,13 @@ def _rows(heads: Tensor, size: int) -> Tensor:
     return (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
 
 
-def _choose_position_bias(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """MPNet computes one bias for all heads of all layers; a changed layer takes that of its own heads."""
-    hidden, mask, bias, *rest = inputs
-    return hidden, mask, bias[:, module.get_buffer("bias_heads")], *rest
+def _choose_after_norm(norm: nn.Module, rows: Tensor) -> None:
+    if hasattr(norm, "chosen_rows"):
+        rows = norm.get_buffer("chosen_rows")[rows]
+    else:
+        norm.register_forward_hook(_chosen_rows)
+    norm.register_buffer("chosen_rows", rows, persistent=False)
+
+
+def _chosen_rows(norm: nn.Module, inputs: tuple[Tensor, ...], normed: Tensor) -> Tensor:
+    return normed[..., norm.get_buffer("chosen_rows")]

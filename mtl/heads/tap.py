@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -79,22 +80,26 @@ class HeadTap:
 
     @contextmanager
     def observe(self) -> Iterator[list[Float[Tensor, "row subword head head_dim"]]]:
-        """Collect each site's head outputs of the forward pass inside the block.
+        """Collect each site's head outputs of the forward pass inside the block, in the order of `sites`.
 
         They are what the model continues with, so that gradients in them can be taken.
         """
         collected: list[Tensor] = []
+        order: list[int] = []
 
         def collect(site: int, outputs: Tensor) -> Tensor:
             heads = self.remaining[site]
             shape = (*outputs.shape[:-1], self.heads, self.head_dim)
             if len(heads) == self.heads:
-                collected.append(outputs.view(shape))
-                return collected[-1].flatten(-2)
-            padded = outputs.new_zeros(shape)
-            padded[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.head_dim))
-            collected.append(padded)
-            return padded[..., list(heads), :].flatten(-2)
+                observed = outputs.view(shape)
+            else:
+                observed = outputs.new_zeros(shape)
+                observed[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.head_dim))
+            # Decoders compute the kinds of attention by turns.
+            place = bisect(order, site)
+            order.insert(place, site)
+            collected.insert(place, observed)
+            return (observed if len(heads) == self.heads else observed[..., list(heads), :]).flatten(-2)
 
         with self._hooked(collect):
             yield collected

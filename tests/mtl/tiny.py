@@ -6,10 +6,17 @@ import dataclasses
 import string
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
-from transformers import AutoModel, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
@@ -37,6 +44,7 @@ DEBERTA = {
     "max_relative_positions": 16,
     "position_biased_input": False,
 }
+GROUPED = {"num_key_value_heads": 2, "head_dim": HEAD_DIM}
 OWN: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 12},
     "deberta": DEBERTA,
@@ -50,9 +58,23 @@ OWN: dict[str, dict[str, Any]] = {
         "local_attention": 8,
         "global_attn_every_n_layers": 2,
     },
+    "gemma2": GROUPED | {"attn_logit_softcapping": None, "query_pre_attn_scalar": HEAD_DIM},
+    "gemma3_text": GROUPED | {"query_pre_attn_scalar": HEAD_DIM},
+    "gpt2": {"n_inner": 24},
+    "llama": GROUPED,
+    "mistral": GROUPED,
+    "olmo2": GROUPED,
+    "opt": {"ffn_dim": 24, "activation_function": "gelu", "word_embed_proj_dim": HEADS * HEAD_DIM},
+    "phi3": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": GROUPED,
     "rembert": {"input_embedding_size": 12},
+    "smollm3": GROUPED,
 }
-BYTE_LEVEL = ("roberta", "roberta-prelayernorm", "data2vec-text", "modernbert", "eurobert", "deberta")
+BYTE_LEVEL = (
+    "roberta", "roberta-prelayernorm", "data2vec-text", "modernbert", "eurobert", "deberta",
+    *(name for name, family in FAMILIES.items() if family.causal),
+)  # fmt: skip
 PIECES = ("xlm-roberta", "xlm-roberta-xl", "camembert", "albert", "deberta-v2", "rembert")
 PADDING_FIRST = (
     "camembert",
@@ -62,7 +84,22 @@ PADDING_FIRST = (
     "xlm-roberta",
     "xlm-roberta-xl",
 )
-NAMES = tuple(FAMILIES)
+NAMES = tuple(name for name, family in FAMILIES.items() if len(family.stacks) == 1)
+"""Encoders and decoder-only models."""
+TRANSLATORS = tuple(name for name, family in FAMILIES.items() if len(family.stacks) > 1)
+"""Encoder-decoder models."""
+CAUSAL = tuple(name for name, family in FAMILIES.items() if family.causal)
+SAME_ROW = ("ernie", "gemma3_text", "megatron-bert", "mistral", "qwen2", "qwen3", "smollm3")
+"""Families with the row of another one (BERT, Llama), whose tests are slow ones."""
+EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)
+"""`NAMES` for `pytest.mark.parametrize`."""
+CUTTABLE = tuple(
+    param for param, name in zip(EVERY, NAMES, strict=True) if not FAMILIES[name].not_prunable_because
+)
+EVERY_TRANSLATOR = tuple(
+    pytest.param(name, marks=pytest.mark.slow) if name in ("mbart", "mt5", "pegasus") else name
+    for name in TRANSLATORS
+)
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -94,10 +131,34 @@ def _in_double(module: nn.Module) -> None:
             _in_double(child)
 
 
+def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:
+    """A model with two layers of each kind of attention, as `model` makes one, with a head for words."""
+    t5 = {
+        "d_model": 32, "d_kv": HEAD_DIM, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2, "num_heads": HEADS,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16, "dropout_rate": 0.0,
+        "feed_forward_proj": "gated-gelu",
+    }  # fmt: skip
+    bart = {
+        "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": HEADS,
+        "decoder_attention_heads": HEADS, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
+        "max_position_embeddings": 64, "activation_function": "gelu", "bos_token_id": 2, "dropout": 0.0,
+        "forced_eos_token_id": None,
+    }  # fmt: skip
+    common = {"vocab_size": 64, "pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 2}
+    settings = CONFIG_MAPPING[name](**(common | (t5 if name in ("t5", "mt5") else bart) | changes))
+    torch.manual_seed(0)
+    built = AutoModelForSeq2SeqLM.from_config(settings).to(dtype).eval()
+    shake(built)
+    return built
+
+
 def shake(module: nn.Module) -> None:
-    """Move every parameter by a little noise."""
+    """Move every parameter by a little noise, but for positions that follow a formula and are not saved."""
     generator = torch.Generator().manual_seed(1)
-    for parameter in module.parameters():
+    by_formula = getattr(module, "_keys_to_ignore_on_save", None) or ()
+    for name, parameter in module.named_parameters():
+        if name in by_formula:
+            continue
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         parameter.data += 0.2 * noise.to(parameter.dtype)
 

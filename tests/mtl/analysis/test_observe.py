@@ -19,7 +19,7 @@ SENTENCES = [
     Sentence(tuple(text.split()))
     for text in ("the dog saw a cat .", "dog", "xyz the don't saw", "saw abc a cat saw ab a , cat the dog")
 ]
-families = pytest.mark.parametrize("name", tiny.NAMES)
+families = pytest.mark.parametrize("name", tiny.EVERY)
 
 
 def word_level(encoder: Encoder, words: tuple[str, ...], scale: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import pytest
-from transformers import BertForTokenClassification, T5Config, T5EncoderModel
+from transformers import BertForTokenClassification, UMT5Config, UMT5EncoderModel
 
 from mtl.errors import InputError
-from mtl.heads.families import FAMILIES, Family, Stack, attentions, family_of
+from mtl.heads.families import FAMILIES, Family, Stack, attentions, family_of, heads_per_group
+from mtl.heads.projections import in_features, out_features
 from tests.mtl import tiny
 
 
-@pytest.mark.parametrize("name", tiny.NAMES)
+@pytest.mark.parametrize("name", tiny.EVERY)
 def test_every_row_fits_its_model(name: str) -> None:
     model = tiny.model(name)
     family = family_of(model)
@@ -16,9 +17,11 @@ def test_every_row_fits_its_model(name: str) -> None:
     assert len(found) == tiny.LAYERS
     for attention in found:
         assert attention.remaining == tuple(range(tiny.HEADS))
-        assert attention.output.in_features == tiny.HEADS * tiny.HEAD_DIM
-        fused = 3 if family.fused else 1
-        assert attention.module.get_submodule(family.query).out_features == fused * 32
+        assert in_features(attention.output) == tiny.HEADS * tiny.HEAD_DIM
+        outputs = 32
+        if family.fused:
+            outputs += 2 * 32 // heads_per_group(model)
+        assert out_features(attention.module.get_submodule(family.query)) == outputs
         if not family.fused:
             key, value = (attention.module.get_submodule(part) for part in (family.key, family.value))
             assert key.out_features == value.out_features
@@ -38,11 +41,11 @@ def test_a_model_with_a_head_is_found_by_its_base() -> None:
 
 
 def test_an_unknown_layout_names_the_missing_row_and_likely_projections() -> None:
-    config = T5Config(d_model=32, d_kv=8, num_heads=4, num_layers=2, d_ff=16, vocab_size=50)
+    config = UMT5Config(d_model=32, d_kv=8, num_heads=4, num_layers=2, d_ff=16, vocab_size=50)
     with pytest.raises(InputError) as raised:
-        family_of(T5EncoderModel(config))
+        family_of(UMT5EncoderModel(config))
     message = str(raised.value)
-    assert "'t5'" in message
+    assert "'umt5'" in message
     assert "mtl/heads/families.py" in message
     assert "encoder.block.{}.layer.{}.SelfAttention.o" in message
     assert "SelfAttention.q" not in message
@@ -57,7 +60,7 @@ def test_a_row_that_does_not_fit_is_an_input_error() -> None:
         attentions(model, Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.LayerNorm"),)))
 
 
-@pytest.mark.parametrize("name", tiny.NAMES)
+@pytest.mark.parametrize("name", tiny.EVERY)
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     """Parameters without one would stop DDP."""
     model = tiny.model(name)

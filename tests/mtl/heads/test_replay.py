@@ -9,7 +9,7 @@ from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap
 from tests.mtl import tiny
 
-families = pytest.mark.parametrize("name", tiny.NAMES)
+families = pytest.mark.parametrize("name", tiny.EVERY)
 
 
 def padded(states: Tensor, mask: Tensor) -> Tensor:
@@ -42,7 +42,10 @@ def test_copies_from_a_layer_on_equal_whole_passes(name: str, site: int) -> None
     assert torch.equal(plain, again)
 
 
-FLOAT32 = ("modernbert", "eurobert")
+FLOAT32 = (
+    "modernbert", "eurobert", "gemma2", "gemma3_text", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3",
+    "smollm3",
+)  # fmt: skip
 
 
 @families

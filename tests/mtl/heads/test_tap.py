@@ -13,8 +13,11 @@ from probes.heads_table import Site
 from tests.mtl import tiny
 
 # Rotary positions and root mean square norms are computed in float32 whatever the weights are.
-FLOAT32_INSIDE = ("modernbert", "eurobert")
-families = pytest.mark.parametrize("name", tiny.NAMES)
+FLOAT32_INSIDE = (
+    "modernbert", "eurobert", "gemma2", "gemma3_text", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3",
+    "smollm3",
+)  # fmt: skip
+families = pytest.mark.parametrize("name", tiny.EVERY)
 
 
 def run(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
@@ -58,7 +61,8 @@ def test_a_scale_of_zero_is_a_projection_with_zeroed_columns(name: str) -> None:
         gated = run(model, ids, mask)
     zeroed = copy.deepcopy(model)
     for layer, attention in enumerate(attentions(zeroed, family_of(zeroed))):
-        attention.output.weight.data *= scale[layer].repeat_interleave(tiny.HEAD_DIM)
+        columns = scale[layer].repeat_interleave(tiny.HEAD_DIM)
+        attention.output.weight.data *= columns[:, None] if name == "gpt2" else columns
     torch.testing.assert_close(gated, run(zeroed, ids, mask), rtol=0, atol=1e-12)
     assert (gated - plain).abs().max() > 1e-3
 
@@ -138,11 +142,13 @@ def test_observed_outputs_are_probabilities_times_values(name: str) -> None:
     for layer in range(tiny.LAYERS):
         value = values[layer]
         if family.fused == "blocks":
-            value = value.chunk(3, -1)[2]
+            value = value[..., 32:].chunk(2, -1)[1]
         value = value.unflatten(-1, (-1, tiny.HEAD_DIM))
         if family.fused == "heads":
+            value = value[:, :, 2::3]
+        if name == "deberta":
             bias = attentions(model, family)[layer].module.v_bias.unflatten(0, (tiny.HEADS, tiny.HEAD_DIM))
-            value = value[:, :, 2::3] + bias
+            value = value + bias
         value = value.repeat_interleave(tiny.HEADS // value.shape[2], 2)
         expected = torch.einsum("rhqk,rkhd->rqhd", probabilities[layer], value)
         torch.testing.assert_close(outputs[layer], expected, rtol=0, atol=1e-5)

@@ -21,7 +21,7 @@ SENTENCES = [
     ["xyz", "the", "don't"],
     ["saw", "abc", "a", "cat"] * 6,
 ]
-families = pytest.mark.parametrize("name", tiny.NAMES)
+families = pytest.mark.parametrize("name", tiny.EVERY)
 
 
 def collated(encoder: Encoder, sentences: list[list[str]]) -> Subwords:

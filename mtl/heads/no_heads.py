@@ -1,0 +1,67 @@
+"""What replaces the attention of a layer that has lost all of its heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mtl.heads.position_bias import first_bias
+
+
+class NoHeads(nn.Module):
+    """An attention module without heads: it gives what no heads give, and keeps the order of caches and biases.
+
+    Args:
+        attention: the module that it replaces.
+        output: the output projection of nothing; `None`: it lies outside of that module.
+        output_name: its name below that module.
+        hands_on_bias: whether layers hand on a bias by relative position (T5).
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        output: nn.Module | None,
+        output_name: str,
+        hands_on_bias: bool,
+    ) -> None:
+        super().__init__()
+        self.output_name = output_name if output is not None else ""
+        self.hands_on_bias = hands_on_bias
+        self.layer_idx: int | None = getattr(attention, "layer_idx", None)
+        if output is not None:
+            # Under its old name, so that paths of parameters stay what they were.
+            self.add_module(output_name, output)
+        if hands_on_bias:
+            if hasattr(attention, "relative_attention_bias"):
+                self.add_module("relative_attention_bias", attention.get_submodule("relative_attention_bias"))
+            for name in [name for name, _ in attention.named_children() if name != "relative_attention_bias"]:
+                delattr(attention, name)
+            # Not as a submodule: of its parameters only the table is left, which is one of this module.
+            self.__dict__["attention"] = attention
+
+    def forward(
+        self,
+        hidden_states: Float[Tensor, "row subword hidden"],
+        *_: object,
+        key_value_states: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        past_key_values: Any = None,
+        layer_past: Any = None,
+        **__: object,
+    ) -> tuple[Tensor, None] | tuple[Tensor, Tensor | None, None]:
+        """What no heads give: an empty context, or the output projection's bias where that is inside."""
+        cache = layer_past if past_key_values is None else past_key_values
+        context = hidden_states[..., :0]
+        given = self.get_submodule(self.output_name)(context) if self.output_name else context
+        if self.hands_on_bias and position_bias is None:
+            position_bias = first_bias(self.__dict__["attention"], hidden_states, cache)
+        if cache is not None and key_value_states is None:
+            # Models read from the first layer's cache how many positions they have seen: an empty one counts
+            # as none, so that there is one number for each.
+            cache = getattr(cache, "self_attention_cache", cache)
+            seen = hidden_states.new_zeros(len(hidden_states), 1, hidden_states.shape[1], 1)
+            cache.update(seen, seen, self.layer_idx)
+        return (given, position_bias, None) if self.hands_on_bias else (given, None)

@@ -1,0 +1,62 @@
+"""Linear maps whatever the class: `nn.Linear` keeps its weight as [out, in], GPT-2's `Conv1D` as [in, out]."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+
+def input_dim(projection: nn.Linear | Conv1D) -> int:
+    """The dimension of its weight that counts inputs; the other one counts outputs."""
+    return 0 if isinstance(projection, Conv1D) else 1
+
+
+def in_features(projection: nn.Linear | Conv1D) -> int:
+    """The size of its input."""
+    return projection.weight.shape[input_dim(projection)]
+
+
+def out_features(projection: nn.Linear | Conv1D) -> int:
+    """The size of its output."""
+    return projection.weight.shape[1 - input_dim(projection)]
+
+
+@torch.no_grad()
+def scale_inputs(projection: nn.Linear | Conv1D, factor: Float[Tensor, " input"]) -> None:
+    """Multiply what the projection makes of each input, in place."""
+    factor = factor.to(projection.weight)
+    projection.weight.mul_(factor[:, None] if input_dim(projection) == 0 else factor)
+
+
+def without_hooks(
+    projection: nn.Module, inputs: Float[Tensor, "*rows input"]
+) -> Float[Tensor, "*rows output"]:
+    """What the projection gives for `inputs`, past all hooks on it."""
+    outputs: Tensor = projection.forward(inputs)
+    return outputs
+
+
+def note_shape(projection: nn.Module) -> None:
+    """Make the sizes that the module states those of its weight."""
+    if isinstance(projection, nn.Linear):
+        projection.out_features, projection.in_features = projection.weight.shape
+    elif isinstance(projection, Conv1D):
+        projection.nx, projection.nf = projection.weight.shape
+
+
+def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
+    """The projection of nothing: it gives the bias alone.
+
+    It is an `nn.Linear` in both cases, since a `Conv1D` cannot be given nothing.
+    """
+    weight = projection.weight
+    # One input to begin with, since torch warns of none.
+    empty = nn.Linear(1, out_features(projection), bias=projection.bias is not None)
+    empty.weight = nn.Parameter(
+        weight.new_zeros(out_features(projection), 0), requires_grad=weight.requires_grad
+    )
+    empty.in_features = 0
+    empty.bias = projection.bias
+    return empty

@@ -1,0 +1,232 @@
+"""Encoder-decoder models: the laws of the table hold for all three kinds of attention."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from mtl.analysis.ablation import ablate_heads
+from mtl.analysis.importance import head_importance
+from mtl.errors import InputError
+from mtl.heads.families import attentions, family_of, pruned_heads
+from mtl.heads.prune import load_pruned, prune_heads
+from mtl.heads.replay import LayerReplay
+from mtl.heads.tap import HeadTap, head_scale
+from probes.heads_table import Site
+from tests.mtl import tiny
+
+translators = pytest.mark.parametrize("name", tiny.EVERY_TRANSLATOR)
+SITES = 6
+KINDS = ("encoder", "decoder", "cross")
+# One site of each kind loses all of its heads: in the first layers, whose biases and caches others read.
+CUTS: tuple[dict[int, list[int]], ...] = (
+    {0: [0, 1, 2, 3], 1: [2], 2: [0, 1, 2, 3], 3: [1, 3], 4: [0, 1, 2, 3], 5: [0]},
+    {0: [1], 2: [0, 3], 4: [1, 2]},
+    {1: [0, 1, 2, 3], 3: [0, 1, 2, 3], 5: [0, 1, 2, 3]},
+)
+
+
+def batch() -> dict[str, Tensor]:
+    """Source and target of different lengths, with padding in both."""
+    ids, mask = tiny.batch(9)
+    targets, target_mask = tiny.batch(7)
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "decoder_input_ids": targets,
+        "decoder_attention_mask": target_mask.clamp(min=0),
+    }
+
+
+def run(model: PreTrainedModel, given: Mapping[str, Tensor]) -> Tensor:
+    logits: Tensor = model(**given, use_cache=False).logits
+    return logits * given["decoder_attention_mask"][..., None]
+
+
+def losses(model: PreTrainedModel, given: Mapping[str, Tensor]) -> Tensor:
+    return run(model, given).log_softmax(-1)[..., 5].mean(1)
+
+
+def without(heads: Mapping[int, list[int]]) -> Tensor:
+    scale = torch.ones(SITES, tiny.HEADS, dtype=torch.float64)
+    for site, cut in heads.items():
+        scale[site, cut] = 0
+    return scale
+
+
+@translators
+def test_scales_of_one_and_of_zero_at_every_site(name: str) -> None:
+    model = tiny.translator(name)
+    tap = HeadTap(model, family_of(model))
+    assert tap.sites == tuple(Site(kind, layer) for kind in KINDS for layer in range(2))
+    given = batch()
+    plain = run(model, given)
+    with tap.scale(without({})):
+        assert torch.equal(run(model, given), plain)
+    for site in range(SITES):
+        scale = without({site: [0, 2, 3]})
+        with tap.scale(scale):
+            gated = run(model, given)
+        zeroed = copy.deepcopy(model)
+        attentions(zeroed, family_of(zeroed))[site].output.weight.data *= scale[site].repeat_interleave(8)
+        torch.testing.assert_close(gated, run(zeroed, given), rtol=0, atol=1e-12)
+        assert (gated - plain).abs().max() > 1e-6
+
+
+@translators
+def test_what_is_observed_is_what_the_projection_of_the_site_is_given(name: str) -> None:
+    model = tiny.translator(name)
+    tap = HeadTap(model, family_of(model))
+    given: dict[int, Tensor] = {}
+    handles = [
+        attention.output.register_forward_pre_hook(
+            lambda module, inputs, site=site: given.update({site: inputs[0]})  # type: ignore[misc]
+        )
+        for site, attention in enumerate(attentions(model, family_of(model)))
+    ]
+    with tap.observe() as outputs:
+        run(model, batch())
+    for handle in handles:
+        handle.remove()
+    assert len(outputs) == SITES
+    for site, output in enumerate(outputs):
+        assert torch.equal(output.flatten(2), given[site])
+
+
+@translators
+@pytest.mark.parametrize("heads", CUTS)
+def test_a_cut_model_is_the_masked_model(name: str, heads: dict[int, list[int]]) -> None:
+    model = tiny.translator(name)
+    given = batch()
+    plain = run(model, given)
+    with head_scale(model, without(heads)):
+        masked = run(model, given)
+    assert (masked - plain).abs().max() > 1e-4
+    before = model.num_parameters()
+    prune_heads(model, heads)
+    torch.testing.assert_close(run(model, given), masked, rtol=0, atol=1e-5)
+    gone = sum(len(cut) for cut in heads.values())
+    assert before - model.num_parameters() >= gone * 4 * 32 * 8
+    kept = [8 * (4 - len(heads.get(site, ()))) for site in range(SITES)]
+    assert [attention.output.weight.shape[1] for attention in attentions(model, family_of(model))] == kept
+
+
+@translators
+def test_cutting_in_steps_is_cutting_at_once(name: str) -> None:
+    once, steps = tiny.translator(name), tiny.translator(name)
+    prune_heads(once, CUTS[0])
+    prune_heads(steps, {site: cut[:1] for site, cut in CUTS[0].items()})
+    prune_heads(steps, CUTS[0])
+    assert pruned_heads(once) == pruned_heads(steps) == CUTS[0]
+    torch.testing.assert_close(run(steps, batch()), run(once, batch()), rtol=0, atol=1e-12)
+
+
+@translators
+def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> None:
+    model = tiny.translator(name, dtype=torch.float32)
+    prune_heads(model, CUTS[0])
+    given = batch()
+    expected = run(model, given)
+    model.save_pretrained(tmp_path)
+    loaded = load_pruned(tmp_path)
+    assert type(loaded) is type(model)
+    assert pruned_heads(loaded) == CUTS[0]
+    torch.testing.assert_close(run(loaded, given), expected, rtol=0, atol=1e-6)
+    optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-2)
+    history = []
+    for _ in range(6):
+        loss = -losses(loaded, given).mean()
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        history.append(loss.item())
+    assert history[-1] < history[0]
+
+
+@translators
+@pytest.mark.parametrize("heads", CUTS[:2])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
+    name: str, heads: dict[int, list[int]], beams: int
+) -> None:
+    model = tiny.translator(name)
+    given = {key: value for key, value in batch().items() if not key.startswith("decoder")}
+    settings = {"max_new_tokens": 8, "num_beams": beams, "do_sample": False, "min_new_tokens": 8}
+    with head_scale(model, without(heads)):
+        masked = model.generate(**given, **settings, use_cache=False)
+    prune_heads(model, heads)
+    assert torch.equal(model.generate(**given, **settings, use_cache=True), masked)
+
+
+@translators
+def test_replay_at_every_site_equals_whole_passes(name: str) -> None:
+    model = tiny.translator(name)
+    tap, replay = HeadTap(model, family_of(model)), LayerReplay(model, family_of(model))
+    given = batch()
+    with torch.no_grad():
+        with replay.record():
+            plain = run(model, given)
+        for site in range(SITES):
+            scales = torch.stack([without({site: [head]}) for head in range(2)])
+            with tap.scale(scales[0]):
+                first = run(model, given)
+            with tap.scale(scales[1]):
+                second = run(model, given)
+            twice = {key: value.repeat(2, 1) for key, value in given.items()}
+            with replay.start_at(site, 2), tap.scale(scales.repeat_interleave(4, 0)):
+                both = run(model, twice)
+            torch.testing.assert_close(both, torch.cat([first, second]), rtol=0, atol=1e-12)
+        # The sites of a decoder's layer come by turns.
+        assert replay.first([3, 4]) == 4
+        assert replay.first([2, 4]) == 2
+        assert replay.first([0, 5]) == 0
+        assert torch.equal(run(model, given), plain)
+
+
+@translators
+def test_importance_is_the_derivative_in_the_gate(name: str) -> None:
+    model = tiny.translator(name)
+    given = batch()
+    table = head_importance(model, [given], losses).sort("measure", maintain_order=True)
+    taylor = table.filter(table["measure"] == "taylor")
+    assert taylor["attention"].unique(maintain_order=True).to_list() == list(KINDS)
+    found = -taylor["value"].to_numpy().reshape(SITES, tiny.HEADS)
+    # T5's norms compute in float32 whatever the weights are.
+    size, rtol = (1e-2, 5e-3) if name in ("t5", "mt5") else (1e-4, 1e-5)
+    for site, head in ((0, 1), (3, 2), (4, 0), (5, 3)):
+        values = []
+        for step in (-size, size):
+            scale = without({})
+            scale[site, head] += step
+            with torch.no_grad(), head_scale(model, scale):
+                values.append(losses(model, given).mean().item())
+        np.testing.assert_allclose(found[site, head], (values[1] - values[0]) / (2 * size), rtol, 1e-9)
+
+
+@translators
+def test_ablation_is_closing_each_head(name: str) -> None:
+    model = tiny.translator(name)
+    given = batch()
+    table = ablate_heads(model, [given], losses, copies=3, draws=50)
+    assert table["attention"].to_list() == [kind for kind in KINDS for _ in range(8)]
+    with torch.no_grad():
+        plain = losses(model, given).mean()
+        expected = []
+        for site in range(SITES):
+            for head in range(tiny.HEADS):
+                with head_scale(model, without({site: [head]})):
+                    expected.append((plain - losses(model, given).mean()).item())
+    np.testing.assert_allclose(table["loss"].to_numpy(), expected, rtol=0, atol=1e-10)
+
+
+def test_another_number_of_heads_in_the_decoder_is_refused() -> None:
+    model = tiny.translator("bart", decoder_attention_heads=2)
+    with pytest.raises(InputError, match="encoder 4, decoder 2, cross 2"):
+        HeadTap(model, family_of(model))
