@@ -16,7 +16,6 @@ from mtl.models.batches import Example, buckets, examples
 from mtl.models.encoder import Encoder, Observation
 from mtl.models.joint import in_evaluation_mode
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
-from mtl.models.windows import rows_of
 from probes.measures.record import NOTHING, HeadRecords
 from tasks.sentence import Sentence
 
@@ -131,7 +130,7 @@ def word_positions(
     further[begin] = False
 
     counts = [sentence.counts for sentence in tokens]
-    rows, _ = rows_of(counts, tokenizer.room, tokenizer.stride)
+    rows, _ = tokenizer.rows(counts)
     length = torch.from_numpy(rows.length)
     word_of_piece = np.concatenate([np.repeat(np.arange(len(count)), count) for count in counts])
     in_sentence = torch.from_numpy(word_of_piece[rows.pieces])

@@ -111,7 +111,9 @@ class RelevanceRules(TorchFunctionMode):
         if name in _SUMS:
             return self._with_sinks(call, name, in_place)() if self.account else call()
         if name == "linear" and not call.argument(1, "weight").requires_grad:
-            return self._linear(call)
+            return self._linear(call, 2, "bias")
+        if name == "addmm" and not in_place and _is_projection(call):  # GPT-2's linear maps
+            return self._linear(call, 0, "input")
         if in_place:
             return self._without_rule(call)
         constant = call.with_carriers(Tensor.detach)
@@ -155,10 +157,10 @@ class RelevanceRules(TorchFunctionMode):
 
         return call.with_arguments(changed)
 
-    def _linear(self, call: Call) -> Tensor:
+    def _linear(self, call: Call, position: int, bias: str) -> Tensor:
         return call.with_arguments(
             lambda place, value: (
-                self._sink(value) if place in (2, "bias") and isinstance(value, Tensor) else value
+                self._sink(value) if place in (position, bias) and isinstance(value, Tensor) else value
             )
         )()
 
@@ -195,6 +197,12 @@ class RelevanceRules(TorchFunctionMode):
                 "mtl/analysis/relevance_rules.py"
             )
         return result
+
+
+def _is_projection(call: Call) -> bool:
+    """Whether bias + vectors times weight has neither a carrier in bias and weight nor factors."""
+    carriers = [_carries(call.argument(0, "input")), _carries(call.argument(2, "mat2"))]
+    return not any(carriers) and call.argument(3, "beta", 1) == call.argument(4, "alpha", 1) == 1
 
 
 def _carries(value: Any) -> bool:

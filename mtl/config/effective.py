@@ -24,7 +24,11 @@ from mtl.config.schema import (
 )
 from tasks.twins import tasks_of
 
-CHANGED_DEFAULTS: dict[str, Any] = {"gates.penalty": 0.01}
+CHANGED_DEFAULTS: dict[str, Any] = {
+    "gates.penalty": 0.01,
+    "encoder.pooling": "mean",
+    "encoder.word_dropout": 0.2,
+}
 """Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
 
 Whoever changes the default of a key adds it here, with the default of before, and never takes it out again

@@ -33,12 +33,13 @@ class EncoderConfig:
 
     name: str = "minilm"
     """A hub name, a folder, or `minilm` for the embedded encoder."""
-    pooling: Literal["mean", "first", "last"] = "mean"
-    """How a word's vector is made from those of its subwords."""
+    pooling: Literal["mean", "first", "last"] | None = None
+    """How a word's vector is made from those of its subwords; `null`: `mean`, or `last` in a decoder-only
+    model."""
     layers: Literal["last", "mix"] = "last"
     """Take the last layer's vectors, or a learned mix of all layers."""
-    word_dropout: float = 0.2
-    """Share of words masked in training."""
+    word_dropout: float | None = None
+    """Share of words masked in training; `null`: 0.2, or 0 in a decoder-only model without a mask token."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """The attention implementation of transformers."""
 

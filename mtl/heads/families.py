@@ -49,7 +49,7 @@ class Family:
     norms_over_heads: tuple[str, ...] = ()
     """Norms of queries and of keys that run over all heads together (OLMo 2), below the attention module."""
     position_bias: Literal["", "given", "handed_on"] = ""
-    """Layers share a bias per head: all of them are given it (MPNet), or each hands it on to the next (T5)."""
+    """Layers share a bias per head: all of them are given it (MPNet), or each hands it to the next (T5)."""
     reads_configuration: bool = False
     """The attention module reads its number of heads from the model's configuration (Phi-3)."""
     positions_after_padding: bool = False
@@ -272,8 +272,8 @@ def heads_per_site(model: PreTrainedModel) -> int:
     if len(set(numbers.values())) > 1:
         listed = ", ".join(f"{kind} {number}" for kind, number in numbers.items())
         raise InputError(
-            f"{type(model).__name__} has another number of heads per kind of attention ({listed}), and scales "
-            "and masks have one for all: give a model with as many heads in all of them"
+            f"{type(model).__name__} has another number of heads per kind of attention ({listed}), and "
+            "scales and masks have one for all: give a model with as many heads in all of them"
         )
     return next(iter(numbers.values()))
 
@@ -285,8 +285,8 @@ def heads_per_group(model: PreTrainedModel) -> int:
     groups = getattr(config, "num_key_value_heads", None) or heads
     if heads % groups:
         raise InputError(
-            f"{type(model).__name__}: {groups} groups of keys and values do not divide {heads} heads: correct "
-            "num_key_value_heads in its config.json"
+            f"{type(model).__name__}: {groups} groups of keys and values do not divide {heads} heads: "
+            "correct num_key_value_heads in its config.json"
         )
     return int(heads // groups)
 

@@ -11,7 +11,7 @@ from mtl.heads.position_bias import first_bias
 
 
 class NoHeads(nn.Module):
-    """An attention module without heads: it gives what no heads give, and keeps the order of caches and biases.
+    """An attention module without heads: it gives what none give, and keeps caches and biases in order.
 
     Args:
         attention: the module that it replaces.

@@ -1,4 +1,4 @@
-"""Linear maps whatever the class: `nn.Linear` keeps its weight as [out, in], GPT-2's `Conv1D` as [in, out]."""
+"""Linear maps of both classes: `nn.Linear` keeps its weight as [out, in], GPT-2's `Conv1D` as [in, out]."""
 
 from __future__ import annotations
 

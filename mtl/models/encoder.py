@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -18,28 +17,14 @@ from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
 from mtl.heads.clone import Copies, clone_heads, transplant_heads
-from mtl.heads.families import family_of
+from mtl.heads.families import family_of, looks_back_only
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models import pretrained
-from mtl.models.pooling import Pooling, pool
+from mtl.models.pooling import pool
 from mtl.models.pretrained import AttentionKind
+from mtl.models.reading import AS_USUAL, Reading
 from mtl.models.subwords import Subwords, SubwordTokenizer
-
-Layers = Literal["last", "mix"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How word vectors are read off a transformer."""
-
-    pooling: Pooling = "mean"
-    """How the vectors of a word's pieces become one."""
-    layers: Layers = "last"
-    """The last layer's vectors, or a learned mix of all layers (Peters et al. 2018, without their factor)."""
-    word_dropout: float = 0.2
-    """Probability in training that a word's pieces are replaced by the mask token."""
-
 
 HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
 
@@ -62,34 +47,51 @@ class Encoder(nn.Module):
         self,
         transformer: PreTrainedModel,
         tokenizer: PreTrainedTokenizerFast,
-        reading: Reading = Reading(),
+        reading: Reading = AS_USUAL,
         *,
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= reading.word_dropout < 1:
-            raise InputError(f"word_dropout {reading.word_dropout} is outside [0, 1)")
         config = transformer.config
         self.transformer = transformer
         self.family = family_of(transformer)
+        if len(self.family.stacks) > 1:
+            raise InputError(
+                f"{type(transformer).__name__} translates, and has no vector for each word of one text: give "
+                "an encoder or a decoder-only model"
+            )
+        self.causal = looks_back_only(transformer)
+        """Whether each position sees those before it only."""
         self.tap = HeadTap(transformer, self.family)
         longest = pretrained.window(transformer, self.family, tokenizer)
         if max_length is not None and max_length > longest:
             raise InputError(f"max_length {max_length} is more than the encoder can read ({longest})")
-        self.tokenizer = SubwordTokenizer(tokenizer, longest if max_length is None else max_length)
-        self.reading = reading
+        self.tokenizer = SubwordTokenizer(
+            tokenizer, longest if max_length is None else max_length, causal=self.causal
+        )
+        self.pooling = reading.pooling_of(self.causal)
+        self.word_dropout = reading.word_dropout_of(self.tokenizer, type(transformer).__name__)
+        self.note = reading.note(self.tokenizer, self.word_dropout)
+        """What is printed of settings that were not given; `None`: nothing."""
         self._reads_token_types = _reads_token_types(transformer)
-        self.hidden: int = config.hidden_size
+        # A cache is for generating text, and only costs memory here.
+        self._options = {"use_cache": False} if self.family.causal else {}
+        self.hidden = pretrained.hidden_size(config)
         self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
         # Logits over the embeddings and the layers.
         mixed = reading.layers == "mix"
+        if mixed and self.hidden != config.hidden_size:
+            raise InputError(
+                f"layers=mix: the last layer of {type(transformer).__name__} has {self.hidden} numbers per "
+                f"position and the others {config.hidden_size}: give layers=last"
+            )
         self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if mixed else None
 
     @classmethod
     def from_pretrained(
         cls,
         name: str,
-        reading: Reading = Reading(),
+        reading: Reading = AS_USUAL,
         *,
         dropout: float | None = None,
         attention: AttentionKind = "sdpa",
@@ -109,7 +111,7 @@ class Encoder(nn.Module):
         cls,
         config: PretrainedConfig,
         tokenizer: PreTrainedTokenizerFast,
-        reading: Reading = Reading(),
+        reading: Reading = AS_USUAL,
         *,
         dropout: float | None = None,
         attention: AttentionKind = "sdpa",
@@ -118,7 +120,7 @@ class Encoder(nn.Module):
         """Random weights."""
         transformer = AutoModel.from_config(
             pretrained.with_dropout(config, dropout),
-            attn_implementation=pretrained.implementation(attention),
+            attn_implementation=pretrained.implementation(attention, config),
             **pretrained.without_pooler(config),
         )
         return cls(transformer, tokenizer, reading, max_length=max_length)
@@ -140,9 +142,10 @@ class Encoder(nn.Module):
                 attention_mask=subwords.attention_mask,
                 output_hidden_states=self.mix is not None,
                 **self._token_types(subwords),
+                **self._options,
             )
         hidden = self._mixed(output)
-        words = pool(hidden, subwords, self.reading.pooling)
+        words = pool(hidden, subwords, self.pooling)
         return torch.cat([first_special(hidden, subwords), words], 1) if first else words
 
     def observe(self, subwords: Subwords, head_scale: HeadScale | None = None) -> Observation:
@@ -158,8 +161,9 @@ class Encoder(nn.Module):
                 output_attentions=True,
                 output_hidden_states=self.mix is not None,
                 **self._token_types(subwords),
+                **self._options,
             )
-        words = pool(self._mixed(output), subwords, self.reading.pooling)
+        words = pool(self._mixed(output), subwords, self.pooling)
         probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
         return Observation(
             words, [*map(_at_least_float32, probabilities)], [*map(_at_least_float32, outputs)]
@@ -212,8 +216,8 @@ class Encoder(nn.Module):
             self.transformer.save_pretrained(folder)
             self.tokenizer.tokenizer.save_pretrained(folder)
         settings = {
-            "pooling": self.reading.pooling,
-            "word_dropout": self.reading.word_dropout,
+            "pooling": self.pooling,
+            "word_dropout": self.word_dropout,
             "max_length": self.tokenizer.max_length,
             "mix": None if self.mix is None else self.mix.tolist(),
         }
@@ -241,17 +245,13 @@ class Encoder(nn.Module):
         return encoder
 
     def _with_word_dropout(self, subwords: Subwords) -> Tensor:
-        if not self.training or self.reading.word_dropout == 0:
+        if not self.training or self.word_dropout == 0:
             return subwords.input_ids
-        if self.tokenizer.mask is None:
-            raise InputError(
-                f"word_dropout={self.reading.word_dropout} replaces words by the mask or the unknown token, "
-                "and the encoder's tokenizer has neither: give word_dropout=0"
-            )
+        assert self.tokenizer.mask is not None
         chance = torch.rand(subwords.sentences * subwords.width + 1, device=subwords.slot.device)
         chance[-1] = 1
         return subwords.input_ids.masked_fill(
-            (chance < self.reading.word_dropout)[subwords.slot], self.tokenizer.mask
+            (chance < self.word_dropout)[subwords.slot], self.tokenizer.mask
         )
 
     def _token_types(self, subwords: Subwords) -> dict[str, Tensor]:

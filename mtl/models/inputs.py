@@ -56,7 +56,8 @@ class InputCache:
         import torch
 
         from mtl.models import pretrained
-        from mtl.models.encoder import Encoder, Reading
+        from mtl.models.encoder import Encoder
+        from mtl.models.reading import Reading
 
         key = (config.name, config.attention)
         if key not in self._encoders:

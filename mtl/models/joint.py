@@ -95,6 +95,11 @@ class JointModel(nn.Module):
             {name: task.decoder(encoder.hidden, labels[name]) for name, task in tasks.items()}
         )
         for name in tasks:
+            if self.decoder(name).reads_first and encoder.causal:
+                raise InputError(
+                    f"{name}.pooling=first: the first token of a decoder-only model sees nothing of the "
+                    "sentence; give mean or attention"
+                )
             if self.decoder(name).reads_first and not encoder.tokenizer.prefix:
                 raise InputError(
                     f"{name}.pooling=first: the encoder's tokenizer puts no special token before a sentence; "

@@ -34,6 +34,10 @@ DROPOUT_RATES = (
     "attention_dropout",
     "embedding_dropout",
     "mlp_dropout",
+    "attn_pdrop",
+    "embd_pdrop",
+    "resid_pdrop",
+    "hidden_dropout",
 )
 """What the families call the dropout rates in their configurations."""
 
@@ -47,7 +51,7 @@ def load(
         try:
             config = with_dropout(AutoConfig.from_pretrained(where), dropout)
             tokenizer = AutoTokenizer.from_pretrained(where)
-            kind = implementation(attention)
+            kind = implementation(attention, config)
             if getattr(config, "pruned_heads", None) or recorded_copies(config):
                 model, misfits = rebuild(config, Path(where), kind, dtype), []
             else:
@@ -85,9 +89,13 @@ def _misfits(
     return sorted(key for key in unexpected if key.removeprefix(prefix).startswith(layers))
 
 
-def implementation(attention: AttentionKind) -> str | None:
-    """`None` lets transformers take SDPA where the family has it (MPNet and DeBERTa do not)."""
-    return "eager" if attention == "eager" else None
+def implementation(attention: AttentionKind, config: PretrainedConfig) -> str | None:
+    """`None` lets transformers take SDPA where the family has it (MPNet and DeBERTa do not).
+
+    SDPA has no bound on attention's scores, which Gemma 2 was trained with.
+    """
+    bounded = getattr(config, "attn_logit_softcapping", None) is not None
+    return "eager" if attention == "eager" or bounded else None
 
 
 def without_pooler(config: PretrainedConfig) -> dict[str, bool]:
@@ -95,6 +103,11 @@ def without_pooler(config: PretrainedConfig) -> dict[str, bool]:
     model = MODEL_MAPPING[type(config)]
     parameters = inspect.signature(model.__init__).parameters
     return {"add_pooling_layer": False} if "add_pooling_layer" in parameters else {}
+
+
+def hidden_size(config: PretrainedConfig) -> int:
+    """The size of the vectors that the last layer hands out (in OPT-350m not that of the layers)."""
+    return int(getattr(config, "word_embed_proj_dim", None) or config.hidden_size)
 
 
 def with_dropout(config: PretrainedConfig, dropout: float | None) -> PretrainedConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
 from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
-from mtl.models.windows import rows_of
+from mtl.models.windows import Rows, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +104,40 @@ class SubwordTokenizer:
     Neighbouring windows start about `stride` pieces apart (half a window if not given), at words. Byte-level
     tokenizers see a space before every word, so that a word's pieces do not depend on its position.
     A pair of sentences is one window, of which the longer sentence loses its end where they are too long.
+    A tokenizer that puts nothing between the sentences of a pair gets its end-of-text token there. `causal`
+    belongs to encoders whose positions see only those before them: a word of several windows is read where
+    most stands before it. Padding is always at the end, so that no position depends on it.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int | None = None
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        max_length: int,
+        stride: int | None = None,
+        causal: bool = False,
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise InputError(
                 f"{type(tokenizer).__name__} is not a fast tokenizer; give an encoder with a tokenizer.json"
             )
-        self.tokenizer, self.max_length = tokenizer, max_length
+        self.tokenizer, self.max_length, self.causal = tokenizer, max_length, causal
         # A copy, since checkpoints bring truncation and padding of their own.
         self._pieces = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._pieces.no_truncation()
         self._pieces.no_padding()
-        self._before_word = " " if _byte_level(self._pieces) else ""
+        self._before_word = " " if _space_belongs_to_word(self._pieces) else ""
         self.prefix, self.suffix = special_tokens(self._pieces)
         self._pair = pair_template(self._pieces)
+        if self._pair is not None and not self._pair.between:
+            end = getattr(tokenizer, "eos_token_id", None)
+            self._pair = None if end is None else replace(self._pair, between=(int(end),))
         padding = getattr(tokenizer, "pad_token_id", None)
         self.padding = 0 if padding is None else int(padding)
         unknown = getattr(tokenizer, "unk_token_id", None)
         self.unknown = self.padding if unknown is None else int(unknown)
         """What a word without pieces becomes: the unknown token, else padding."""
         mask = getattr(tokenizer, "mask_token_id", None)
+        self.has_mask_token = mask is not None
         self.mask: int | None = unknown if mask is None else int(mask)
         """What word dropout puts instead of a word: the mask token, else the unknown token, else nothing."""
         self.room = max_length - len(self.prefix) - len(self.suffix)
@@ -181,8 +192,12 @@ class SubwordTokenizer:
         if len(tokens.ids) <= self.room:
             between = 0 if tokens.second is None else len(self.pair.between)
             return len(self.prefix) + len(tokens.ids) + between + len(self.suffix)
-        rows, _ = rows_of([tokens.counts], self.room, self.stride)
+        rows, _ = self.rows([tokens.counts])
         return len(rows.length) * (len(self.prefix) + len(self.suffix)) + len(rows.pieces)
+
+    def rows(self, counts: Sequence[Int[np.ndarray, " _"]]) -> tuple[Rows, Int[np.ndarray, " row"]]:
+        """The windows of sentences, given by their pieces per word; see `rows_of`."""
+        return rows_of(counts, self.room, self.stride, self.causal)
 
     def collate(self, batch: Sequence[Tokens]) -> Subwords:
         """Rows padded to the longest; each word contributes in the window where it is most central."""
@@ -201,7 +216,7 @@ class SubwordTokenizer:
         length = np.array([len(tokens.ids) for tokens in batch])
         nowhere = len(batch) * width
         if length.max() > self.room:
-            rows, sentence = rows_of(counts, self.room, self.stride)
+            rows, sentence = self.rows(counts)
             ids, slots, length = (
                 ids[rows.pieces],
                 np.where(rows.owned, slots[rows.pieces], nowhere),
@@ -271,8 +286,19 @@ class SubwordTokenizer:
         return Tokens(pieces, counts, shortened)
 
 
-def _byte_level(pieces: Tokenizer) -> bool:
-    """Whether a space belongs to the piece that follows it, and must be there for a word to look like one."""
-    pre_tokenizer = json.loads(pieces.to_str())["pre_tokenizer"] or {}
+def _space_belongs_to_word(pieces: Tokenizer) -> bool:
+    """Whether a space belongs to the piece that follows it, and must be there for a word to look like one.
+
+    That is so in byte-level tokenizers, and where a normaliser writes spaces as letters of the following word
+    and puts none before the first (Gemma).
+    """
+    description = json.loads(pieces.to_str())
+    pre_tokenizer, normalizer = (description[part] or {} for part in ("pre_tokenizer", "normalizer"))
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
-    return any(step.get("type") == "ByteLevel" for step in steps)
+    changes = normalizer.get("normalizers", [normalizer])
+    replaces = any(
+        change.get("type") == "Replace" and change["pattern"] == {"String": " "} and change["content"] == "▁"
+        for change in changes
+    )
+    prepends = any(change.get("type") == "Prepend" for change in changes)
+    return any(step.get("type") == "ByteLevel" for step in steps) or (replaces and not prepends)

@@ -19,11 +19,14 @@ class Rows(NamedTuple):
     """Pieces per row."""
 
 
-def windows(counts: Int[np.ndarray, " word"], room: int, stride: int) -> list[tuple[int, int, int, int]]:
+def windows(
+    counts: Int[np.ndarray, " word"], room: int, stride: int, causal: bool = False
+) -> list[tuple[int, int, int, int]]:
     """Windows (first word, end, first owned word, end of owned words) of at most `room` pieces each.
 
-    Every word is owned once, by the window that leaves it the most pieces on its poorer side; the first
-    window wins ties. No word may have more than `room` pieces.
+    Every word is owned once, by the window that leaves it the most pieces on its poorer side, or with
+    `causal`, under which only those before a word count, before it; the first window wins ties. No word may
+    have more than `room` pieces.
     """
     end = np.cumsum(counts)
     start = end - counts
@@ -43,7 +46,8 @@ def windows(counts: Int[np.ndarray, " word"], room: int, stride: int) -> list[tu
         onward = int(np.searchsorted(start, start[first] + stride, side="right")) - 1
         first = min(max(onward, first + 1), last)
     begin, stop = np.array(spans).T
-    margin = np.minimum(start - start[begin][:, None], end[stop - 1][:, None] - end)
+    before, after = start - start[begin][:, None], end[stop - 1][:, None] - end
+    margin = np.where(after >= 0, before, -1) if causal else np.minimum(before, after)
     best = np.where(margin >= 0, margin, -1).argmax(axis=0)
     owned = np.searchsorted(best, np.arange(len(spans) + 1))
     return [
@@ -52,13 +56,13 @@ def windows(counts: Int[np.ndarray, " word"], room: int, stride: int) -> list[tu
 
 
 def rows_of(
-    counts: Sequence[Int[np.ndarray, " _"]], room: int, stride: int
+    counts: Sequence[Int[np.ndarray, " _"]], room: int, stride: int, causal: bool = False
 ) -> tuple[Rows, Int[np.ndarray, " row"]]:
     """Rows over a batch of sentences (given by their pieces per word), and the sentence of each row."""
     pieces, owned, sentence, base = [], [], [], 0
     for number, count in enumerate(counts):
         edge = np.concatenate([[0], np.cumsum(count)])
-        for first, end, mine, mine_end in windows(count, room, stride):
+        for first, end, mine, mine_end in windows(count, room, stride, causal):
             piece = np.arange(edge[first], edge[end])
             pieces.append(piece + base)
             owned.append((piece >= edge[mine]) & (piece < edge[mine_end]))

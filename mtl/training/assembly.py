@@ -59,6 +59,8 @@ def assemble(
     pl.seed_everything(config.seed, verbose=False)
     model = build_model(config, tasks, splits["train"], inputs, console)
     tokenizer = model.encoder.tokenizer
+    if model.encoder.note is not None:
+        console.print(model.encoder.note, highlight=False, soft_wrap=True)
     corpora = {
         split: examples(
             sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences),

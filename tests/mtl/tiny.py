@@ -21,8 +21,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
 from mtl.heads.families import FAMILIES
-from mtl.models.encoder import Encoder, Reading
+from mtl.models.encoder import Encoder
 from mtl.models.pretrained import without_pooler
+from mtl.models.reading import Reading
 
 LAYERS, HEADS, HEAD_DIM = 3, 4, 8
 WORDS = ("the", "dog", "saw", "a", "cat")
@@ -134,7 +135,8 @@ def _in_double(module: nn.Module) -> None:
 def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:
     """A model with two layers of each kind of attention, as `model` makes one, with a head for words."""
     t5 = {
-        "d_model": 32, "d_kv": HEAD_DIM, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2, "num_heads": HEADS,
+        "d_model": 32, "d_kv": HEAD_DIM, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2,
+        "num_heads": HEADS,
         "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16, "dropout_rate": 0.0,
         "feed_forward_proj": "gated-gelu",
     }  # fmt: skip

@@ -1,0 +1,60 @@
+"""How word vectors are read off a transformer, and what is taken where nothing is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mtl.errors import InputError
+from mtl.models.pooling import Pooling
+from mtl.models.subwords import SubwordTokenizer
+
+Layers = Literal["last", "mix"]
+WORD_DROPOUT = 0.2
+"""Word dropout where none is given and there is something to put instead of words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is asked for; `pooling_of` and `word_dropout_of` say what an encoder does."""
+
+    pooling: Pooling | None = None
+    """How the vectors of a word's pieces become one; `None`: their mean, and in decoder-only models the last
+    one's vector, since it alone has seen the whole word."""
+    layers: Layers = "last"
+    """The last layer's vectors, or a learned mix of all layers (Peters et al. 2018, without their factor)."""
+    word_dropout: float | None = None
+    """Probability in training that a word's pieces are replaced by the mask token, or by the unknown token
+    where there is no mask token. `None`: 0.2, and 0 where there is neither; decoder-only models know no mask,
+    and their unknown token is often the one that ends texts: for them it is 0 without a mask token."""
+
+    def pooling_of(self, causal: bool) -> Pooling:
+        """How an encoder's word vectors are made; `causal`: each position sees those before it only."""
+        return self.pooling or ("last" if causal else "mean")
+
+    def word_dropout_of(self, tokenizer: SubwordTokenizer, where: str) -> float:
+        """The word dropout of an encoder with this tokenizer.
+
+        Raises `InputError` for one outside [0, 1), or above 0 where nothing can be put instead of a word.
+        """
+        if self.word_dropout is None:
+            masks = tokenizer.has_mask_token or (tokenizer.mask is not None and not tokenizer.causal)
+            return WORD_DROPOUT if masks else 0.0
+        if not 0 <= self.word_dropout < 1:
+            raise InputError(f"word_dropout {self.word_dropout} is outside [0, 1)")
+        if self.word_dropout and tokenizer.mask is None:
+            raise InputError(
+                f"word_dropout={self.word_dropout} replaces words by the mask or the unknown token, and the "
+                f"tokenizer of {where} has neither: give word_dropout=0"
+            )
+        return self.word_dropout
+
+    def note(self, tokenizer: SubwordTokenizer, dropout: float) -> str | None:
+        """What a user who gave no word dropout should know; `None`: nothing."""
+        if self.word_dropout is not None or dropout:
+            return None
+        return "encoder.word_dropout is 0: the encoder's tokenizer has no mask token to put instead of words"
+
+
+AS_USUAL = Reading()
+"""What nobody asked for otherwise."""
