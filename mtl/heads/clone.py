@@ -16,6 +16,7 @@ from mtl.heads.families import (
     cloned_heads,
     family_of,
     head_dim,
+    heads_per_group,
     heads_per_site,
     heads_sharing_keys,
 )
@@ -162,8 +163,8 @@ def _put(
     after = {number: position for position, number in enumerate(numbers)}
     weight, columns = attention.output.weight, input_dim(attention.output)
     # Each head has keys and values of its own now.
-    if sharing := heads_sharing_keys(model):
-        model.config.heads_sharing_keys = {site: shared for site, shared in sharing.items() if site != layer}
+    if heads_per_group(model) > 1:
+        model.config.heads_sharing_keys = dict(sorted({**heads_sharing_keys(model), layer: 1}.items()))
     if divide:
         for head in set(sources.values()):
             alike = [head, *(number for number, source in sources.items() if source == head)]

@@ -207,7 +207,7 @@ def head_numbers(model: PreTrainedModel) -> int:
 
 
 def heads_sharing_keys(model: PreTrainedModel) -> dict[int, int]:
-    """How many neighbouring heads share keys and values, at the cut sites where that is more than one."""
+    """How many neighbouring heads share keys and values, at the sites where heads were cut or copied."""
     return recorded_sharing(model.config)
 
 

@@ -26,6 +26,7 @@ from mtl.heads.families import (
     family_of,
     head_dim,
     head_numbers,
+    heads_per_group,
     heads_per_site,
     heads_sharing_keys,
     pruned_heads,
@@ -49,7 +50,7 @@ def prune_heads(
     they share as before; else, keys and values of the larger groups are copied, so that there is one for as
     many heads as the greatest common divisor of the groups' numbers of heads, which is exact and saves less.
     The heads are recorded in `model.config.pruned_heads`, and in `model.config.heads_sharing_keys` how many
-    share keys and values where that is more than one, from which `load_pruned` rebuilds the model.
+    heads of such a layer share keys and values then, from which `load_pruned` rebuilds the model.
     Optimisers must be made anew.
 
     Args:
@@ -117,13 +118,16 @@ def _prune(
             copies[layer] = {copy: head for copy, head in copies.get(layer, {}).items() if copy not in cut}
             if cut & original:
                 gone[layer] = gone.get(layer, set()) | (cut & original)
+        elif sharing is not None and layer in sharing and remaining:
+            # No head of the layer is cut, and yet each got keys and values of its own (`clone_heads`).
+            select_heads(family, attention, range(len(remaining)), size, sharing[layer])
+            shared[layer] = sharing[layer]
     if gone:
         model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
     if cloned_heads(model):
         model.config.cloned_heads = {layer: heads for layer, heads in sorted(copies.items()) if heads}
-    shared = {layer: number for layer, number in sorted(shared.items()) if number > 1}
-    if shared or heads_sharing_keys(model):
-        model.config.heads_sharing_keys = shared
+    if shared and heads_per_group(model) > 1:
+        model.config.heads_sharing_keys = dict(sorted(shared.items()))
 
 
 def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
