@@ -26,8 +26,6 @@ from tasks.twins import tasks_of
 
 CHANGED_DEFAULTS: dict[str, Any] = {
     "gates.penalty": 0.01,
-    "encoder.pooling": "mean",
-    "encoder.word_dropout": 0.2,
 }
 """Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
 
@@ -38,6 +36,10 @@ program did before belongs here, too, with the value that does. Then
 - runs made with the old default keep their fingerprint, and runs with the new one get another, also after
   the default changes again;
 - a configuration file of a run that lacks the key is read as having the old value.
+
+A default that computes the same for everything that could be trained before does not belong here:
+`encoder.pooling` and `encoder.word_dropout` are `null`, which is `mean` and 0.2 for all encoders but
+decoder-only models, of which there were none.
 """
 
 _VOLATILE = ("overwrite", "runs", "trainer.threads", "trainer.checkpoint_minutes", "wandb")
