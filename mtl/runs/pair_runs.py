@@ -8,10 +8,8 @@ import polars as pl
 
 from mtl.runs.comparable import RunWithSetup
 from probes.report.data import PAIRS
-from probes.statistics.contest_lines import CONTROL, TWIN
-
-TWIN_MARK = "~"
-"""Parts a twin's name from that of the task of which it is a half: `dep~a`."""
+from probes.statistics.contest_cells import CONTROL, TWIN
+from tasks.twins import task_of
 
 
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
@@ -19,7 +17,7 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
 
     `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. Pairs may
     have been trained in several ways (more updates, cloned heads): those of which there are most are taken,
-    of as many the plainest, and a note names the others.
+    of as many those with the shortest names, since labels lengthen names; a note names the others.
     """
     by_variant: dict[str, list[RunWithSetup]] = {}
     for run in runs:
@@ -28,7 +26,7 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             by_variant.setdefault(_variant(run), []).append(run)
     if not by_variant:
         return None
-    chosen = max(by_variant, key=lambda name: (_pairs(by_variant[name]), -name.count(","), -len(name)))
+    chosen = max(by_variant, key=lambda name: (_pairs(by_variant[name]), -_shortest(by_variant[name])))
     if len(by_variant) > 1:
         others = "; ".join(name or "the plain ones" for name in by_variant if name != chosen)
         notes.append(
@@ -38,7 +36,7 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     for run in by_variant[chosen]:
         tasks = list(run.config["tasks"])
         for task, other in (tasks, reversed(tasks)):
-            of, partner = (name.partition(TWIN_MARK)[0] for name in (task, other))
+            of, partner = (task_of(name) for name in (task, other))
             partner = TWIN if partner == of else partner
             if of != CONTROL:
                 rows.append((str(run.run.folder), run.setup.name, int(run.config["seed"]), task, of, partner))
@@ -52,3 +50,7 @@ def _variant(run: RunWithSetup) -> str:
 
 def _pairs(runs: Sequence[RunWithSetup]) -> int:
     return len({tuple(run.config["tasks"]) for run in runs})
+
+
+def _shortest(runs: Sequence[RunWithSetup]) -> int:
+    return min(len(run.run.folder.name) for run in runs)

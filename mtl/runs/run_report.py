@@ -33,7 +33,7 @@ OURS = {
         *("task-losses.*", "learning-curves.*", "heads-kept.*"),
         *("head-worth.*", "prediction.*", "agreement.*"),
         *("correlation-*", "overlap-*", "competition-*"),
-        *("wanted.*", "sharing.*", "contest-*"),
+        *("wanted.*", "sharing.*", "contest-*", "remedies.*", "remedy-scores.*"),
     ),
     "figures": (
         "rgb-*",

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
-from probes.statistics.contest_lines import CONTROL, TWIN
+from probes.statistics.contest_cells import CONTROL, TWIN
 
 APART, BESIDE = 1.0, 2.0
 SIDES = {CONTROL: 0.0, TWIN: 3.0}

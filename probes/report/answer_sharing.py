@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import polars as pl
+
 from probes.figures.sharing import sharing_figure
 from probes.report.answer import CANNOT_TELL, Answer
 from probes.report.data import ReportData, Setup
 from probes.report.embedded import embedded
+from probes.statistics.contest_cells import CONTROL
 from probes.statistics.sharing import sharing
 
 QUESTION = "Does sharing an encoder hurt?"
@@ -39,22 +42,25 @@ def sharing_answer(evidence: ReportData) -> Answer:
 def sharing_groups(evidence: ReportData) -> dict[str, dict[str, str]]:
     """Setups of joint training without masks, each with the single-task setup to compare with.
 
-    Of most tasks first, the plainest before others; the pairs of many tasks, trained alike, are one group.
+    Of most tasks first, then by the length of their runs' names: a study's labels lengthen them, so that what
+    has none comes first. Pairs that are trained alike are one group; twins and controls are none.
     """
     joint = [
         setup
         for setup in evidence.setups
         if not setup.single and setup.pruning == "none" and setup.baseline is not None
+        if not re.search(rf"~|\b{CONTROL}\b", setup.name)
     ]
     groups: dict[str, dict[str, str]] = {}
-    for setup in sorted(joint, key=_order):
+    shortest = dict(
+        evidence.scores.group_by("setup")
+        .agg(pl.col("run").str.split("/").list.last().str.len_chars().min())
+        .iter_rows()
+    )
+    for setup in sorted(joint, key=lambda setup: (-setup.tasks, shortest.get(setup.name, 0), setup.name)):
         if setup.baseline is not None:
             groups.setdefault(_group(setup), {})[setup.name] = setup.baseline
     return groups
-
-
-def _order(setup: Setup) -> tuple[int, int, int]:
-    return -setup.tasks, setup.name.count(","), len(setup.name)
 
 
 def _group(setup: Setup) -> str:

@@ -10,6 +10,7 @@ import polars as pl
 from probes.report.data import ReportData
 from probes.statistics.claims_by_setup import by_claims
 from probes.statistics.competition import Competition, compete
+from probes.statistics.contest_cells import CONTROL
 from probes.statistics.masks import Masks
 
 DEFAULT = (
@@ -34,7 +35,7 @@ class ClaimsAndLosses:
 
     primary: PrimarySetup | None
     masks: Masks | None
-    """Those of the primary setup; `None` if they are not there."""
+    """Those of the primary setup, of the control task too; `None` if they are not there."""
     competition: Competition | None
     by_claims: pl.DataFrame | None
     """The test by the claims of each setup, as `probes.statistics.claims_by_setup.by_claims` gives it."""
@@ -78,8 +79,9 @@ def claims_and_losses(
             primary, masks, None, None, "No probes, so that there are no losses to compare with claims."
         )
     try:
-        tests = by_claims(claim_sets(by_setup), evidence.heads)
-        competition = None if masks is None else compete(masks, evidence.heads)
+        sets = {name: own.without(CONTROL) for name, own in claim_sets(by_setup).items()}
+        tests = by_claims(claim_sets(sets), evidence.heads)
+        competition = None if masks is None else compete(masks.without(CONTROL), evidence.heads)
     except ValueError as error:
         notes.append(f"competition: {error}")
         return ClaimsAndLosses(primary, masks, None, None, f"Claims and losses cannot be compared: {error}.")

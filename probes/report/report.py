@@ -29,6 +29,7 @@ from probes.report.sweep import sweep_section
 from probes.report.worth import Worth, worth_section
 from probes.sites import shape_text, sites_of
 from probes.statistics.competition import PRIMARY, TOGETHER
+from probes.statistics.contest_cells import CONTROL
 from probes.statistics.head_values import PREDICTORS
 from probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
 
@@ -65,7 +66,8 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
     notes += left_out
     sites, heads = _shape(evidence)
     claim_tests = claims_and_losses(evidence, by_setup, claims, notes)
-    claimed, competition = claim_tests.masks, claim_tests.competition
+    claimed = None if claim_tests.masks is None else claim_tests.masks.without(CONTROL)
+    competition = claim_tests.competition
     skill, labels = label_skills(evidence, notes)
     notes += absent_labels(labels) if labels is not None else ()
     all_overlaps, note = across(by_setup)

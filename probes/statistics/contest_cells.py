@@ -12,6 +12,10 @@ from jaxtyping import Bool, Float, Int
 from probes.heads_table import Site
 from probes.sites import KEYS, layer_name, several_kinds, sites_of
 
+TWIN, CONTROL = "twin", "control"
+"""Partners that are shown beside the pairs and are no part of any estimate: the task itself, and a task whose
+labels mean nothing."""
+
 
 @dataclass(frozen=True)
 class TaskWorth:
@@ -34,7 +38,7 @@ class ContestCells:
     strata: Int[np.ndarray, " cell"]
     """The site of each head; heads of a site stand side by side."""
     claims: dict[str, Bool[np.ndarray, " cell"]]
-    """By task the heads that it claims; of the control task and of twins too, where they have masks."""
+    """By task the heads that it claims."""
     tasks: tuple[TaskWorth, ...]
 
     def head_name(self, cell: int) -> str:
@@ -55,9 +59,10 @@ def contest_cells(
 
     `worth`: task, partner, seed, attention, layer, head, worth; one row per task, partner, seed and head.
     `claims`: task, attention, layer, head, claimed. `tasks` chooses the tasks whose heads are compared; their
-    partners stay. Partners without claims are left out (they have nothing that could be contested), and
-    seeds that some pair lacks. Raises `ValueError` if nothing is left, or a pair run lacks some heads.
+    partners stay. The control task and partners without claims are left out, and seeds that some pair
+    lacks. Raises `ValueError` if nothing is left, or a pair run lacks some heads.
     """
+    claims = claims.filter(pl.col("task") != CONTROL)
     known = set(claims["task"].unique())
     in_play = worth.filter(pl.col("task").is_in(known) & pl.col("partner").is_in(known))
     if tasks:

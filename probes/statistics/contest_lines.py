@@ -9,12 +9,9 @@ from scipy import stats
 
 from probes.sites import KEYS
 from probes.statistics.contest import estimate
-from probes.statistics.contest_cells import ContestCells
+from probes.statistics.contest_cells import CONTROL, TWIN, ContestCells
 from probes.statistics.contest_model import TaskBlock, in_unit
 from probes.statistics.worth_units import STANDARDISED_LOGS, Unit
-
-TWIN, CONTROL = "twin", "control"
-"""Partners that are shown beside the pairs: the task itself, and a task whose labels mean nothing."""
 
 
 def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:

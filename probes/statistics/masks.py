@@ -32,6 +32,12 @@ class Masks:
         """Whether a task has the head open in more than half of its seeds: of two seeds in both."""
         return self.opened.mean(1) > 0.5
 
+    def without(self, task: str) -> Masks:
+        """The masks of the other tasks."""
+        kept = [place for place, name in enumerate(self.tasks) if name != task]
+        names = tuple(self.tasks[place] for place in kept)
+        return Masks(names, self.seeds, self.sites, self.gate[kept], self.opened[kept])
+
 
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """The masks at the last step of every task and seed, and notes on what was left out.

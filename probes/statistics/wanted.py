@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.statistics.contest_lines import CONTROL
+from probes.statistics.contest_cells import CONTROL
 from probes.statistics.masks import Masks
 from probes.statistics.overlap import jaccard, task_overlaps
 from probes.statistics.task_losses import paired

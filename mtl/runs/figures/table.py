@@ -54,6 +54,10 @@ FIGURES = {
         "contest:lines",
     ),
     "forest": FigureRow("estimates of that contest, with the band of refutation", "contest:all_estimates"),
+    "conflict": FigureRow(
+        "cosines of two tasks' gradients by who claims the head: masked single-task runs, and pairs",
+        "contest:conflict",
+    ),
     "importance-over-time": FigureRow(
         "importance over the training of one run; as .gif or .webp moving", "importance:over_time",
         "importance:animate",

@@ -1,0 +1,60 @@
+"""Does sharing heads cost anything? Scores of pairs under masks whose overlap was assigned by chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float, Int
+
+from probes.statistics.resampling import permutations_within
+
+SCHEMA = pl.Schema(
+    {"pair": pl.String, "task": pl.String, "runs": pl.Int64}
+    | dict.fromkeys(("loss", "low", "high", "p"), pl.Float64)
+)
+ALL = "all"
+DRAWS = 4999
+
+
+def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
+    """What a score loses from no head in common to all, per task of each pair and over all (`all`, `all`).
+
+    `scores`: pair, overlap (heads in common), heads (of the task's mask), run, task, score. Fitted is a line
+    in the share of heads in common, after the mean of each pair and task; over all, a run's scores are
+    averaged over its tasks. p is by design: overlaps were assigned to the runs of a pair by chance, so
+    that they are permuted among them, one-sided (more in common, lower score); the interval inverts that test.
+    Columns: pair, task, runs, loss (points), low, high, p; null where all overlaps of a pair are alike.
+    """
+    shares = scores.with_columns(share=pl.col("overlap") / pl.col("heads"))
+    rows = []
+    for (pair, task), of_task in shares.group_by("pair", "task", maintain_order=True):
+        rows.append((str(pair), str(task), *_fit(of_task, level, draws, seed)))
+    runs = shares.group_by("pair", "run", maintain_order=True).agg(pl.col("share", "score").mean())
+    rows.append((ALL, ALL, *_fit(runs, level, draws, seed)))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
+
+
+def _fit(runs: pl.DataFrame, level: float, draws: int, seed: int) -> tuple[int, float, float, float, float]:
+    pairs = runs["pair"].rank("dense").cast(pl.Int64).to_numpy()
+    share, score = (_centred(runs[name].to_numpy().astype(np.float64), pairs) for name in ("share", "score"))
+    square = float(share @ share)
+    if square <= 1e-12:
+        return len(runs), float("nan"), float("nan"), float("nan"), float("nan")
+    orders = permutations_within(pairs, draws, np.random.default_rng(seed))
+    observed = float(share @ score)
+    permuted, crossed = share[orders] @ score, share[orders] @ share
+    p = float((1 + (permuted <= observed + 1e-9).sum()) / (1 + draws))
+    # As in `contest`: with score + loss * share, each order changes sides at one loss.
+    slope = square - crossed
+    moves = slope > 1e-9 * square
+    limits = np.sort((permuted[moves] - observed) / slope[moves])
+    needed = int(np.floor(level / 2 * (1 + draws))) - int((~moves).sum())
+    if needed <= 0 or needed > len(limits):
+        return len(runs), -observed / square, float("-inf"), float("inf"), p
+    return len(runs), -observed / square, float(limits[needed - 1]), float(limits[-needed]), p
+
+
+def _centred(values: Float[np.ndarray, " run"], pairs: Int[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
+    """Values less the mean of their pair."""
+    _, place = np.unique(pairs, return_inverse=True)
+    return values - (np.bincount(place, values) / np.bincount(place))[place]
