@@ -22,7 +22,7 @@ def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: in
     `scores`: pair, overlap (heads in common), heads (of the task's mask), run, task, score. Fitted is a line
     in the share of heads in common, after the mean of each pair and task; over all, a run's scores are
     averaged over its tasks. p is by design: overlaps were assigned to the runs of a pair by chance, so
-    that they are permuted among them, one-sided (more in common, lower score); the interval inverts that test.
+    that they are permuted among them, one-sided (more in common, lower score); the interval inverts it.
     Columns: pair, task, runs, loss (points), low, high, p; null where all overlaps of a pair are alike.
     """
     shares = scores.with_columns(share=pl.col("overlap") / pl.col("heads"))
