@@ -24,6 +24,7 @@ import tasks.metrics
 from mtl.config.parse import configuration_from
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
+from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.families import FAMILIES
 from mtl.study.config import MASKS, Block, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
@@ -77,9 +78,12 @@ def case(extended: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType
         sys.modules.pop(name, None)
 
 
-def test_the_task_of_the_page_trains_beside_another(extended: Path, toy: Path, tiny_encoder: Path) -> None:
+def test_the_task_of_the_page_trains_beside_another(
+    extended: Path, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    write_toy(tmp_path, 60, 10, 10, seed=1)
     words = ["train", "configs/dep.yaml", "--tasks=[case,dep]", "--max_epochs=3", "--name=case",
-             f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "--optimizer.encoder_lr=0.003",
+             f"--corpus.path={tmp_path}", f"--encoder.name={tiny_encoder}", "--optimizer.encoder_lr=0.003",
              "--optimizer.decoder_lr=0.03", "--batch.sentences=4"]  # fmt: skip
     code = f"""
 from mtl import JointModel

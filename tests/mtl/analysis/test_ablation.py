@@ -40,7 +40,7 @@ def evaluated(model, corpus, scale):
 @pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "distilbert", "deberta-v2"])
 def test_ablation_equals_evaluation_without_the_head(toy, family) -> None:
     model = worth.joint_model(toy, family=family)
-    corpus = worth.corpus(model, toy)
+    corpus = worth.corpus(model, toy, 6)
     chosen = [
         ablation
         for kind in ("head", "all_but_one", "layer")
@@ -59,7 +59,7 @@ def test_ablation_equals_evaluation_without_the_head(toy, family) -> None:
 
 def test_how_many_go_together_makes_no_difference(toy) -> None:
     model = worth.joint_model(toy)
-    corpus = worth.corpus(model, toy)
+    corpus = worth.corpus(model, toy, 6)
     chosen = ablations("head", model.encoder.tap.remaining)
     one = scores(model, corpus, chosen, tokens=1, passes=1)
     many = scores(model, corpus, chosen, tokens=10_000, passes=100_000)

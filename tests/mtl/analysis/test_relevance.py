@@ -24,7 +24,7 @@ EVERY = Mask("", NAMES, None)
 
 @pytest.fixture(scope="module")
 def sentences(toy: Path) -> list[Sentence]:
-    return read_jsonl(toy / "test.jsonl")[:12]
+    return read_jsonl(toy / "test.jsonl")[:8]
 
 
 def model(sentences: list[Sentence], family: str = "bert", tasks: tuple[str, ...] = NAMES) -> JointModel:

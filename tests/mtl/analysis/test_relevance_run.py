@@ -17,12 +17,21 @@ from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.gates import HeadGates
 from mtl.models.joint import JointModel
 from probes import heads_table as table
 from probes.measures.table import BY_NAME, MADE_BY_PROBING
 from tasks.catalogue import TASKS
 from tests.mtl import tiny
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A smaller one than elsewhere."""
+    folder = tmp_path_factory.mktemp("small")
+    write_toy(folder, 12, 12, 12, seed=1)
+    return folder
 
 
 def saved_run(toy: Path, folder: Path, masks: tuple[str, ...] | None = None) -> JointModel:
@@ -137,7 +146,7 @@ def test_bad_input_is_one_line(
     words = [str(run), "--task=[pos]", "--label=[NN]", f"--corpus={tmp_path / 'other'}"]
     with monkeypatch.context() as patch:  # before anything is computed
         patch.setattr(relevance_run, "head_relevance", None)
-        assert "label=NN: none of the 30 sentences has it" in refused(*words)
+        assert "label=NN: none of the 12 sentences has it" in refused(*words)
     gold = {tag for sentence in other for tag in sentence.tags or ()}
     unused = next(name for name in model.labels["pos"].names if name not in gold)
     predicted = [sentence.tags for sentence in model.annotate(other)]

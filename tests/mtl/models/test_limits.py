@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -86,13 +87,12 @@ def test_annotating_a_long_sentence_ends_in_one_line(toy, tiny_encoder, tmp_path
     with pytest.raises(InputError, match="sentence 2 has 5,000 words, and decoders are given at most 512"):
         model.annotate([["a"], ["a"] * 5000])
     assert len(model.annotate([["a"] * 12], max_words=12)) == 1
-    result = subprocess.run(
-        [sys.executable, "-m", "mtl", "predict", str(tmp_path / "run"), "--input=tokens"],
-        input="a b\n" + "a " * 5000, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 2
-    assert "standard input, sentence 2 (a a a a ...) has 5,000 words" in result.stderr
-    assert result.stderr.count("\n") == 1
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b\n" + b"a " * 5000)))
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), "--input=tokens"]) == 2
+    errors = capsys.readouterr().err
+    assert "standard input, sentence 2 (a a a a ...) has 5,000 words" in errors
+    assert errors.count("\n") == 1
 
 
 def test_readers_know_where_a_sentence_was(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from rich.console import Console
 
+import mtl.study.report as report_module
 from mtl.commands.report import report
 from mtl.errors import InputError
 from mtl.study.config import Block
@@ -25,6 +26,17 @@ HALF = Block(("single",), ("dynamic",), {"gates.target_open": 6}, "half")
 def no_figures(monkeypatch):
     """Drawing takes most of the time."""
     monkeypatch.setattr("mtl.study.report._figures", lambda study, finished: iter(()))
+
+
+@pytest.fixture
+def grey_figures(monkeypatch):
+    """Only one kind is drawn."""
+    figures = report_module._figures
+
+    def grey(study, finished):
+        return (figure for figure in figures(study, finished) if figure[1] == "grey")
+
+    monkeypatch.setattr(report_module, "_figures", grey)
 
 
 def collected(folder, study) -> str:
@@ -116,7 +128,7 @@ def test_a_damaged_study_file_is_said(tmp_path, text):
         report(folder.path)
 
 
-def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tmp_path):
+def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tmp_path, grey_figures):
     study = config(SINGLE, DYNAMIC, STATIC)
     folder = carry_out(tmp_path / "s", study)
     collected(folder, study)
@@ -144,7 +156,7 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tm
     "damage",
     [lambda path: path.write_bytes(b"no"), lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)],
 )
-def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, damage):
+def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, grey_figures, damage):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)
     collected(folder, study)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
+from sqlalchemy import event
 
 from mtl.sweep.engine import Engine, Outcome, Perform
 from mtl.sweep.file import Sweep, sweep_from
@@ -31,6 +33,12 @@ def sweep_of(name: str = "s", **changes: Any) -> Sweep:
 
 def point_of(values: Any) -> tuple[Any, ...]:
     return values["gates.penalty"], values["seed"]
+
+
+@event.listens_for(sqlalchemy.Engine, "connect")
+def no_waiting_for_the_disk(connection: Any, _record: Any) -> None:
+    """Tests do not cut the power."""
+    connection.execute("PRAGMA synchronous = OFF")
 
 
 class Bench:

@@ -55,7 +55,7 @@ def runs(tmp_path_factory, tiny_encoder, toy) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     common = [
         "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={folder}",
-        "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu", "--batch.sentences=8",
+        "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu", "--batch.sentences=16",
     ]  # fmt: skip
     assert main([*common, "--name=plain"]) == 0
     static = [*common, "--from", str(folder / "plain"), "--gates.target_open=5"]

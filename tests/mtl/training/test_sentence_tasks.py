@@ -63,6 +63,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Too little to learn from."""
+    folder = tmp_path_factory.mktemp("small")
+    planted(folder, 1, 60)
+    return folder
+
+
 def options(corpus: Path, encoder: Path, *tasks: str) -> list[str]:
     """The command line of a short training on the planted files."""
     files = [
@@ -166,8 +174,8 @@ def test_probing_leaves_sentence_tasks_out_with_a_reason(joint, capsys) -> None:
     assert set(pl.read_parquet(joint.folder / "heads.parquet")["task"]) <= {"pos", ""}
 
 
-def test_masks_per_task_and_pruning(joint, corpus, tiny_encoder, tmp_path, capsys) -> None:
-    words = options(corpus, tiny_encoder, "pos", "cola", "mrpc", "stsb")
+def test_masks_per_task_and_pruning(small, tiny_encoder, tmp_path, capsys) -> None:
+    words = options(small, tiny_encoder, "pos", "cola", "mrpc", "stsb")
     words += ["--pruning=dynamic", "--gates.scope=per_task", "--cola.pooling=first", f"--runs={tmp_path}"]
     assert main([*words, "--name=masks", "--max_epochs=2"]) == 0
     gates = pl.read_parquet(tmp_path / "masks" / "gates.parquet")
@@ -179,8 +187,8 @@ def test_masks_per_task_and_pruning(joint, corpus, tiny_encoder, tmp_path, capsy
     assert pair.layer("mrpc") in ("0", "1")
 
 
-def test_an_interrupted_run_resumes_exactly(corpus, tiny_encoder, tmp_path, monkeypatch) -> None:
-    words = options(corpus, tiny_encoder, "pos", "cola", "stsb")
+def test_an_interrupted_run_resumes_exactly(small, tiny_encoder, tmp_path, monkeypatch) -> None:
+    words = options(small, tiny_encoder, "pos", "cola", "stsb")
     words += [
         "--cola.pooling=attention",
         "--max_epochs=2",
@@ -200,7 +208,7 @@ def test_an_interrupted_run_resumes_exactly(corpus, tiny_encoder, tmp_path, monk
     def stopping(self, *arguments):
         nonlocal steps
         steps += 1
-        if steps == 20:
+        if steps == 6:
             raise Stopped
         return original(self, *arguments)
 
