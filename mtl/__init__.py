@@ -12,9 +12,9 @@ from typing import Any
 
 _PUBLIC = {
     "JointModel": "mtl.models.joint",
-    "ablate_heads": "mtl.analysis.ablation",
+    "ablate_heads": "mtl.analysis.plain_models",
     "clone_heads": "mtl.heads.clone",
-    "head_importance": "mtl.analysis.importance",
+    "head_importance": "mtl.analysis.plain_models",
     "head_scale": "mtl.heads.tap",
     "load_pruned": "mtl.heads.prune",
     "prune_heads": "mtl.heads.prune",

@@ -6,29 +6,23 @@ several ablations go as copies of the batch's rows through one pass, each under 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
 import numpy as np
-import polars as pl
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from mtl.analysis.importance import of_tasks
 from mtl.analysis.probe import Mask, masks_of
-from mtl.errors import InputError
-from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay
-from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel, as_read, in_evaluation_mode
 from mtl.models.limits import BATCH_PAIRS
-from probes.statistics.paired_scores import DRAWS, score_losses
 
 Kind = Literal["head", "all_but_one", "layer", "chosen"]
 By = Literal["zero", "mean"]
@@ -207,84 +201,6 @@ def mean_outputs(
                 total = torch.stack([(output * here).double().sum((0, 1)) for output in outputs])
                 sums[mask.name] = sums.get(mask.name, 0.0) + total
     return {name: (total / max(positions, 1)).float() for name, total in sums.items()}
-
-
-def ablate_heads(
-    model: PreTrainedModel,
-    batches: Iterable[Mapping[str, Tensor]],
-    score: Callable[[PreTrainedModel, Mapping[str, Tensor]], Float[Tensor, " row"]],
-    *,
-    kind: Kind = "head",
-    copies: int = 4,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> pl.DataFrame:
-    """What the mean score of any `transformers` model of the families table loses without a head.
-
-    Args:
-        model: The model, with or without a head on top; it is left as it was.
-        batches: Mappings of tensors whose first dimension is the row, for instance from a `DataLoader`; small
-            ones, since copies are made of them.
-        score: Gives the score of each row of a batch, computed by `model`: 1 where it is right, or minus a
-            loss. It is also called with batches of several copies of the rows.
-        kind: Close each head (`head`), all heads of a layer but each (`all_but_one`), or layers (`layer`).
-        copies: Ablations that go through the model together.
-        draws, seed: Of the resamples behind intervals and p (`score_losses`).
-
-    Returns:
-        One row per ablation: attention, layer, head (null for layers), loss, low, high, p, q.
-
-    Raises:
-        InputError: the score is no vector with an entry per row, or there are no batches.
-    """
-    tap, replay = HeadTap(model, family_of(model)), LayerReplay(model, family_of(model))
-    chosen = ablations(kind, tap.remaining)
-    parts: list[Float[np.ndarray, "variant row"]] = []
-
-    def scores(batch: Mapping[str, Tensor], rows: int) -> Float[Tensor, " row"]:
-        found = score(model, batch)
-        if found.shape != (rows,):
-            raise InputError(
-                f"the score must give one value for each of the {rows} rows of a batch, "
-                f"and gave shape {tuple(found.shape)}"
-            )
-        return found.double().cpu()
-
-    with torch.inference_mode(), in_evaluation_mode(model):
-        for batch in batches:
-            rows = len(next(iter(batch.values())))
-            with replay.record():
-                found = [scores(batch, rows)]
-            for [site], group in groupby(chosen, key=lambda ablation: ablation.sites):
-                together = list(group)
-                for share in np.array_split(np.arange(len(together)), -(-len(together) // copies)):
-                    scale = torch.stack([together[index].scale(len(tap.sites), tap.heads) for index in share])
-                    scale = scale.to(next(model.parameters()).device).repeat_interleave(rows, 0)
-                    several = {
-                        key: value.repeat(len(share), *[1] * (value.dim() - 1))
-                        for key, value in batch.items()
-                    }
-                    with replay.start_at(site, len(share)), tap.scale(scale):
-                        found += scores(several, rows * len(share)).split(rows)
-            parts.append(torch.stack(found).numpy())
-    if not parts:
-        raise InputError("ablation needs at least one batch")
-    every = np.concatenate(parts, 1)
-    counts = np.stack([every, np.ones_like(every)], -1)
-    sites = [site for ablation in chosen for site in ablation.sites]
-    lost = score_losses(counts[0], counts[1:], _mean, draws=draws, seed=seed)
-    return pl.DataFrame(
-        {
-            "attention": [tap.sites[site].attention for site in sites],
-            "layer": [tap.sites[site].layer for site in sites],
-            "head": [ablation.head for ablation in chosen],
-            "loss": lost.loss, "low": lost.low, "high": lost.high, "p": lost.p, "q": lost.q,
-        }
-    )  # fmt: skip
-
-
-def _mean(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-    return counts[:, 0] / counts[:, 1]
 
 
 def _decoded(

@@ -11,8 +11,9 @@ from itertools import cycle, islice
 import polars as pl
 import torch
 
-from mtl.analysis.curve import CurvePoint, Start, task_scores
+from mtl.analysis.curve import CurvePoint, task_scores
 from mtl.analysis.curve_file import CurveFiles, part
+from mtl.analysis.curve_start import Start
 from mtl.analysis.timing import alternate, encode, multiply_adds
 from mtl.errors import InputError
 from mtl.models.apply_masks import apply_masks
@@ -28,8 +29,8 @@ BATCHES = (1, 4, 16, 64)
 
 def cut_model(start: Start, point: CurvePoint) -> JointModel:
     """A copy of the model for one task, without the heads that the point does not keep."""
-    whole = copy.deepcopy(start.scoring.model)
-    return apply_masks(whole, start.masked(point.task, point.kept), (point.task,))
+    model = copy.deepcopy(start.scoring.model)
+    return apply_masks(model, start.masked(point.task, point.kept), (point.task,))
 
 
 def measure_cut(
@@ -48,11 +49,11 @@ def measure_cut(
     if rounds < 1 or not batches or min(batches) < 1:
         raise InputError(f"rounds={rounds}, batches={list(batches)}: give at least 1")
     table = CurveFiles(start.scoring.run.folder).times
-    whole = start.scoring.model
-    device = _device(whole)
+    uncut = start.scoring.model
+    device = _device(uncut)
     sentences = _of_median_length(start.scoring.corpus, max(batches))
-    parts = {size: _batches(whole.encoder, sentences, size) for size in batches}
-    operations = {size: multiply_adds(whole.encoder, parts[size]) for size in batches}
+    parts = {size: _batches(uncut.encoder, sentences, size) for size in batches}
+    operations = {size: multiply_adds(uncut.encoder, parts[size]) for size in batches}
     measured = []
     for point in points:
         place = part(point.by, point.draw, point.task)
@@ -80,7 +81,7 @@ def measure_cut(
                 {
                     **shared,
                     "batch": size,
-                    **_times(whole.encoder, model.encoder, parts[size], operations[size], rounds),
+                    **_times(uncut.encoder, model.encoder, parts[size], operations[size], rounds),
                 }
                 for size in batches
             ]
@@ -92,10 +93,10 @@ def measure_cut(
 
 
 def _times(
-    whole: Encoder, cut: Encoder, parts: list[Subwords], operations: float, rounds: int
+    uncut: Encoder, cut: Encoder, parts: list[Subwords], operations: float, rounds: int
 ) -> dict[str, float]:
     sentences = sum(part.sentences for part in parts)
-    seconds = alternate({"whole": lambda: encode(whole, parts), "cut": lambda: encode(cut, parts)}, rounds)
+    seconds = alternate({"whole": lambda: encode(uncut, parts), "cut": lambda: encode(cut, parts)}, rounds)
     counted = multiply_adds(cut, parts)
     ratios = [ours / theirs for ours, theirs in zip(seconds["cut"], seconds["whole"], strict=True)]
     return {

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial
 
-from mtl.analysis.curve import Method, Start, sentences_key
+from mtl.analysis.curve import Method
+from mtl.analysis.curve_start import Start, sentences_key
 from mtl.analysis.head_order import (
     Values,
     by_value,
@@ -102,10 +103,10 @@ def _by_measure(start: Start, measure: str) -> Method:
     if not path.exists():
         raise InputError(f"{path} is not there: '{made_with(measure)}' makes it, with {measure}")
     table, _ = read_measures(path)
-    found = measured_values(table, measure, pools, tap.sites, tap.heads)
-    made_of = {task: [float(found[task][place]) for place in pool] for task, pool in pools.items()}
+    values = measured_values(table, measure, pools, tap.sites, tap.heads)
+    made_of = {task: [float(values[task][place]) for place in pool] for task, pool in pools.items()}
 
-    def values() -> Values:
-        return found
+    def known() -> Values:
+        return values
 
-    return Method(measure, 0, by_value(values), made_of)
+    return Method(measure, 0, by_value(known), made_of)

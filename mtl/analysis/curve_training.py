@@ -11,9 +11,10 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from mtl.analysis.curve import CurvePoint, Start, score_rows, task_scores
+from mtl.analysis.curve import CurvePoint, score_rows, task_scores
 from mtl.analysis.curve_cut import cut_model
 from mtl.analysis.curve_file import CurveFiles, part
+from mtl.analysis.curve_start import Start
 from mtl.analysis.head_order import base_scales, open_heads
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig, WandbConfig

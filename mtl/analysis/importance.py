@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -29,11 +29,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from mtl.analysis.probe import Mask, masks_of, open_masks
 from mtl.errors import InputError
-from mtl.heads.families import Site, family_of
+from mtl.heads.families import Site
 from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel, frozen, in_evaluation_mode
@@ -42,7 +41,6 @@ from probes import heads_table
 Per = Literal["example", "token"]
 """Where absolute values are taken: of a sentence's derivative (the paper), or at each of its positions."""
 MEASURES = ("importance", "taylor", "fisher", "integrated")
-Inputs = TypeVar("Inputs")
 
 
 @dataclass
@@ -127,8 +125,8 @@ def task_importance(
     opened = torch.ones(len(tap.sites), tap.heads, device=device)
     measured: dict[str, GateGradients] = {}
     with in_evaluation_mode(model), frozen(model):
-        for whole in batches:
-            batch = whole.to(device)
+        for on_cpu in batches:
+            batch = on_cpu.to(device)
             for mask in chosen:
                 tasks = [name for name in mask.tasks if name in batch.rows]
                 if not tasks:
@@ -156,52 +154,8 @@ def task_importance(
                 for gate, weight in midpoints(steps):
                     for name, positions in gate_gradients(tap, losses, gate):
                         measured[name].add_integrated(positions, weight)
-            advance(len(whole.sentences))
+            advance(len(on_cpu.sentences))
     return measured
-
-
-def head_importance(
-    model: PreTrainedModel,
-    batches: Iterable[Inputs],
-    loss: Callable[[PreTrainedModel, Inputs], Float[Tensor, " row"]],
-    *,
-    per: Per = "example",
-    normalise: bool = False,
-    steps: int = 0,
-) -> pl.DataFrame:
-    """What each head of any `transformers` model of the families table is worth, by gradients of a loss.
-
-    Args:
-        model: The model, with or without a head on top; it is left as it was.
-        batches: What `loss` takes, for instance a `DataLoader`; read once.
-        loss: Gives the loss of each row of a batch (`reduction="none"`), computed by `model`.
-        per: Where absolute values are taken: `example` (the paper) or `token` (its code for BERT).
-        normalise: Divide a layer's importances by their Euclidean norm.
-        steps: Steps of integrated gradients; 0: none.
-
-    Returns:
-        One row per measure and head: measure, layer, head, value and count (rows of batches), among the
-        columns of heads.parquet.
-
-    Raises:
-        InputError: the loss is no vector with an entry per row, or there are no batches.
-    """
-    tap = HeadTap(model, family_of(model))
-    measured = GateGradients(tap.sites, tap.heads, per)
-    with in_evaluation_mode(model), frozen(model):
-        for batch in batches:
-
-            def losses(batch: Inputs = batch) -> dict[str, Tensor]:
-                return {"": loss(model, batch)}
-
-            [(_, positions)] = gate_gradients(tap, losses)
-            measured.add(positions, torch.arange(len(positions), device=positions.device))
-            for gate, weight in midpoints(steps):
-                [(_, positions)] = gate_gradients(tap, losses, gate)
-                measured.add_integrated(positions, weight)
-    if not measured.examples:
-        raise InputError("importance needs at least one batch")
-    return measured.table(normalise=normalise)
 
 
 def gate_gradients(

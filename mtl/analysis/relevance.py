@@ -5,17 +5,14 @@ Bach et al. 2015; of attention heads Voita et al. 2019. The rules are in `releva
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-import polars as pl
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance_rules import (
     RelevanceRules,
     Rules,
@@ -26,7 +23,6 @@ from mtl.errors import InputError
 from mtl.heads.tap import eager_attention
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.joint import JointModel, TaskScores, frozen, in_evaluation_mode
-from probes import heads_table
 from tasks.decoders.decoder import StructureScore
 from tasks.sentence import Sentence
 
@@ -198,75 +194,3 @@ class _Forward(NamedTuple):
     """Per layer what the heads hand on."""
     scores: list[tuple[Item, StructureScore]]
     """Per item the scores of the sentences of its task."""
-
-
-def shares(
-    relevance: Float[Tensor, "sentence layer head"],
-) -> Float[Tensor, "sentence layer head"]:
-    """Each head's share of its layer: |R| / sum |R| over the layer's heads; 0 in a layer without any."""
-    size = relevance.abs()
-    total = size.sum(2, keepdim=True)
-    return torch.where(total > 0, size / total, 0.0)
-
-
-def head_relevance(
-    model: JointModel,
-    sentences: Sequence[Sentence],
-    mask: Mask,
-    *,
-    labels: Sequence[str] = (),
-    rules: Rules = "paper",
-    output: Output = "gold",
-    advance: Callable[[int], None] = lambda sentences: None,
-) -> tuple[pl.DataFrame, Conservation]:
-    """The tidy table of relevance under one mask, and the conservation in the batch of shortest sentences.
-
-    The measures are `relevance`, the mean over sentences of the shares that sum to 1 in each layer, and
-    `relevance_signed`, the mean of the relevance itself. `labels` get rows beside those of the whole task,
-    in the tasks that have them; `advance` receives the number of sentences of each finished batch.
-    """
-    items = [
-        Item(task, label)
-        for task in mask.tasks
-        for label in ("", *(label for label in labels if label in model.labels[task].names))
-    ]
-    explainer = Explainer(model, sentences, items, mask.head_scale, rules, output)
-    shape = (len(model.encoder.tap.sites), model.encoder.tap.heads)
-    sums = {item: _Sums(np.zeros(shape), np.zeros(shape), 0) for item in items}
-    for batch, numbers in enumerate(explainer.batches):
-        for result in explainer.relevance(batch):
-            sums[result.item] = sums[result.item].plus(result.heads)
-        advance(len(numbers))
-    tables = [
-        heads_table.rows(
-            measure,
-            item.task,
-            [item.label],
-            summed[None] / max(total.sentences, 1),
-            np.array([total.sentences]),
-            choice,
-        )
-        for item, total in sums.items()
-        for measure, summed, choice in (
-            ("relevance", total.shares, f"{rules}, {output}, absolute"),
-            ("relevance_signed", total.signed, f"{rules}, {output}"),
-        )
-    ]
-    heads = heads_table.at_sites(pl.concat(tables), model.encoder.tap.sites)
-    return heads, explainer.conservation(len(explainer.batches) - 1)
-
-
-class _Sums(NamedTuple):
-    """Sums over sentences."""
-
-    shares: Float[np.ndarray, "layer head"]
-    signed: Float[np.ndarray, "layer head"]
-    sentences: int
-
-    def plus(self, relevance: Float[Tensor, "sentence layer head"]) -> _Sums:
-        relevance = relevance.double()
-        return _Sums(
-            self.shares + shares(relevance).sum(0).cpu().numpy(),
-            self.signed + relevance.sum(0).cpu().numpy(),
-            self.sentences + len(relevance),
-        )

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import polars as pl
 
-from mtl.analysis.probe import Mask, masks_of
-from mtl.analysis.relevance import Output, head_relevance
+from mtl.analysis.probe import masks_of
+from mtl.analysis.relevance import Output
 from mtl.analysis.relevance_rules import Rules
+from mtl.analysis.relevance_table import explained, head_relevance
 from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError, did_you_mean
-from mtl.models.batches import Example
 
 MEASURES = ("relevance", "relevance_signed")
 Advance = Callable[[int], None]
@@ -40,15 +40,12 @@ def measure_relevance(
     if output == "gold":
         _require_present(labels, _gold_labels(trained), trained)
     masks = masks_of(model, tuple(trained.tasks))
-    samples = [
-        [example.sentence for example in trained.corpus if _explained(example, mask, trained, output)]
-        for mask in masks
-    ]
+    gold = [example.sentence for example in trained.corpus]
     tables, errors = [], []
-    with progress(sum(map(len, samples))) as advance:
-        for mask, sentences in zip(masks, samples, strict=True):
+    with progress(sum(len(explained(model, gold, mask, output)) for mask in masks)) as advance:
+        for mask in masks:
             table, conservation = head_relevance(
-                model, sentences, mask, labels=labels, rules=rules, output=output, advance=advance
+                model, gold, mask, labels=labels, rules=rules, output=output, advance=advance
             )
             tables.append(table)
             errors.append(conservation.error)
@@ -57,13 +54,6 @@ def measure_relevance(
     error = max(errors)
     trained.write(heads, "relevance", MEASURES, rules=rules, output=output, conservation_error=f"{error:.1e}")
     return heads, error
-
-
-def _explained(example: Example, mask: Mask, trained: TrainedRun, output: Output) -> bool:
-    """Whether a sentence has a score of some task of the mask."""
-    if output == "gold":
-        return any(name in example.targets for name in mask.tasks)
-    return any(trained.tasks[name].fits(example.sentence) for name in mask.tasks)
 
 
 def _gold_labels(trained: TrainedRun) -> set[str]:

@@ -8,7 +8,8 @@ from functools import lru_cache
 from inspect import Parameter, signature
 from typing import Any, TypeVar, get_origin, get_type_hints
 
-from mtl.config.parse import configuration_from, hints_of, spelt, switches_of
+from mtl.config.keys import hints_of, switches_of
+from mtl.config.parse import configuration_from, spelt
 from mtl.errors import InputError, did_you_mean
 
 T = TypeVar("T")

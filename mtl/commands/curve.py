@@ -67,9 +67,10 @@ def curve(
         epochs: Train each cut model on for this number of epochs, and score it again; one task only.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
-    from mtl.analysis.curve import Start, measure_curve
+    from mtl.analysis.curve import measure_curve
     from mtl.analysis.curve_cut import measure_cut
     from mtl.analysis.curve_methods import RANKED, check_orders, methods_of, ranking_of
+    from mtl.analysis.curve_start import Start
     from mtl.analysis.curve_training import measure_gates, train_gates, train_on
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import progress_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from mtl.commands.arguments import parameters_of, places_of, required_of, usage_of
 from mtl.commands.command_table import COMMANDS, Command, load
-from mtl.config.parse import choices_of, hints_of, without_null
+from mtl.config.keys import choices_of, hints_of, without_null
 from mtl.config.schema import ALIASES
 from mtl.errors import InputError, did_you_mean
 

@@ -9,7 +9,8 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from mtl.analysis.curve import CurvePoint, Start
+from mtl.analysis.curve import CurvePoint
+from mtl.analysis.curve_start import Start
 from mtl.analysis.heads_file import read_measures
 from probes import curve_table
 from probes.statistics.surviving_roles import ROLES, heads_with_roles, surviving_roles

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 import yaml
 
 from mtl.config.effective import plain, with_older_defaults
+from mtl.config.keys import choices_of, hints_of, item_of, known_keys_of, switches_of, without_null
 from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.yaml_file import read_mapping, value_of
 from mtl.errors import InputError, did_you_mean
@@ -89,7 +89,7 @@ def _built(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
             known = [f"{prefix}{dotted}" for dotted in known_keys_of(kind)]
             raise InputError(f"unknown key '{key}'{did_you_mean(key, known, '; see --help')}")
         hint, optional = without_null(hints[name])
-        item = _item_of(hint)
+        item = item_of(hint)
         if value is None:
             if not optional:
                 raise InputError(f"{key} cannot be null: give a value, or leave it out")
@@ -143,7 +143,7 @@ def _wrong(key: str, kind: Any, value: Any) -> str:
     """The message on a value that does not fit its key's type."""
     hint, optional = without_null(kind)
     shown = str(value) if len(str(value)) <= 60 else f"{str(value)[:60]}…"
-    item, choices = _item_of(hint), choices_of(hint)
+    item, choices = item_of(hint), choices_of(hint)
     choose = f": choose from {', '.join(choices)}"
     if choices and item is None:
         return f"{key}: unknown '{shown}'{did_you_mean(str(value), choices, choose)}"
@@ -157,52 +157,6 @@ def _wrong(key: str, kind: Any, value: Any) -> str:
     if get_origin(hint) is dict:
         expected = f"KEY: VALUE pairs, each value {names.get(get_args(hint)[1], 'as its type says')}"
     return f"{key}: expected {expected}{' or null' if optional else ''}, not {shown!r}"
-
-
-def hints_of(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
-    return _hints(kind)
-
-
-@lru_cache
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
-
-
-def without_null(hint: Any) -> tuple[Any, bool]:
-    """A type without `None`, and whether it had it."""
-    if get_origin(hint) in (Union, UnionType):
-        rest = [part for part in get_args(hint) if part is not type(None)]
-        return (rest[0] if len(rest) == 1 else hint), len(rest) < len(get_args(hint))
-    return hint, False
-
-
-def choices_of(hint: Any) -> list[str]:
-    """The values of a `Literal`, also of one in a list; empty for other types."""
-    inner = _item_of(hint) or hint
-    return [str(choice) for choice in get_args(inner)] if get_origin(inner) is Literal else []
-
-
-def _item_of(hint: Any) -> Any:
-    """The type of a list's items; `None` for what is no list."""
-    return get_args(hint)[0] if get_origin(hint) in (tuple, list) else None
-
-
-def known_keys_of(kind: Any) -> tuple[str, ...]:
-    """All dotted keys of a configuration, groups included."""
-    keys = []
-    for name, kind_of_field in hints_of(kind).items():
-        hint, _ = without_null(kind_of_field)
-        keys.append(name)
-        if is_dataclass(hint):
-            keys += [f"{name}.{inner}" for inner in known_keys_of(hint)]
-    return tuple(keys)
-
-
-def switches_of(kind: Any) -> frozenset[str]:
-    """The keys that are true or false, and need no value to be true."""
-    return frozenset(name for name, hint in hints_of(kind).items() if hint is bool)
 
 
 def joined(words: Sequence[str], switches: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -259,7 +213,7 @@ def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequ
 def spelt(text: str, hint: Any) -> Any:
     """A value as the command line spells it: names in a list need no brackets, Python's None is null."""
     text = as_yaml(text)
-    item = _item_of(hint)
+    item = item_of(hint)
     if item is not None and not text.startswith("[") and (item is str or get_origin(item) is Literal):
         return [part.strip() for part in text.split(",")]
     structured = item is not None or is_dataclass(hint) or get_origin(hint) is dict

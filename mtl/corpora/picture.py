@@ -18,7 +18,7 @@ from tasks.tree import Tree
 _WIDE = 10_000
 _SLASH = "\\/"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Characters that a terminal obeys instead of showing them, the direction of writing included."""
+"""Control characters, those that change the direction of writing included: a terminal obeys them."""
 
 
 def picture(sentence: Sentence) -> str:

@@ -23,7 +23,7 @@ def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool 
     refuse_existing(out, overwrite)
     lists = [ids] if isinstance(ids, Path) else list(ids)
     if len({path.stem for path in lists}) < len(lists):
-        raise InputError(f"two lists named alike: {', '.join(map(str, lists))}; rename one")
+        raise InputError(f"two lists have the same name: {', '.join(map(str, lists))}; rename one")
     sentences = _by_id(corpus)
     chosen = {path.stem: _chosen(path, sentences, corpus) for path in lists}
     write_splits(out, chosen)

@@ -11,7 +11,8 @@ from operator import attrgetter, getitem
 from pathlib import Path
 
 from mtl.config.effective import different_keys, only_used, plain
-from mtl.config.parse import configuration_from, known_keys_of
+from mtl.config.keys import known_keys_of
+from mtl.config.parse import configuration_from
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import Block, Masks, StudyConfig

@@ -46,7 +46,7 @@ class Engine:
     """Most trials, over all processes and all calls of the command."""
 
     def work(self) -> None:
-        """Do trials until none is left that could be started.
+        """Run trials until none is left to start or resume.
 
         Raises `KeyboardInterrupt` if a trial was interrupted (its state is saved) and `FullDisk`.
         """
@@ -61,7 +61,7 @@ class Engine:
             raise
 
     def _next(self, study: optuna.Study) -> bool:
-        """Do one trial, unless none is left."""
+        """Run one trial, unless none is left."""
         with ExitStack() as leases:
             trial = self._take(study, leases)
             if trial is not None:

@@ -34,7 +34,7 @@ class Metric:
     """A value that is good enough: no trial is started after it."""
     impute: Impute | None = None
     impute_while_running: Impute | None = None
-    """Known to W&B's server only, both."""
+    """Both are known to W&B's server only."""
 
     def __post_init__(self) -> None:
         if self.target is not None and not math.isfinite(self.target):

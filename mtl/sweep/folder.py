@@ -37,7 +37,7 @@ class Progress:
     tries: int = 0
     started: float = 0.0
     seconds: float = 0.0
-    """Work on it, over all tries that came to an end."""
+    """Time spent on it, over all tries that have ended."""
     worker: str = ""
     error: str = ""
     """Why it has failed. Optuna still counts it as running, so that the same trial can be tried again."""
@@ -187,7 +187,7 @@ def _changed(key: str, old: Any, new: Any) -> list[str]:
 
 @contextmanager
 def usable(storage: Path) -> Iterator[None]:
-    """Turn errors of a storage into one line."""
+    """Raise `InputError` with one line for errors of a storage."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:

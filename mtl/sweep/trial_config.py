@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtl.config.effective import plain
-from mtl.config.parse import configuration_from, configured, known_keys_of
+from mtl.config.keys import known_keys_of
+from mtl.config.parse import configuration_from, configured
 from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean
 from mtl.sweep.file import Sweep

@@ -74,7 +74,7 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
 
 
 def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: dict[str, Path]) -> Joined:
-    """UD's sentences with the other editions' layers put on, where their words pair."""
+    """UD's sentences, with the layers of the other editions where their words pair."""
     unpaired: dict[str, dict[str, list[str]]] = {"entities": {}, "tree and frames": {}}
     dropped: Counter[str] = Counter()
     named_documents = _documents(named)

@@ -26,7 +26,7 @@ def download_ewt5(
     workers: int = 8,
     console: Console | None = None,
 ) -> Path:
-    """Bring `folder` to hold every file of the manifest, verified; returns it, to be built from.
+    """Download every file of the manifest that `folder` lacks, and verify all of them; returns `folder`.
 
     Files that are there and verify stay, so an interrupted download resumes; a file only
     gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}.
@@ -58,7 +58,7 @@ def download_ewt5(
 
 
 def _verified(folder: Path, file: UpstreamFile) -> bool:
-    """Whether the file is there as pinned; one that is there otherwise is taken away."""
+    """Whether the pinned file is there; a file with other content is deleted."""
     path = folder / file.path
     if path.is_file() and git_blob_id(path) != file.blob:
         path.unlink()

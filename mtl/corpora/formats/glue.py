@@ -130,8 +130,8 @@ def _number(text: str) -> str | float:
 
 
 def unnamed_task(path: Path) -> list[Sentence]:
-    """Refuse files of format `glue` whose task is not said."""
+    """Raise `InputError` for files of format `glue` that no task is named for."""
     raise InputError(
-        f"{path}: glue says not whose labels these are: name the files under corpus.TASK, or give the format "
-        f"as glue-TASK ({', '.join(f'glue-{name}' for name in SENTENCE_TASKS)})"
+        f"{path}: format glue does not say which task the labels are of: name the files under corpus.TASK, "
+        f"or give the format as glue-TASK ({', '.join(f'glue-{name}' for name in SENTENCE_TASKS)})"
     )

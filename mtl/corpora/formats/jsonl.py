@@ -20,7 +20,7 @@ from tasks.tree import Tree
 
 _KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
 _C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
-"""Control characters that `json` writes as they are, and terminals obey."""
+"""Control characters that `json` does not escape, and terminals obey."""
 
 
 def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:

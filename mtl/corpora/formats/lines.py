@@ -24,9 +24,9 @@ def malformed(path: Path, line: int, what: str) -> InputError:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Turn Python's collector of cycles off: sentences are millions of small objects, and have no cycles.
+    """Disable Python's cyclic garbage collector: sentences are millions of small objects without cycles.
 
-    It would double the time that reading takes.
+    The collector would double the time that reading takes.
     """
     collecting = gc.isenabled()
     gc.disable()

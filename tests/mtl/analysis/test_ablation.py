@@ -148,51 +148,6 @@ def test_counts_sum_to_the_task_s_score(toy) -> None:
         assert ablated.shape == (0,)
 
 
-def right(model, batch):
-    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    return -torch.nn.functional.cross_entropy(logits, batch["labels"], reduction="none")
-
-
-@pytest.mark.parametrize(("kind", "copies"), [("head", 1), ("head", 3), ("layer", 2), ("all_but_one", 4)])
-def test_any_transformers_model_with_any_score(kind, copies) -> None:
-    from transformers import BertForSequenceClassification
-
-    from mtl import ablate_heads, head_scale
-
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(tiny.config("bert", num_labels=3)).double().eval()
-    tiny.shake(model)
-    ids, mask = tiny.batch()
-    batch = {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 1, 2, 1])}
-    table = ablate_heads(model, [batch, batch], right, kind=kind, copies=copies, draws=20)
-    assert table.height == (tiny.LAYERS if kind == "layer" else tiny.LAYERS * tiny.HEADS)
-    with torch.no_grad():
-        plain = right(model, batch).mean()
-        for row in table.iter_rows(named=True):
-            scale = torch.ones(SHAPE, dtype=torch.float64)
-            if kind == "head":
-                scale[row["layer"], row["head"]] = 0
-            else:
-                scale[row["layer"]] = 0
-            if kind == "all_but_one":
-                scale[row["layer"], row["head"]] = 1
-            with head_scale(model, scale):
-                assert row["loss"] == pytest.approx(float(plain - right(model, batch).mean()))
-
-
-def test_a_score_that_is_no_vector_of_rows_is_refused() -> None:
-    from mtl import ablate_heads
-    from mtl.errors import InputError
-
-    model = tiny.model("bert")
-    ids, mask = tiny.batch()
-    batch = {"input_ids": ids, "attention_mask": mask}
-    with pytest.raises(InputError, match="one value for each of the 4 rows"):
-        ablate_heads(model, [batch], lambda model, batch: model(**batch).last_hidden_state.mean())
-    with pytest.raises(InputError, match="at least one batch"):
-        ablate_heads(model, [], lambda model, batch: torch.zeros(4))
-
-
 def test_ablation_of_tasks_on_sentences_and_pairs(toy) -> None:
     """Token types and the first token's vector go with the copies of a batch."""
     tasks = {

@@ -12,8 +12,9 @@ import torch
 import yaml
 
 import mtl.analysis.curve as curve_module
-from mtl.analysis.curve import Start, measure_curve
+from mtl.analysis.curve import measure_curve
 from mtl.analysis.curve_methods import methods_of, ranking_of
+from mtl.analysis.curve_start import Start
 from mtl.analysis.importance import task_importance
 from mtl.analysis.trained import open_trained
 from mtl.models.evaluate import evaluate

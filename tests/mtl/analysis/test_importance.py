@@ -3,10 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import BertForSequenceClassification
 
-from mtl.analysis.importance import head_importance, of_tasks, task_importance
-from mtl.errors import InputError
+from mtl.analysis.importance import of_tasks, task_importance
 from mtl.models.batches import collate
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
@@ -161,54 +159,3 @@ def test_sentences_without_the_task_do_not_count(model, toy) -> None:
     expected = task_importance(model, worth.loader(model, corpus[::2], 500))
     assert (measured["pos"].examples, measured["dep"].examples) == (6, 3)
     np.testing.assert_allclose(measured["dep"].value("importance"), expected["dep"].value("importance"))
-
-
-@pytest.fixture(scope="module")
-def classifier():
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(tiny.config("bert", num_labels=3)).double().eval()
-    tiny.shake(model)
-    return model
-
-
-def class_loss(model, batch):
-    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    return torch.nn.functional.cross_entropy(logits, batch["labels"], reduction="none")
-
-
-def class_batch():
-    ids, mask = tiny.batch()
-    return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 1, 2, 1])}
-
-
-def test_any_transformers_model_with_any_loss(classifier) -> None:
-    from mtl import head_scale
-
-    batch = class_batch()
-    table = head_importance(classifier, [batch], class_loss).filter(measure="importance")
-    assert table.height == tiny.LAYERS * tiny.HEADS
-    for row in table.iter_rows(named=True):
-        losses = []
-        for factor in (1 + STEP, 1 - STEP):
-            scale = torch.ones(SHAPE, dtype=torch.float64)
-            scale[row["layer"], row["head"]] = factor
-            with torch.no_grad(), head_scale(classifier, scale):
-                losses.append(class_loss(classifier, batch))
-        expected = ((losses[0] - losses[1]) / (2 * STEP)).abs().mean()
-        assert row["value"] == pytest.approx(float(expected), rel=1e-3)
-        assert row["count"] == 4
-
-
-@pytest.mark.parametrize("fault", ["mean", "detached"])
-def test_a_loss_that_is_no_vector_of_rows_is_refused(classifier, fault) -> None:
-    def loss(model, batch):
-        value = class_loss(model, batch)
-        return value.mean() if fault == "mean" else value.detach()
-
-    with pytest.raises(InputError, match="reduction='none'"):
-        head_importance(classifier, [class_batch()], loss)
-
-
-def test_no_batches_are_refused(classifier) -> None:
-    with pytest.raises(InputError, match="at least one batch"):
-        head_importance(classifier, [], class_loss)

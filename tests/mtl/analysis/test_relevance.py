@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from mtl.analysis.probe import Mask
-from mtl.analysis.relevance import Explainer, Item, head_relevance, shares
+from mtl.analysis.relevance import Explainer, Item
 from mtl.analysis.relevance_rules import Rules
+from mtl.analysis.relevance_table import head_relevance, shares
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.families import attentions, family_of
 from mtl.models.joint import JointModel

@@ -10,9 +10,10 @@ import torch
 import yaml
 
 from mtl.analysis.probe import Mask
-from mtl.analysis.relevance import Explainer, Item, head_relevance
+from mtl.analysis.relevance import Explainer, Item
 from mtl.analysis.relevance_rules import Rules
 from mtl.analysis.relevance_run import measure_relevance
+from mtl.analysis.relevance_table import head_relevance
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.corpora.formats.jsonl import write_jsonl

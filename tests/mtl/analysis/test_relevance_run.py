@@ -11,8 +11,8 @@ import torch
 
 from mtl.analysis import relevance_run
 from mtl.analysis.probe import Mask
-from mtl.analysis.relevance import head_relevance
 from mtl.analysis.relevance_run import MEASURES, measure_relevance
+from mtl.analysis.relevance_table import head_relevance
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig

@@ -12,8 +12,9 @@ import torch
 import yaml
 
 import mtl.training.train as training
-from mtl.analysis.curve import CurvePoint, Start
+from mtl.analysis.curve import CurvePoint
 from mtl.analysis.curve_cut import cut_model
+from mtl.analysis.curve_start import Start
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.corpora.toy.corpus import write_toy

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.config.parse import configuration_from, configured, known_keys_of
+from mtl.config.keys import known_keys_of
+from mtl.config.parse import configuration_from, configured
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.study.config import StudyConfig

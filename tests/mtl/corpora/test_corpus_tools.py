@@ -100,7 +100,7 @@ def test_faulty_lists(corpus, tmp_path, text, what):
 
 def test_ids_that_collide(corpus, tmp_path):
     (tmp_path / "x.ids").write_text("a-1\n")
-    with pytest.raises(InputError, match="named alike"):
+    with pytest.raises(InputError, match="have the same name"):
         select(corpus, [tmp_path / "x.ids", tmp_path / "sub" / "x.ids"], tmp_path / "out")
     write_jsonl(corpus / "dev.jsonl", [BARE])
     with pytest.raises(InputError, match="'b-1' occurs twice"):

@@ -145,7 +145,7 @@ def test_glue_under_a_task_has_its_labels(tmp_path) -> None:
     assert only(first, ("pos",)).labels is None
     with pytest.raises(InputError, match="unknown format 'glu'"):
         load_split(CorpusConfig(path=None, cola=Files(dev=str(cola), format="glu")), ("cola",), "dev")
-    with pytest.raises(InputError, match="glue says not whose labels these are"):
+    with pytest.raises(InputError, match="glue does not say which task the labels are of"):
         read(cola, "glue")
 
 
