@@ -52,7 +52,8 @@ def head_relevance(
 
     The measures are `relevance`, the mean over sentences of the shares that sum to 1 in each layer, and
     `relevance_signed`, the mean of the relevance itself. `labels` get rows beside those of the whole task,
-    in the tasks that have them; sentences without a score are left out. `advance` receives the number of sentences of each finished batch.
+    in the tasks that have them; sentences without a score are left out. `advance` receives the number of
+    sentences of each finished batch.
     """
     items = [
         Item(task, label)
