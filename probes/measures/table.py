@@ -119,8 +119,6 @@ MADE_AFTER_TRAINING = tuple(
     name for measure in MEASURES if measure.name != "gradient_conflict" for name in measure.names
 )
 """All values of the column `measure` but that which training itself writes."""
-ALL_NAMES = tuple(name for measure in MEASURES for name in measure.names)
-"""All values of the column `measure`."""
 
 
 def probes_for(settings: ProbeSettings) -> list[Probe]:

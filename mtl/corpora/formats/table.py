@@ -28,7 +28,6 @@ class Format(NamedTuple):
 
 
 _COLUMNS = ("*.conll", "*.txt", "*.iob", "*.iob2", "*.bio")
-_ONTONOTES = ("tags", "tree", "entities", "frames")
 _UNIVERSAL = ("tags", "upos", "arcs")
 _BRACKETS = ("*.mrg", "*.ptb", "*.brackets")
 _GLUE = ("*.tsv", "*.txt")
