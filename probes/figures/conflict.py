@@ -40,7 +40,8 @@ def conflict_figure(result: ConflictByClaims, twins: pl.DataFrame) -> Figure:
     axes.tick_params(axis="x", length=0)
     if np.isfinite(result.difference):
         axes.set_title(
-            f"both less one, within layers: {result.difference:+.3f} "
-            f"({result.low:+.3f} to {result.high:+.3f}), p {result.p:.2g}"
+            f"both less one, within layers: {result.difference:+.2f} "
+            f"({result.low:+.2f} to {result.high:+.2f}), p {result.p:.2g}",
+            fontsize=6.5,
         )
     return figure

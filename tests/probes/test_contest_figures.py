@@ -127,7 +127,7 @@ def test_conflict_draws_means_by_claims_and_twins():
     axes = conflict_figure(result, pl.DataFrame({"cosine": [0.9]})).axes[0]
     means = [segment[0][1] for segment in bars(axes)]
     assert means == pytest.approx([0.3, -0.1, 0.9])
-    assert axes.get_title() == "both less one, within layers: -0.400 (-0.600 to -0.200), p 0.01"
+    assert axes.get_title() == "both less one, within layers: -0.40 (-0.60 to -0.20), p 0.01"
     assert [text.get_text().split("\n")[0] for text in axes.get_xticklabels()] == [
         "neither",
         "one",

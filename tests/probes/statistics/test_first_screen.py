@@ -17,6 +17,7 @@ from probes.statistics.overlap import jaccard
 from probes.statistics.sharing import sharing
 from probes.statistics.wanted import wanted
 
+DRAWS = 100
 SITES = tuple(Site("self", layer) for layer in range(4))
 
 
@@ -85,13 +86,13 @@ GROUPS = {"MTL-2": {"MTL-2": "STL"}}
 def test_sharing_is_paired_over_seeds_and_covers():
     rng = np.random.default_rng(5)
     covered, words = 0, []
-    for _ in range(200):
+    for _ in range(DRAWS):
         result = sharing(scores(rng, 1.0, 0.5), GROUPS)
         row = result.table.row(by_predicate=pl.col("task") == "mean", named=True)
         covered += row["low"] <= 1.0 <= row["high"]
         words.append(sharing(scores(rng, 0.0, 0.5), GROUPS).word)
-    assert covered >= binom.ppf(0.001, 200, 0.95)
-    assert words.count("yes") <= binom.ppf(0.999, 200, 0.025)
+    assert covered >= binom.ppf(0.001, DRAWS, 0.95)
+    assert words.count("yes") <= binom.ppf(0.999, DRAWS, 0.025)
 
 
 @pytest.mark.parametrize(("loss", "word"), [(3.0, "yes"), (0.5, "yes"), (0.0, "no"), (-2.0, "no")])
@@ -140,11 +141,11 @@ def test_dose_is_least_squares_within_pairs():
 
 def test_dose_keeps_its_level_covers_and_finds():
     rng = np.random.default_rng(4)
-    null = [_over_all(dosed(rng, 0.0)) for _ in range(200)]
-    planted = [_over_all(dosed(rng, 1.0)) for _ in range(200)]
-    assert sum(row["p"] <= 0.05 for row in null) <= binom.ppf(0.999, 200, 0.05)
-    assert sum(row["low"] <= 1 <= row["high"] for row in planted) >= binom.ppf(0.001, 200, 0.95)
-    assert sum(row["p"] <= 0.05 for row in planted) >= 180
+    null = [_over_all(dosed(rng, 0.0)) for _ in range(DRAWS)]
+    planted = [_over_all(dosed(rng, 1.0)) for _ in range(DRAWS)]
+    assert sum(row["p"] <= 0.05 for row in null) <= binom.ppf(0.999, DRAWS, 0.05)
+    assert sum(row["low"] <= 1 <= row["high"] for row in planted) >= binom.ppf(0.001, DRAWS, 0.95)
+    assert sum(row["p"] <= 0.05 for row in planted) >= 0.9 * DRAWS
 
 
 def _over_all(table):
@@ -179,12 +180,12 @@ def conflicts(rng, effect):
 
 def test_conflict_is_within_layers_and_keeps_its_level():
     rng = np.random.default_rng(6)
-    null = [conflict_by_claims(*conflicts(rng, 0.0), draws=199) for _ in range(200)]
-    planted = [conflict_by_claims(*conflicts(rng, 0.1), draws=199) for _ in range(200)]
-    assert sum(found.p <= 0.05 for found in null) <= binom.ppf(0.999, 200, 0.05)
-    assert sum(found.p <= 0.05 for found in planted) >= 190
+    null = [conflict_by_claims(*conflicts(rng, 0.0), draws=199) for _ in range(DRAWS)]
+    planted = [conflict_by_claims(*conflicts(rng, 0.1), draws=199) for _ in range(DRAWS)]
+    assert sum(found.p <= 0.05 for found in null) <= binom.ppf(0.999, DRAWS, 0.05)
+    assert sum(found.p <= 0.05 for found in planted) >= 0.95 * DRAWS
     assert np.mean([found.difference for found in planted]) == pytest.approx(-0.1, abs=0.005)
-    assert sum(found.low <= -0.1 <= found.high for found in planted) >= binom.ppf(0.001, 200, 0.95)
+    assert sum(found.low <= -0.1 <= found.high for found in planted) >= binom.ppf(0.001, DRAWS, 0.95)
 
 
 def test_conflict_by_hand():
