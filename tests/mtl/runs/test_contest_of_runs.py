@@ -12,6 +12,7 @@ from mtl.commands.figure import figure
 from mtl.commands.report import report
 from mtl.errors import InputError
 from mtl.runs.gather import gather
+from probes import heads_table
 from probes.report.answer_sharing import sharing_groups
 from probes.report.answers import answers
 from probes.report.claims import claims_and_losses
@@ -178,3 +179,25 @@ def test_scores_of_pairs_are_one_group(planted):
     assert list(groups) == ["MTL-3", "MTL-2"]
     assert len(groups["MTL-2"]) == 3  # the twins are none of them
     assert set(groups["MTL-2"].values()) == {"STL"}
+
+
+def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
+    study = ContestStudy(tmp_path / "conflict")
+    masked = [study.run([task], 11, probe=False) for task in ("pos", "dep")]
+    pairs = [study.run(["pos", "dep"], seed, pruning="none", probe=False) for seed in (1, 2)]
+    for number, folder in enumerate(pairs):
+        epochs = [
+            heads_table.rows(
+                "gradient_conflict", "", ["pos-dep"], np.full((1, 6, 12), value + number), np.array([count]),
+                f"epoch {epoch}",
+            )
+            for epoch, (value, count) in enumerate(((0.0, 10), (0.3, 20)), start=1)
+        ]  # fmt: skip
+        heads_table.write(folder / "heads.parquet", pl.concat(epochs), {})
+    figure("conflict", [*masked, *pairs], tmp_path / "conflict.png")
+    table = pl.read_parquet(tmp_path / "conflict.parquet")
+    assert table["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
+    both = study.cells.claims["pos"] & study.cells.claims["dep"]
+    assert table.filter(pl.col("claims") == "both").height == both.sum()
+    with pytest.raises(InputError, match="train them with --gradient_conflict_every"):
+        figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
