@@ -31,7 +31,12 @@ def report(
     from mtl.files import write_text
     from mtl.runs.gather import gather
     from mtl.study.folder import StudyFolder
-    from mtl.study.primary_setup import chosen_claims, fixed_claims, stored_study
+    from mtl.study.primary_setup import (
+        chosen_claims,
+        fixed_claims,
+        only_claiming_seeds,
+        stored_study,
+    )
     from probes.report.claims import claim_sets
     from probes.report.overlaps import masks_by_setup
     from probes.report.report import report as page
@@ -49,6 +54,8 @@ def report(
     deciding = None if study is None else fixed_claims(study, folder, evidence)
     if claims is not None:
         deciding = chosen_claims(claims, evidence, claim_sets(masks_by_setup(evidence)[0]), deciding)
+    if study is not None:
+        evidence = only_claiming_seeds(study, evidence, deciding)
     drawn = page(evidence, deciding)
     out = out or folder / "report.html"
     write_text(out, drawn.html)

@@ -76,7 +76,7 @@ def only_used(config: TrainConfig) -> TrainConfig:
         **{name: getattr(default, name) for name in others},
         corpus=_corpus(config.corpus, used),
         batch=_batch(config.batch, default.batch),
-        balancer=_balancer(config.balancer, default.balancer, config.tasks),
+        balancer=_balancer(config.balancer, default.balancer, (*config.tasks, *used)),
         gates=_gates(config.gates, default.gates, len(config.tasks), config.pruning),
         clones=_clones(config.clones, default.clones) if len(config.tasks) > 1 else default.clones,
         gradient_conflict_every=config.gradient_conflict_every if under_one_mask else 0,

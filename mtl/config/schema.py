@@ -121,7 +121,7 @@ class BalancerConfig:
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """How the tasks' losses are weighed against each other."""
     weights: dict[str, float] = field(default_factory=dict)
-    """For `fixed`: a weight per task; 1 if none is given."""
+    """For `fixed`: a weight per task, which its twins have, too; 1 if none is given."""
     window: int = 5
     """For `moving_average`: the number of last losses that are averaged per task."""
     alpha: float = 1.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from probes.report.data import Setup
@@ -17,6 +18,7 @@ _KEYS_IN_WORDS = {
     "max_epochs": "{} epochs",
     "gates.penalty": "penalty {}",
     "gates.target_open": "target {}",
+    "gates.masks": "masks {}",
     "batch.sentences": "{} sentences a batch",
     "optimizer.encoder_lr": "encoder rate {}",
     "optimizer.decoder_lr": "decoder rate {}",
@@ -121,6 +123,18 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
             continue
         if isinstance(value, Mapping):
             values |= _flat(value, f"{prefix}{key}.")
+        elif prefix + key == "gates.masks" and value is not None:
+            values[prefix + key] = mask_set(str(value))[0]
         else:
             values[prefix + key] = str(value)
     return values
+
+
+def mask_set(path: str) -> tuple[str, int | None]:
+    """The name of a mask file without its folder, and the number of its draw if it ends in one.
+
+    Files that differ in their draw alone, `NAME-draw1.parquet` and `NAME-draw2.parquet`, are of one setup.
+    """
+    stem = Path(path).stem
+    name, _, number = stem.rpartition("-draw")
+    return (name, int(number)) if name and number.isdecimal() else (stem, None)

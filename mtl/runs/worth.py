@@ -54,7 +54,7 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
     """The values of one table of heads, of these tasks; raises `InputError` if it cannot be read."""
     try:
         heads, _ = heads_table.read(file)
-        gates = _log_alphas(run)
+        gates = log_alphas(run)
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{file}: cannot be read ({error})") from error
     chosen = pl.concat([heads, gates]).filter(pl.col("task").is_in([*tasks, ""]))
@@ -81,7 +81,7 @@ def _run_of(path: Path) -> Run:
     return Run.open(known[0])
 
 
-def _log_alphas(run: Run) -> pl.DataFrame:
+def log_alphas(run: Run) -> pl.DataFrame:
     """The run's last log alphas as rows of heads.parquet; none without masks."""
     path = run.folder / "gates.parquet"
     if not path.is_file():

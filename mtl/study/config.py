@@ -12,6 +12,24 @@ MASKS: tuple[Masks, ...] = get_args(Masks)
 
 
 @dataclass(frozen=True)
+class OverlapConfig:
+    """Masks of pairs drawn by chance, with a forced number of heads in common."""
+
+    heads: int = 12
+    """Heads in the mask of each task."""
+    shared: tuple[int, ...] = (0, 6, 12)
+    """Heads that the two masks have in common; runs of each number are made."""
+    pool: int | None = None
+    """Heads from which masks are drawn: the best of both tasks; `null`: twice as many as a mask has."""
+    runs: tuple[str, ...] = ()
+    """Folders (or globs) of finished runs that tell which heads are best for a task."""
+    by: Literal["log_alpha", "importance"] = "log_alpha"
+    """What is best: the mean log alpha of the task's masks when heads were chosen, or mean importance."""
+    seed: int = 1
+    """Another number gives other draws."""
+
+
+@dataclass(frozen=True)
 class Block:
     """Runs of every setup with every kind of masks and every seed."""
 
@@ -27,6 +45,9 @@ class Block:
     """Ends the names of these runs; needed where two blocks have runs of the same setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
+    overlap: OverlapConfig | None = None
+    """Draws masks for these runs, which are of pairs with `fixed_per_task` masks: one draw for each pair,
+    number of shared heads and seed."""
 
 
 MeasureGroup = Literal["probes", "importance", "ablation", "relevance"]
@@ -52,6 +73,14 @@ class ProbesConfig:
 
 
 @dataclass(frozen=True)
+class ClaimsConfig:
+    """Which masks say what heads a task claims."""
+
+    seeds: tuple[int, ...] | None = None
+    """Seeds of the runs whose masks are claims, so that others measure; `null`: all."""
+
+
+@dataclass(frozen=True)
 class StudyConfig:
     """An experiment: a grid of runs and the measurements on their heads."""
 
@@ -70,5 +99,7 @@ class StudyConfig:
     the run to start from are set by the grid."""
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     """Measurements on the heads of finished runs."""
+    claims: ClaimsConfig = field(default_factory=ClaimsConfig)
+    """Which masks say what heads a task claims, in the report."""
     split: Literal["dev", "test"] = "test"
     """Split of the scores in the report."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter, getitem
@@ -13,15 +12,13 @@ from pathlib import Path
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.keys import known_keys_of
 from mtl.config.parse import configuration_from
-from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, PruningRegime, TaskName, TrainConfig
+from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.study.config import Block, Masks, StudyConfig
-from mtl.study.planned import Planned
+from mtl.study.config import Block, Masks, OverlapConfig, StudyConfig
+from mtl.study.planned import Draw, Planned
 from mtl.study.study_claims import with_claims
-from tasks.catalogue import TASKS
-from tasks.twins import task_of, twins_of
+from mtl.study.task_sets import STATIC, TWINS, on_words, task_sets
 
-STATIC, TWINS = "static", "twins"
 REGIMES: dict[str, PruningRegime] = {"dynamic": "dynamic", "static": "static", "fixed": "fixed"}
 _OF_THE_GRID = {
     "name": "the study names its runs",
@@ -42,8 +39,8 @@ _OF_THE_GRID = {
 def planned(study: StudyConfig, folder: Path) -> list[Planned]:
     """Every run of the grid, each after those that it needs; raises `InputError` for a bad grid.
 
-    Runs without masks come first, then smaller sets of tasks before larger ones, so that runs that finish
-    early can be compared.
+    Blocks come in the order of the file; in each, runs without masks first, then smaller sets of tasks before
+    larger ones, so that runs that finish early can be compared. Runs that need others come last.
     """
     check_train(study.train)
     for block in study.grid:
@@ -58,15 +55,23 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
         )
     if not study.seeds:
         raise InputError("seeds is empty: give at least one, for instance seeds: [1, 2, 3]")
+    _check_claims(study)
     runs: dict[str, Planned] = {}
-    for block in study.grid:
+    block_of: dict[str, int] = {}
+    for number, block in enumerate(study.grid):
         train = settings(study.train, block)
+        if block.overlap is not None:
+            _check_overlap(block, block.overlap)
         seeds = study.seeds if block.seeds is None else block.seeds
         if not seeds:
             raise InputError("a block's seeds are empty: give at least one, or leave the key out")
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
             for tasks in task_sets(setup, study):
                 cell = _Cell(study, folder, setup, tasks, seed)
+                if block.overlap is not None:
+                    for shared in block.overlap.shared:
+                        _add(runs, cell.drawn(masks, train, block.label, Draw(block.overlap, shared)))
+                    continue
                 needs = None
                 if masks.startswith("static"):
                     setup_of_source, other = _source(study, block, setup, tasks)
@@ -75,26 +80,52 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                     _add(runs, source)
                     needs = source.name
                 _add(runs, cell.run(masks, train, block.label, needs))
-    return sorted(
-        with_claims(list(runs.values()), folder),
-        key=lambda run: (
-            bool(run.claims_from),
-            run.needs is not None,
-            run.masks != "none",
-            len(run.config.tasks),
-            run.config.seed,
-        ),
-    )
+        block_of = dict.fromkeys(runs, number) | block_of
+
+    def place(run: Planned) -> tuple[object, ...]:
+        sizes = len(run.config.tasks), run.config.seed
+        waits = bool(run.claims_from), run.needs is not None
+        return *waits, block_of[run.name], run.masks != "none", *sizes
+
+    return sorted(with_claims(list(runs.values()), folder), key=place)
+
+
+def _check_overlap(block: Block, overlap: OverlapConfig) -> None:
+    """Raise `InputError` for a block whose masks cannot be drawn."""
+    if block.masks != ("fixed_per_task",):
+        raise InputError(
+            "overlap draws a mask for each task of a pair: give masks: [fixed_per_task] beside it"
+        )
+    if "gates.masks" in block.set:
+        raise InputError("overlap draws the masks: leave gates.masks out of the block's set")
+    if overlap.heads < 1 or not overlap.shared:
+        raise InputError("overlap: give heads of 1 or more, and a list of numbers of shared heads")
+    for shared in overlap.shared:
+        if not 0 <= shared <= overlap.heads:
+            raise InputError(
+                f"overlap.shared={shared}: give a number from 0 to overlap.heads={overlap.heads}"
+            )
+
+
+def _check_claims(study: StudyConfig) -> None:
+    """Raise `InputError` if no run with masks that are learned has one of the seeds of claims."""
+    seeds = {
+        seed
+        for block in study.grid
+        for masks in block.masks
+        if masks != "none" and not masks.startswith("fixed")
+        for seed in (study.seeds if block.seeds is None else block.seeds)
+    }
+    absent = [str(seed) for seed in study.claims.seeds or () if seed not in seeds]
+    if absent or study.claims.seeds == ():
+        raise InputError(
+            f"claims.seeds: no run of the grid learns masks with seed {', '.join(absent) or '(none given)'}"
+        )
 
 
 def probes_the_encoder(study: StudyConfig) -> bool:
     """Whether the encoder before training is to be probed."""
     return any(STATIC in block.setups for block in study.grid)
-
-
-def on_words(tasks: Sequence[str]) -> bool:
-    """Whether some of the tasks label words, which is what heads are probed for."""
-    return any(task_of(name) in DEFAULT_TASKS for name in tasks)
 
 
 def check_train(train: TrainConfig) -> None:
@@ -115,50 +146,6 @@ def check_train(train: TrainConfig) -> None:
         )
     if not train.tasks:
         raise InputError(f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
-
-
-def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
-    """The sets of tasks of a setup, in the catalogue's order."""
-    tasks = tuple(study.train.chosen())
-    if setup == STATIC:
-        return []
-    if setup == "single":
-        return [(task,) for task in _known(tasks)]
-    if setup == "pairs":
-        if len(tasks) < 2:
-            raise InputError(f"setup 'pairs' needs two tasks, but train.tasks is {', '.join(tasks)}")
-        return list(itertools.combinations(_known(tasks), 2))
-    if setup == TWINS:
-        return [_twins(task) for task in _known(tasks)]
-    if setup == "all":
-        return [_known(tasks)]
-    names = study.sets.get(setup, setup.split("+"))
-    controls = [name for name in NAMES if name not in TASK_NAMES and task_of(name) in tasks]
-    controls += [name for name in TASK_NAMES if not TASKS[name].layers]
-    for name in names:
-        if name not in tasks and name not in controls:
-            is_setup = name == setup
-            of_study = [STATIC, "single", "pairs", TWINS, "all"] if is_setup else []
-            choices = [*tasks, *controls, *study.sets, *of_study]
-            kind = "setup" if is_setup else f"task in setup '{setup}'"
-            outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""
-            raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
-    return [_known(names)]
-
-
-def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
-    """The names as the configuration types them, in the catalogue's order."""
-    chosen = set(names)
-    return tuple(name for name in NAMES if name in chosen)
-
-
-def _twins(task: TaskName) -> tuple[TaskName, ...]:
-    names = twins_of(task)
-    if not set(names) <= set(NAMES):
-        raise InputError(
-            f"setup '{TWINS}' is for tasks on words, and {task} is none: name the setups instead"
-        )
-    return names
 
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
@@ -210,6 +197,16 @@ class _Cell:
     setup: str
     tasks: tuple[TaskName, ...]
     seed: int
+
+    def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Planned:
+        """The run of a pair under drawn masks; draws of one number of shared heads have a seed each."""
+        if len(self.tasks) != 2:
+            raise InputError(f"overlap is of two tasks, and setup '{self.setup}' has {'+'.join(self.tasks)}")
+        kind = "-".join(part for part in (label, f"overlap{draw.shared}") if part is not None)
+        path = self.folder / "masks" / f"{'+'.join(self.tasks)}-{kind}-draw{self.seed}.parquet"
+        gates = dataclasses.replace(train.gates, masks=str(path))
+        run = self.run(masks, dataclasses.replace(train, gates=gates), kind, None)
+        return dataclasses.replace(run, draw=draw)
 
     def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Planned:
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1

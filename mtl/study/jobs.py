@@ -21,27 +21,36 @@ from mtl.models.known_encoders import check_encoder
 from mtl.models.mask_file import check_masks
 from mtl.runs.code_fingerprint import MEASURING, PROBING, TRAINING, code_fingerprint
 from mtl.study.config import ProbesConfig, StudyConfig
+from mtl.study.drawn_masks import DrawnMasks, drawn_masks
 from mtl.study.folder import StudyFolder
-from mtl.study.grid import STATIC, planned, probes_the_encoder
+from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.job import Job
 from mtl.study.planned import Planned
+from mtl.study.task_sets import STATIC
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
 
-def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache | None) -> tuple[Job, ...]:
-    """A job for every run, each after the one that it needs; raises `InputError` for what cannot be run.
+def wanted_jobs(
+    study: StudyConfig, folder: StudyFolder, inputs: InputCache | None
+) -> tuple[tuple[Job, ...], Mapping[str, DrawnMasks]]:
+    """A job for every run, each after the one that it needs, and the masks that are drawn for them, by path.
+
+    Raises `InputError` for what cannot be run.
 
     Without `inputs` corpora are looked at only, not read; see `check_inputs`.
     """
     runs = planned(study, folder.path)
     if not runs and not probes_the_encoder(study):
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
-    _check(study, runs, inputs)
-    return tuple(_jobs(study, runs, folder))
+    masks = drawn_masks(runs)
+    _check(study, runs, inputs, masks)
+    return tuple(_jobs(study, runs, folder, masks)), masks
 
 
-def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | None) -> None:
+def _check(
+    study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | None, masks: Mapping[str, DrawnMasks]
+) -> None:
     """Raise `InputError` for settings, encoders and corpora that cannot be used, before the first run."""
     check_encoder(study.train.encoder.name)
     for run in runs:
@@ -49,11 +58,13 @@ def _check(study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | Non
             check_settings(run.config)
         except InputError as error:
             raise InputError(f"run {run.name}: {error}") from error
-    check_inputs((run.config for run in runs), inputs)
+    check_inputs((run.config for run in runs), inputs, masks)
 
 
-def _jobs(study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder) -> list[Job]:
-    contents = _Contents()
+def _jobs(
+    study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder, masks: Mapping[str, DrawnMasks]
+) -> list[Job]:
+    contents = _Contents(masks)
     probes = plain(dataclasses.asdict(study.probes))
     del probes["masks"]
     jobs: list[Job] = []
@@ -143,7 +154,8 @@ def _is_local(encoder: str) -> bool:
 class _Contents:
     """Fingerprints of files by their content; every file is read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, masks: Mapping[str, DrawnMasks]) -> None:
+        self._masks = masks
         self._known: dict[tuple[Path, ...], str] = {}
 
     def corpus(self, config: CorpusConfig, tasks: Sequence[str]) -> str:
@@ -168,7 +180,10 @@ class _Contents:
         """The fingerprint of the masks that a run is given; of others none."""
         if config.pruning != "fixed":
             return {}
-        masks = check_masks(Path(str(config.gates.masks)), config.gates.scope, tuple(config.chosen()))
+        path = str(config.gates.masks)
+        if path in self._masks:
+            return {"masks": masks_fingerprint(self._masks[path].table)}
+        masks = check_masks(Path(path), config.gates.scope, tuple(config.chosen()))
         return {"masks": masks_fingerprint(masks)}
 
     def claims(self, run: Planned) -> dict[str, str]:

@@ -19,6 +19,7 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.study.config import StudyConfig
+from mtl.study.drawn_masks import DrawnMasks, write_masks
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, trained_alike, without_probes
 from mtl.study.jobs import digest, wanted_jobs
@@ -52,6 +53,8 @@ class Plan:
     changes: tuple[Change, ...]
     text: str
     """The study's file, with all keys."""
+    masks: Mapping[str, DrawnMasks]
+    """The masks that are drawn for runs, by path; written when the plan is carried out."""
 
 
 def make_plan(
@@ -62,9 +65,9 @@ def make_plan(
     Without `inputs`, as for a dry run, corpora are looked at only, not read. With `keep_code`, runs that
     other code has made are kept.
     """
-    wanted = wanted_jobs(study, folder, inputs)
+    wanted, masks = wanted_jobs(study, folder, inputs)
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
-    return Plan(folder, wanted, keep_code, *_beside(wanted, folder, keep_code), text)
+    return Plan(folder, wanted, keep_code, *_beside(wanted, folder, keep_code), text, masks)
 
 
 def _beside(
@@ -139,6 +142,7 @@ def _carry_out(plan: Plan) -> None:
             _archive(folder, change.name)
         else:
             _archive_probes(folder, change.name)
+    write_masks(plan.masks)
     wanted = {job.name for job in plan.jobs}
     for name in known.keys() - wanted:
         folder.remove_job(name)

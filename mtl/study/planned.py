@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mtl.config.schema import TrainConfig
-from mtl.study.config import Masks
+from mtl.study.config import Masks, OverlapConfig
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Masks that are drawn for one run, with so many heads in common; the run's seed is the draw's number."""
+
+    overlap: OverlapConfig
+    shared: int
 
 
 @dataclass(frozen=True)
@@ -25,3 +33,5 @@ class Planned:
     """Of its block."""
     claims_from: tuple[str, ...] = ()
     """Names of the runs with a mask of one task that say which heads the tasks claim."""
+    draw: Draw | None = None
+    """How its masks are drawn; `None`: they are not."""

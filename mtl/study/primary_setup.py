@@ -7,11 +7,14 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
+import polars as pl
+
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError, did_you_mean
 from mtl.study.config import Block, Masks, StudyConfig
-from mtl.study.grid import planned, task_sets
+from mtl.study.grid import planned
 from mtl.study.planned import Planned
+from mtl.study.task_sets import task_sets
 from probes.report.claims import PrimarySetup
 from probes.report.data import ReportData
 
@@ -35,6 +38,23 @@ def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> Prim
     names = {run.name for run in runs}
     setups = {row["setup"] for row in evidence.runs.iter_rows(named=True) if Path(row["run"]).name in names}
     return PrimarySetup(min(setups, default=runs[0].grid_cell), RULE)
+
+
+def only_claiming_seeds(study: StudyConfig, evidence: ReportData, primary: PrimarySetup | None) -> ReportData:
+    """The evidence without those masks of the primary setup whose seeds are not to claim (`claims.seeds`)."""
+    seeds = study.claims.seeds
+    if seeds is None or primary is None or evidence.gates is None:
+        return evidence
+    kept = evidence.gates.filter((pl.col("setup") != primary.setup) | pl.col("seed").is_in(seeds))
+    left_out = evidence.gates.filter(pl.col("setup") == primary.setup)["seed"].n_unique() - (
+        kept.filter(pl.col("setup") == primary.setup)["seed"].n_unique()
+    )
+    note = f"claims of {primary.setup} are those of seeds {', '.join(map(str, seeds))}"
+    if left_out:
+        note += f": masks of {left_out} other seeds are left out"
+    return dataclasses.replace(
+        evidence, gates=None if kept.is_empty() else kept, notes=(*evidence.notes, note)
+    )
 
 
 def chosen_claims(
@@ -66,8 +86,8 @@ def _first(study: StudyConfig, folder: Path) -> list[Planned]:
             setup for setup in block.setups if all(len(tasks) == 1 for tasks in task_sets(setup, study))
         )
         for setup, masks in itertools.product(block.setups, block.masks):
-            if masks == "none":
-                continue
+            if masks == "none" or masks.startswith("fixed"):
+                continue  # what a file or a draw gave says nothing on what a task wants
             if setup in alone:
                 runs = _masked(study, folder, block, alone, masks)
                 if len({run.config.tasks for run in runs}) > 1:

@@ -16,7 +16,7 @@ from mtl.runs.run_report import archive_report, only_reporter, run_report
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
-from mtl.study.primary_setup import fixed_claims
+from mtl.study.primary_setup import fixed_claims, only_claiming_seeds
 from mtl.study.wandb_study import log_study
 from probes.report.claims import PrimarySetup
 from probes.report.data import ReportData
@@ -49,6 +49,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             runs = [study.run(job.name) for job in finished if job.config]
             figures["prediction"] = partial(draw, "prediction", runs)
         primary = fixed_claims(config, study.path, data)
+        data = only_claiming_seeds(config, data, primary)
         of_contest = _of_contest(data, primary)
         if of_contest:
             figures |= {name: partial(draw, name, of_contest) for name in ("contest", "forest")}

@@ -14,6 +14,7 @@ from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
 from mtl.training.check import check_balancer
+from tasks.twins import task_of
 
 
 def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Balancer:
@@ -22,7 +23,9 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
     number = len(tasks)
     balancers = {
         "uniform": lambda: Uniform(),
-        "fixed": lambda: Fixed([config.weights.get(name, 1.0) for name in tasks]),
+        "fixed": lambda: Fixed(
+            [config.weights.get(name, config.weights.get(task_of(name), 1.0)) for name in tasks]
+        ),
         "moving_average": lambda: MovingAverage(number, config.window),
         "uncertainty": lambda: Uncertainty(number),
         "gradnorm": lambda: GradNorm(number, config.alpha, config.lr),

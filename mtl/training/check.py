@@ -8,6 +8,7 @@ from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, TrainConfig
 from mtl.errors import InputError, plain_name
+from tasks.twins import tasks_of
 
 _COMPARING = ("gradnorm", "pcgrad")
 """Balancers that compare the tasks' gradients in every step."""
@@ -91,7 +92,7 @@ def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
 def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) -> None:
     """Raise `InputError` for a balancer that does not fit the tasks or `batch.mode`."""
     for task, weight in config.weights.items():
-        if task not in tasks:
+        if task not in (*tasks, *tasks_of(tasks)):
             raise InputError(
                 f"balancer.weights names {task}, which is not trained: tasks are {', '.join(tasks)}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mtl.config.parse import configured
 from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.runs.setups import setups_of
-from mtl.study.config import Block, StudyConfig
+from mtl.study.config import Block, ClaimsConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.training.check import check_settings
 from tasks.dep import Dep
@@ -51,7 +52,45 @@ def test_the_papers_experiment_has_every_run_of_the_paper():
 
 @pytest.mark.parametrize("file", sorted(Path("configs/study").glob("*.yaml")), ids=lambda file: file.name)
 def test_every_example_is_a_study(file):
-    assert planned(configured("", StudyConfig, [str(file)]), HERE)
+    runs = planned(configured("", StudyConfig, [str(file)]), HERE)
+    assert runs
+    for run in runs:
+        check_settings(run.config)
+
+
+def test_the_study_of_contested_heads_has_its_controls_in_the_order_of_what_is_decided_first():
+    runs = planned(configured("", StudyConfig, ["configs/study/contest.yaml"]), HERE)
+    counts = Counter(run.grid_cell for run in runs)
+    assert list(counts.items()) == [
+        ("single", 15), ("all", 3), ("all twice", 3), ("single dynamic k14", 15), ("control dynamic k14", 3),
+        ("pairs", 30), ("twins", 15), ("pos+control", 3), ("dep+control", 3), ("all by-scale", 3),
+        ("single dynamic k9", 15), ("single dynamic k22", 15),
+    ]  # fmt: skip
+    assert {run.config.seed for run in runs if run.masks != "none"} == {11, 12, 13}
+    assert {run.config.seed for run in runs if run.masks == "none"} == {1, 2, 3}
+    updates = {run.grid_cell: run.config.max_epochs for run in runs if len(run.config.tasks) == 5}
+    assert updates == {"all": 5, "all twice": 10, "all by-scale": 5}
+
+
+def test_the_study_of_forced_overlap_draws_for_every_seed():
+    runs = planned(configured("", StudyConfig, ["configs/study/overlap.yaml"]), HERE)
+    assert len(runs) == 3 * 3 * 6
+    assert {run.draw.shared for run in runs} == {0, 6, 12}
+    assert len({run.config.gates.masks for run in runs}) == len(runs)
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ((4,), "no run of the grid learns masks with seed 4"),
+        ((), "no run of the grid learns masks with seed"),
+    ],
+)
+def test_claims_of_seeds_without_masks_are_one_line(claims, message):
+    grid = (Block(("single",)), Block(("single",), ("dynamic",), seeds=(11,)))
+    with pytest.raises(InputError, match=message):
+        planned(StudyConfig(grid=grid, seeds=(4,), claims=ClaimsConfig(claims)), HERE)
+    assert planned(StudyConfig(grid=grid, seeds=(4,), claims=ClaimsConfig((11,))), HERE)
 
 
 def test_static_masks_come_after_the_run_that_they_start_from():

@@ -15,7 +15,7 @@ from rich.console import Console
 import mtl.study.report as report_module
 from mtl.commands.report import report
 from mtl.errors import InputError
-from mtl.study.config import Block
+from mtl.study.config import Block, ClaimsConfig
 from mtl.study.report import collect
 from tests.mtl.study.made_up import DYNAMIC, PER_TASK, SINGLE, STATIC, carry_out, config
 
@@ -178,3 +178,12 @@ def test_without_a_finished_run_no_old_report_stays(tmp_path, no_figures):
     assert not (folder.path / "report.html").exists()
     assert not names(folder.path / "tables")
     assert len(list((folder.path / ".replaced").glob("report-*/report.html"))) == 1
+
+
+def test_claims_are_of_the_seeds_that_the_study_names(tmp_path, no_figures):
+    study = config(SINGLE, replace(DYNAMIC, seeds=(1, 2, 11)), claims=ClaimsConfig((1, 11)))
+    folder = carry_out(tmp_path / "s", study)
+    printed = collected(folder, study)
+    assert "claims of STL, dynamic are those of seeds 1, 11: masks of 1 other seeds are left out" in printed
+    everyone = replace(study, claims=ClaimsConfig())
+    assert "masks of 1 other seeds" not in collected(folder, everyone)

@@ -1,0 +1,66 @@
+"""Scores of pairs under fixed masks, beside how many heads the masks have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from mtl.heads.gate_file import read_gates
+from mtl.runs.run import Run
+from mtl.runs.setups import mask_set
+from mtl.runs.tables import scores_of
+from probes.sites import KEYS
+
+SCHEMA = pl.Schema(
+    {
+        "pair": pl.String,
+        "overlap": pl.Int64,
+        "draw": pl.Int64,
+        "task": pl.String,
+        "figure": pl.String,
+        "score": pl.Float64,
+        "heads": pl.Int64,
+        "seed": pl.Int64,
+        "run": pl.String,
+    }
+)
+"""A row per run and task.
+
+`overlap` is the number of heads that both masks of the run have open, `heads` that of the task's own mask;
+`draw` is the number at the end of the mask file's name, null for a file without one; `figure` is the score's
+name.
+"""
+
+
+def overlap_scores(
+    runs: Sequence[Run], split: str, score: Mapping[str, str]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones.
+
+    `score` names the figure of each task (`TrainConfig.main_figures`). Other runs have no rows. Raises
+    `InputError` for files that cannot be read.
+    """
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for run in runs:
+        config = run.config()
+        tasks, gates = config["tasks"], config.get("gates", {})
+        if config.get("pruning") != "fixed" or len(tasks) != 2 or gates.get("scope") != "per_task":
+            continue
+        scores, unscored = scores_of([run], split, score)
+        notes += unscored
+        if scores.is_empty():
+            continue
+        gates_now = read_gates(run.folder / "gates.parquet").filter(pl.col("step") == pl.col("step").max())
+        opened = gates_now.filter("open").select("task", *KEYS)
+        heads = {task: set(opened.filter(task=task).drop("task").rows()) for task in tasks}
+        of_run = {"pair": "+".join(tasks), "overlap": len(heads[tasks[0]] & heads[tasks[1]])}
+        of_run |= {"draw": mask_set(str(gates["masks"]))[1], "seed": int(config["seed"])}
+        rows += [
+            {**of_run, **row, "figure": score[row["task"]], "heads": len(heads[row["task"]])}
+            for row in scores.iter_rows(named=True)
+        ]
+    table = pl.DataFrame(rows, schema=SCHEMA)
+    return table.sort("pair", "overlap", "draw", "task", maintain_order=True), tuple(notes)

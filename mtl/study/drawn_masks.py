@@ -1,0 +1,170 @@
+"""Masks with a forced overlap that a study draws for its pairs, from the heads that given runs found best."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jaxtyping import Bool, Float
+
+from mtl.errors import InputError
+from mtl.files import whole_file, write_json
+from mtl.heads.gate_file import SCHEMA
+from mtl.runs.run import Run
+from mtl.runs.worth import log_alphas, worth_of_run
+from mtl.study.config import OverlapConfig
+from mtl.study.planned import Planned
+from probes.heads_table import Site
+from probes.sites import grid, shape_text, sites_of
+from probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
+
+
+@dataclass(frozen=True)
+class DrawnMasks:
+    """The masks of one pair and draw, not yet written."""
+
+    path: Path
+    table: pl.DataFrame
+    record: dict[str, Any]
+    """How they were drawn."""
+
+
+def drawn_masks(runs: Sequence[Planned]) -> dict[str, DrawnMasks]:
+    """By path (as `gates.masks` names it) the masks of the runs that draw theirs; the same in every call.
+
+    Raises `InputError` where the given runs say nothing on a task, or so many heads cannot be drawn.
+    """
+    known: dict[OverlapConfig, _Best] = {}
+    drawn = {}
+    for run in runs:
+        if run.draw is None:
+            continue
+        overlap = run.draw.overlap
+        best = known.setdefault(overlap, _Best(overlap))
+        path = str(run.config.gates.masks)
+        drawn[path] = _drawn(Path(path), run, best)
+    return drawn
+
+
+def write_masks(masks: Mapping[str, DrawnMasks]) -> None:
+    """Write the mask files, and beside them `draws.json` on how each was drawn."""
+    by_folder: dict[Path, dict[str, Any]] = {}
+    for drawn in masks.values():
+        drawn.path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(drawn.path) as path:
+            drawn.table.write_parquet(path)
+        by_folder.setdefault(drawn.path.parent, {})[drawn.path.name] = drawn.record
+    for folder, records in by_folder.items():
+        write_json(folder / "draws.json", records)
+
+
+def _drawn(path: Path, run: Planned, best: _Best) -> DrawnMasks:
+    assert run.draw is not None
+    overlap, shared, seed = run.draw.overlap, run.draw.shared, run.config.seed
+    first, second = run.config.tasks
+    pair = "+".join(run.config.tasks)
+    rng = np.random.default_rng([overlap.seed, zlib.crc32(pair.encode()), shared, seed])
+    size = 2 * overlap.heads if overlap.pool is None else overlap.pool
+    try:
+        pool = best_of_both(best.of(first), best.of(second), size)
+        counts = layer_counts(pool, overlap.heads)
+        masks = draw_pair(pool, counts, shared, rng)
+    except ValueError as error:
+        raise InputError(f"overlap of {pair}: {error}") from error
+    record = {
+        "tasks": list(run.config.tasks),
+        "heads": overlap.heads,
+        "overlap": shared,
+        "draw": seed,
+        "seed": overlap.seed,
+        "pool": size,
+        "layers": list(counts),
+        "by": overlap.by,
+        "runs": [path.name for path in best.folders],
+    }
+    return DrawnMasks(path, _table(run.config.tasks, masks, best.sites), record)
+
+
+def _table(
+    tasks: Sequence[str], masks: Bool[np.ndarray, "mask site head"], sites: Sequence[Site]
+) -> pl.DataFrame:
+    rows = [
+        {
+            "task": task, "step": 0, "attention": sites[site].attention, "layer": sites[site].layer,
+            "head": head, "log_alpha": None, "gate": float(mask[site, head]), "open": bool(mask[site, head]),
+            "log_alpha_at_choice": None,
+        }
+        for task, mask in zip(tasks, masks, strict=True)
+        for site, head in np.ndindex(*mask.shape)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+class _Best:
+    """How good every head is for a task, by the runs that are given for it."""
+
+    def __init__(self, overlap: OverlapConfig) -> None:
+        self.overlap = overlap
+        self.folders = sorted(
+            {
+                path
+                for pattern in map(Path, overlap.runs)
+                for path in Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+                if (path / "config.yaml").is_file()
+            }
+        )
+        if not self.folders:
+            raise InputError(
+                f"overlap.runs={','.join(overlap.runs) or '[]'}: no runs there, by which the best heads of a "
+                "task are known; give folders or globs of finished runs with masks of each task"
+            )
+        self.sites: tuple[Site, ...] = ()
+        self._heads = 0
+        self._known: dict[str, Float[np.ndarray, "site head"]] = {}
+
+    def of(self, task: str) -> Float[np.ndarray, "site head"]:
+        """The mean over runs of what the heads are to the task."""
+        if task not in self._known:
+            of_runs = [self._of_run(Run.open(path), task) for path in self.folders]
+            values = [value for value in of_runs if value is not None]
+            if not values:
+                raise InputError(
+                    f"overlap.runs: none of {len(self.folders)} runs has {self.overlap.by} of heads for "
+                    f"{task}: give runs of this task with a mask of its own, or measured by 'mtl importance'"
+                )
+            self._known[task] = np.mean(values, axis=0)
+        return self._known[task]
+
+    def _of_run(self, run: Run, task: str) -> Float[np.ndarray, "site head"] | None:
+        config = run.config()
+        if run.status().get("state") != "finished":
+            raise InputError(f"overlap.runs: {run.folder} is not finished: wait for it, or leave it out")
+        own = len(config["tasks"]) == 1 or config["gates"]["scope"] == "per_task"
+        file = run.folder / "heads.parquet"
+        if task not in config["tasks"]:
+            return None
+        if self.overlap.by == "log_alpha":
+            table = log_alphas(run) if own else None
+        else:
+            table = worth_of_run(run, file, (task,), "") if file.is_file() else None
+        if table is None:
+            return None
+        rows = table.filter(measure=self.overlap.by, task=task)
+        if rows.is_empty():
+            return None
+        sites, heads = sites_of(rows), 1 + int(rows["head"].to_numpy().max())
+        if not self.sites:
+            self.sites, self._heads = sites, heads
+        if (sites, heads) != (self.sites, self._heads):
+            raise InputError(
+                f"overlap.runs: {run.folder} has {shape_text(sites, heads)}, others "
+                f"{shape_text(self.sites, self._heads)}; give runs of one encoder"
+            )
+        value = grid(rows, "value", sites, heads)
+        # Importance has no scale that runs share.
+        return value / np.nanmean(value) if self.overlap.by == "importance" else value

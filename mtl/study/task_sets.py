@@ -1,0 +1,63 @@
+"""From the name of a setup to its sets of tasks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
+from mtl.errors import InputError, did_you_mean
+from mtl.study.config import StudyConfig
+from tasks.catalogue import TASKS
+from tasks.twins import task_of, twins_of
+
+STATIC, TWINS = "static", "twins"
+
+
+def on_words(tasks: Sequence[str]) -> bool:
+    """Whether some of the tasks label words, which is what heads are probed for."""
+    return any(task_of(name) in DEFAULT_TASKS for name in tasks)
+
+
+def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
+    """The sets of tasks of a setup, in the catalogue's order."""
+    tasks = tuple(study.train.chosen())
+    if setup == STATIC:
+        return []
+    if setup == "single":
+        return [(task,) for task in _known(tasks)]
+    if setup == "pairs":
+        if len(tasks) < 2:
+            raise InputError(f"setup 'pairs' needs two tasks, but train.tasks is {', '.join(tasks)}")
+        return list(itertools.combinations(_known(tasks), 2))
+    if setup == TWINS:
+        return [_twins(task) for task in _known(tasks)]
+    if setup == "all":
+        return [_known(tasks)]
+    names = study.sets.get(setup, setup.split("+"))
+    controls = [name for name in NAMES if name not in TASK_NAMES and task_of(name) in tasks]
+    controls += [name for name in TASK_NAMES if not TASKS[name].layers]
+    for name in names:
+        if name not in tasks and name not in controls:
+            is_setup = name == setup
+            of_study = [STATIC, "single", "pairs", TWINS, "all"] if is_setup else []
+            choices = [*tasks, *controls, *study.sets, *of_study]
+            kind = "setup" if is_setup else f"task in setup '{setup}'"
+            outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""
+            raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
+    return [_known(names)]
+
+
+def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
+    """The names as the configuration types them, in the catalogue's order."""
+    chosen = set(names)
+    return tuple(name for name in NAMES if name in chosen)
+
+
+def _twins(task: TaskName) -> tuple[TaskName, ...]:
+    names = twins_of(task)
+    if not set(names) <= set(NAMES):
+        raise InputError(
+            f"setup '{TWINS}': {task} has no twins, only tasks on words have: name the setups instead"
+        )
+    return names
