@@ -47,6 +47,8 @@ RANGES = {
     "importance_sentences": _COUNT,
     "*dropout": _DROPOUT,
     "*dim": _SIZE,
+    "control.classes": Range(2, 65_536),
+    "control.draw": Range(0, 2**32 - 1),
     "*.threshold": Range(0, 1, open_low=True, open_high=True),
     "*.reach": Range(0, 65_536),
     "batch.tokens": Range(1, 100_000_000),
