@@ -50,8 +50,13 @@ class ClaimsAndLosses:
 
 
 def claim_sets(by_setup: Mapping[str, Masks]) -> dict[str, Masks]:
-    """The setups that give claims: those with masks of several tasks."""
-    return {name: masks for name, masks in by_setup.items() if len(masks.tasks) > 1}
+    """The setups that give claims: those with learned masks of several tasks."""
+    return {name: masks for name, masks in by_setup.items() if len(masks.tasks) > 1 and not _given(name)}
+
+
+def _given(setup: str) -> bool:
+    """Whether a setup's masks were fixed beforehand: such a mask says nothing on what its task wants."""
+    return "fixed" in setup.split(", ")[1:2]
 
 
 def claims_and_losses(
@@ -93,6 +98,7 @@ def claims_and_losses(
 def _default(evidence: ReportData, by_setup: Mapping[str, Masks]) -> PrimarySetup | None:
     """Masks of tasks trained alone, of most tasks and seeds; of one task only where there are no others."""
     alone = [setup.name for setup in evidence.setups if setup.single and setup.name in by_setup]
+    alone = [name for name in alone if not _given(name)]
     several = claim_sets(by_setup)
     pool = [name for name in alone if name in several] or list(several) or alone
     if not pool:
