@@ -26,7 +26,7 @@ from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.families import FAMILIES
-from mtl.study.config import MASKS, Block, ProbesConfig, StudyConfig
+from mtl.study.config import MASKS, Block, ClaimsConfig, OverlapConfig, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from tasks.sentence import Sentence
 
@@ -217,9 +217,11 @@ def test_the_page_on_studies_names_every_key() -> None:
     page = (DOCS / "studies.md").read_text()
     keys = {each.name for kind in (StudyConfig, Block) for each in dataclasses.fields(kind)}
     keys |= {f"probes.{each.name}" for each in dataclasses.fields(ProbesConfig)}
+    keys |= {f"claims.{each.name}" for each in dataclasses.fields(ClaimsConfig)}
+    keys |= {each.name for each in dataclasses.fields(OverlapConfig)}
     assert [
         key for key in sorted(keys | set(MASKS)) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
-    ] == ["probes"]
+    ] == ["claims", "probes"]
 
 
 @pytest.mark.slow

@@ -63,8 +63,6 @@ RANGES = {
     "balancer.window": _COUNT,
     "balancer.alpha": Range(0, 1_000),
     "balancer.lr": Range(0, 1, open_low=True),
-    "control.classes": Range(2, 65_536),
-    "control.draw": Range(0, 2**32 - 1),
     "gates.penalty": Range(0, 1_000_000),
     "gates.penalty_warmup": _SHARE,
     "gates.overlap_penalty": Range(-1_000_000, 1_000_000),
