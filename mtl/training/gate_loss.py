@@ -149,10 +149,13 @@ def choice_warnings(loss: GateLoss) -> list[str]:
     """A warning for every mask in which a target's choice moved many heads: it was hardly learned."""
     if loss.target is None:
         return []
-    wanted = loss.target.wanted
+    wanted, at_most = loss.target.wanted, loss.target.at_most
+    mend = "train longer"
+    if at_most is not None:
+        mend = f"gates.at_most={at_most} takes heads from masks that want the same; or train longer"
     return [
         f"warning: mask {mask}: training had {choice.open_at_choice} heads open, gates.target_open wants "
-        f"{wanted}: {choice.forced_open} were opened and {choice.forced_closed} closed by force; train longer"
+        f"{wanted}: {choice.forced_open} were opened and {choice.forced_closed} closed by force; {mend}"
         for mask, choice in loss.choices.items()
         if choice.forced_open + choice.forced_closed > FORCED_WARNING * wanted
     ]

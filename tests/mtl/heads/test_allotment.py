@@ -12,6 +12,7 @@ from mtl.errors import InputError
 from mtl.heads.allotment import choose_heads
 from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
+from mtl.training.gate_loss import GateLoss, choice_warnings
 
 
 def best_sum(log_alpha: torch.Tensor, wanted: int, at_most: int) -> float:
@@ -103,3 +104,13 @@ def test_the_overlap_penalty_spreads_masks_at_a_fixed_number_of_heads() -> None:
     # Of 24; by chance 8 would be.
     assert free >= 15
     assert spread <= 12
+
+
+def test_the_warning_names_the_bound_that_forces_heads() -> None:
+    gates = HeadGates(2, 4, masks=("pos", "dep"))
+    loss = GateLoss(gates, 100, target=HeadTarget(gates, 4, at_most=1))
+    loss.after_update(80)
+    assert all(
+        "gates.at_most=1 takes heads from masks that want the same" in line for line in choice_warnings(loss)
+    )
+    assert len(choice_warnings(loss)) == 2

@@ -20,6 +20,7 @@ from mtl.study.job import Job, Progress, Snapshot
 from mtl.study.planned import Planned
 from mtl.study.study_claims import write_claims_of
 from mtl.training.claims_file import read_claims
+from tests.mtl.study import small
 
 HERE = Path("studies/s")
 TASKS = TrainConfig(tasks=("pos", "dep"))
@@ -120,3 +121,28 @@ def test_a_run_waits_for_all_masks_and_fails_with_any() -> None:
     assert not Snapshot(jobs, progress).ready("C")
     assert Snapshot(jobs, {**progress, "dep": Progress("finished")}).ready("C")
     assert Snapshot(jobs, {**progress, "dep": Progress("failed")}).state("C") == "failed"
+
+
+@pytest.mark.slow
+def test_a_study_copies_what_its_own_masks_claim(toy: Path, tiny_encoder: Path, tmp_path: Path) -> None:
+    grid = [
+        {"setups": ["single"], "masks": ["dynamic"], "seeds": [7], "set": {"gates.target_open": 8}},
+        {"setups": ["pos+dep"], "masks": ["none"], "label": "C", "set": {"clones.kind": "routed"}},
+        {
+            "setups": ["pos+dep"], "masks": ["none"], "label": "G", "set": {"clones.kind": "split"},
+        },
+    ]  # fmt: skip
+    file = small.write(
+        tmp_path / "remedy.yaml", toy, tiny_encoder, grid=grid, train={"tasks": ["pos", "dep"]},
+        probes={"masks": []},
+    )  # fmt: skip
+    small.carry_out(file)
+    folder = tmp_path / "studies" / "remedy"
+    claims = read_claims(folder / "claims" / "pos+dep.json", ("pos", "dep"), (3, 4))
+    assert [len(heads) for heads in claims.of_task.values()] == [8, 8]
+    contested = set(claims.of_task["pos"]) & set(claims.of_task["dep"])
+    for label in ("C", "G"):
+        config = json.loads((folder / "runs" / f"all-{label}-seed1" / "model" / "config.json").read_text())
+        copied = {(int(layer), head) for layer, of in config["cloned_heads"].items() for head in of.values()}
+        assert copied == contested
+    assert "Does a remedy help?" in (folder / "report.html").read_text()
