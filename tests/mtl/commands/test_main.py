@@ -141,7 +141,7 @@ def test_the_whole_configuration_can_be_printed(capsys):
         main(["train", "configs/joint.yaml", "--max_epochs=7", "--print_config"])
     text = capsys.readouterr().out
     assert "max_epochs: 7" in text
-    assert "word_dropout: 0.2" in text
+    assert "word_dropout: null" in text
 
 
 def test_an_option_and_its_value_may_be_two_words(capsys):
