@@ -54,6 +54,7 @@ FIGURES = {
         "contest:lines",
     ),
     "forest": FigureRow("estimates of that contest, with the band of refutation", "contest:all_estimates"),
+    "dose": FigureRow("scores of pairs under fixed masks by the heads that both have", "dose:by_overlap"),
     "conflict": FigureRow(
         "cosines of two tasks' gradients by who claims the head: masked single-task runs, and pairs",
         "contest:conflict",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -201,3 +202,29 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
     assert table.filter(pl.col("claims") == "both").height == both.sum()
     with pytest.raises(InputError, match="train them with --gradient_conflict_every"):
         figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
+
+
+def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
+    """Two heads in each mask; of both in common instead of none costs 1.5 points."""
+    study = Study(tmp_path / "dose")
+    runs = []
+    for shared, draw in ((shared, draw) for shared in (0, 1, 2) for draw in (1, 2, 3, 4)):
+        gates = {"scope": "per_task", "masks": f"pos+dep-shared{shared}-draw{draw}.parquet"}
+        name = f"shared{shared}-{draw}"
+        folder = study.run(["pos", "dep"], draw, pruning="fixed", probe=False, name=name, gates=gates)
+        of_pos = (pl.col("task") == "pos") & pl.col("head").is_in([0, 1])
+        of_dep = (pl.col("task") == "dep") & pl.col("head").is_in([2 - shared, 3 - shared])
+        table = study.gates(["pos", "dep"], "per_task", study.shape)
+        table = table.with_columns(open=(pl.col("layer") == 0) & (of_pos | of_dep))
+        table.write_parquet(folder / "gates.parquet")
+        scores = {task: {SCORES[task]: 90 - 0.75 * shared + 0.1 * draw} for task in ("pos", "dep")}
+        (folder / "metrics.json").write_text(json.dumps({"test": scores}))
+        runs.append(folder)
+    figure("dose", runs, tmp_path / "dose.pdf")
+    table = pl.read_parquet(tmp_path / "dose.parquet")
+    assert table["task"].to_list() == ["dep", "pos", "all"]
+    assert table["loss"].to_numpy() == pytest.approx(1.5)
+    assert table["runs"].to_list() == [12, 12, 12]
+    assert table["p"].max() < 0.01
+    with pytest.raises(InputError, match="train some with pruning=fixed"):
+        figure("dose", [study.run(["pos", "dep"], 9, pruning="none", probe=False)], tmp_path / "x.png")
