@@ -93,6 +93,9 @@ class WordPositions:
     """Each row's first word, counted in its sentence."""
     width: int
     """Words of the row that has most."""
+    last: bool = False
+    """Whether a word's last piece alone speaks for it: where none sees later ones, it alone has seen the whole
+    word."""
 
     def to(self, device: torch.device) -> WordPositions:
         """The same on another device."""
@@ -104,10 +107,13 @@ class WordPositions:
             self.column.to(device),
             self.base.to(device),
             self.width,
+            self.last,
         )
 
     def mean(self, pieces: Float[Tensor, "row subword ..."]) -> Float[Tensor, "word ..."]:
-        """The mean over each word's pieces."""
+        """The mean over each word's pieces, or its last one's."""
+        if self.last:
+            return pieces[self.row, self.first + self.pieces - 1]
         # Most words are one piece: pick those, and touch only the others again.
         words = pieces[self.row, self.first]
         word, row, position = self.more
@@ -147,7 +153,9 @@ def word_positions(
     if after:
         column[torch.arange(len(length)), before + length + after - 1] = width + 1
     more = torch.stack([word[further], row[further], position[further]])
-    return WordPositions(row[begin], position[begin], pieces, more, column, base, width)
+    return WordPositions(
+        row[begin], position[begin], pieces, more, column, base, width, last=tokenizer.causal
+    )
 
 
 def records(

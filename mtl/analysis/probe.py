@@ -106,6 +106,7 @@ def probe(
             encoder.head_dim,
             final_special,
             seed,
+            encoder.causal,
         )
     )
     device = next(encoder.parameters()).device

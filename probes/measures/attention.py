@@ -39,20 +39,32 @@ def hits(attended: Int[Tensor, "query layer head"], items: Placed) -> Hits:
     return Hits((ahead >= 0) & (ahead < items.length[:, None, None]), arrived > 0)
 
 
-def columns(root: bool, final: bool) -> str:
-    """The competing columns, in words."""
-    return "+".join(["root"] * root + ["words"] + ["final"] * final)
+def columns(root: bool, final: bool, causal: bool = False) -> str:
+    """The competing columns, in words; `causal`: those before a word, and the word itself."""
+    return "+".join(["root"] * root + ["words"] + ["final"] * final) + causal * ", none ahead"
 
 
 class AttentionProbe(Probe):
     """Per label the share of items that a head connects with their anchor, in either direction.
 
     He & Choi 2021. `root`: the first special token competes for the most attended word (dependencies; it is
-    the anchor of the root's arc); `final`: so does the final one, which then hits nothing.
+    the anchor of the root's arc); `final`: so does the final one, which then hits nothing. `causal`: heads
+    see no later words, so that only the later end of an arc can meet the other one: a weaker claim than that of
+    either direction, which the column `choice` keeps apart, with a chance level under the same limit.
     """
 
-    def __init__(self, task: str, items: Items, layers: int, heads: int, *, root: bool, final: bool) -> None:
-        self.task, self.items, self.root, self.final = task, items, root, final
+    def __init__(
+        self,
+        task: str,
+        items: Items,
+        layers: int,
+        heads: int,
+        *,
+        root: bool,
+        final: bool,
+        causal: bool = False,
+    ) -> None:
+        self.task, self.items, self.root, self.final, self.causal = task, items, root, final, causal
         self._hit = torch.zeros(len(items.names), layers, heads, dtype=torch.int64)
         self._count = torch.zeros(len(items.names), dtype=torch.int64)
 
@@ -66,8 +78,8 @@ class AttentionProbe(Probe):
     def compute(self) -> pl.DataFrame:
         """Measures `attention` and, by chance, `attention_offset`."""
         count = self._count.numpy()
-        choice = columns(self.root, self.final)
-        offsets, _ = chance.best_offset(self.items)
+        choice = columns(self.root, self.final, self.causal)
+        offsets, _ = chance.best_offset(self.items, self.causal)
         return pl.concat(
             [
                 table.rows("attention", self.task, self.items.names, shares(self._hit, count), count, choice),
@@ -86,6 +98,7 @@ def probes(settings: ProbeSettings) -> Iterator[Probe]:
             settings.heads,
             root=PROBE_TARGETS[task].root,
             final=settings.final_special,
+            causal=settings.causal,
         )
 
 

@@ -13,19 +13,38 @@ OFFSETS = tuple(range(-5, 6))
 """Relative positions of the baseline heads that always look at the same one."""
 
 
-def offset_hits(items: Items) -> tuple[Bool[np.ndarray, "item offset"], Bool[np.ndarray, "item offset"]]:
+def offset_hits(
+    items: Items, causal: bool = False
+) -> tuple[Bool[np.ndarray, "item offset"], Bool[np.ndarray, "item offset"]]:
     """Which items a head at each fixed offset hits from the anchor, and from a word of the item.
 
     The root is the word before the first. No item lies outside of its sentence, so that an offset which
-    leads there hits nothing.
+    leads there hits nothing. `causal`: heads see no later words, so that offsets ahead hit nothing either.
     """
     offset = torch.tensor(OFFSETS)
     start, end, anchor = (places[:, None] for places in (items.start, items.end, items.anchor))
     ahead, back = anchor + offset, anchor - offset
+    seen = (offset <= 0) if causal else torch.ones(len(OFFSETS), dtype=torch.bool)
     return (
-        ((ahead >= start) & (ahead < end)).numpy(),
-        ((back >= start) & (back < end)).numpy(),
+        ((ahead >= start) & (ahead < end) & seen).numpy(),
+        ((back >= start) & (back < end) & seen).numpy(),
     )
+
+
+def possible(
+    items: Items,
+) -> tuple[Float[np.ndarray, " label"], Float[np.ndarray, " label"]]:
+    """Per label the share of items that a head without sight of later words can hit at all.
+
+    From the anchor, if a word of the item stands before or at it, and from a word of the item, if the anchor
+    stands before or at that word.
+    """
+    count = np.maximum(items.per_label(), 1)
+    from_anchor, from_item = (
+        np.bincount(items.label.numpy(), hit.numpy(), len(items.names)) / count
+        for hit in (items.start <= items.anchor, items.anchor < items.end)
+    )
+    return from_anchor, from_item
 
 
 def best_share(
@@ -38,9 +57,11 @@ def best_share(
     return share.max(1), np.array(OFFSETS)[share.argmax(1)]
 
 
-def best_offset(items: Items) -> tuple[Float[np.ndarray, " label"], Int[np.ndarray, " label"]]:
+def best_offset(
+    items: Items, causal: bool = False
+) -> tuple[Float[np.ndarray, " label"], Int[np.ndarray, " label"]]:
     """The best fixed-offset baseline per label, hits in either direction, and its offset."""
-    from_anchor, from_item = offset_hits(items)
+    from_anchor, from_item = offset_hits(items, causal)
     return best_share(from_anchor | from_item, items)
 
 

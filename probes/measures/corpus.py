@@ -79,6 +79,8 @@ class ProbeSettings:
     """Whether the final special token competes for the most attended word."""
     seed: int = 0
     """Of the shuffled labels."""
+    causal: bool = False
+    """Whether heads see no later words."""
 
 
 def tasks_probed_by(

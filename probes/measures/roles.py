@@ -76,8 +76,10 @@ class PositionalProbe(Probe):
 class SyntacticProbe(Probe):
     """Per relation and direction the share of arcs whose one end attends most to the other."""
 
-    def __init__(self, task: str, items: Items, layers: int, heads: int, *, final: bool) -> None:
-        self.task, self.items, self.final = task, items, final
+    def __init__(
+        self, task: str, items: Items, layers: int, heads: int, *, final: bool, causal: bool = False
+    ) -> None:
+        self.task, self.items, self.final, self.causal = task, items, final, causal
         self._hit = torch.zeros(2, len(items.names), layers, heads, dtype=torch.int64)
         self._count = torch.zeros(len(items.names), dtype=torch.int64)
 
@@ -90,17 +92,28 @@ class SyntacticProbe(Probe):
         self._count += torch.bincount(items.label, minlength=labels).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `syntactic` and, by chance, `syntactic_offset`; labels are relations with a direction."""
-        count, choice = self._count.numpy(), columns(True, self.final)
+        """Measures `syntactic` and, by chance, `syntactic_offset`; labels are relations with a direction.
+
+        Of heads that see no later words also `syntactic_possible`: they can meet the arcs of one direction
+        only where it leads back.
+        """
+        count, choice = self._count.numpy(), columns(True, self.final, self.causal)
         frames = []
-        directions = zip(("to dependent", "to head"), self._hit, chance.offset_hits(self.items), strict=True)
-        for direction, hit, by_offset in directions:
+        by_offsets = chance.offset_hits(self.items, self.causal)
+        directions = zip(
+            ("to dependent", "to head"), self._hit, by_offsets, chance.possible(self.items), strict=True
+        )
+        for direction, hit, by_offset, possible in directions:
             labels = [f"{name} {direction}" for name in self.items.names]
             share, _ = chance.best_share(by_offset, self.items)
             frames += [
                 table.rows("syntactic", self.task, labels, shares(hit, count), count, choice),
                 table.headless_rows("syntactic_offset", self.task, labels, share, count, choice),
             ]
+            if self.causal:
+                frames.append(
+                    table.headless_rows("syntactic_possible", self.task, labels, possible, count, choice)
+                )
         return pl.concat(frames)
 
 
@@ -108,13 +121,22 @@ class RareWordProbe(Probe):
     """The share of words that attend most to their sentence's rarest word, where that is not a frequent one.
 
     `rarest`: per sentence of the corpus the place of that word, -1 where all words are frequent; `choice`
-    names the source of the frequencies.
+    names the source of the frequencies. `causal`: heads see no later words, so that words before the rarest
+    one do not count.
     """
 
     def __init__(
-        self, task: str, rarest: Int[Tensor, " sentence"], layers: int, heads: int, *, choice: str = "self"
+        self,
+        task: str,
+        rarest: Int[Tensor, " sentence"],
+        layers: int,
+        heads: int,
+        *,
+        choice: str = "self",
+        causal: bool = False,
     ) -> None:
-        self.task, self.rarest, self.choice = task, rarest, choice
+        self.task, self.rarest, self.causal = task, rarest, causal
+        self.choice = choice + causal * ", none ahead"
         self._hit = torch.zeros(layers, heads, dtype=torch.int64)
         self._count = 0
 
@@ -124,6 +146,8 @@ class RareWordProbe(Probe):
         rarest = rarest.repeat_interleave(records.lengths)
         words = records.attended(root=False, final=False)[: len(records.row)]
         counts = rarest >= 0
+        if self.causal:
+            counts &= records.positions >= rarest
         self._hit += ((words == rarest[:, None, None]) & counts[:, None, None]).sum(0).cpu()
         self._count += int(counts.sum())
 
@@ -136,11 +160,13 @@ class RareWordProbe(Probe):
 def probes(settings: ProbeSettings) -> Iterator[Probe]:
     """The probes of roles that need no annotation, and the syntactic one where there are arcs."""
     mask, layers, heads, corpus = settings.mask, settings.layers, settings.heads, settings.corpus
+    causal = settings.causal
     yield ConfidenceProbe(mask, layers, heads)
     yield PositionalProbe(mask, layers, heads)
-    yield RareWordProbe(mask, corpus.rarest(), layers, heads, choice=corpus.choice)
+    yield RareWordProbe(mask, corpus.rarest(), layers, heads, choice=corpus.choice, causal=causal)
     if "dep" in settings.tasks:
-        yield SyntacticProbe("dep", corpus.items["dep"], layers, heads, final=settings.final_special)
+        items = corpus.items["dep"]
+        yield SyntacticProbe("dep", items, layers, heads, final=settings.final_special, causal=causal)
 
 
 def roles(heads: pl.DataFrame) -> pl.DataFrame:

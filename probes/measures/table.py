@@ -74,6 +74,10 @@ MEASURES = (
         chance="syntactic_offset", chance_title="best fixed offset", probes=roles.probes,
     ),
     Measure(
+        "syntactic_possible", "arcs that heads without sight of later words can meet in one direction",
+        "records", probes=roles.probes,
+    ),
+    Measure(
         "rare_words", "words that attend most to the rarest word of the sentence", "records",
         probes=roles.probes,
     ),

@@ -36,7 +36,8 @@ def word_level(encoder: Encoder, words: tuple[str, ...], scale: Tensor | None) -
     for layer in range(layers):
         for head in range(heads):
             matrix = observation.attentions[layer][0, head].tolist()
-            for i, own in enumerate(groups):
+            # In decoder-only models a word's last piece speaks for it.
+            for i, own in enumerate(group[-1:] if encoder.causal else group for group in groups):
                 for j, other in enumerate(groups):
                     total = sum(matrix[p][q] for p in own for q in other)
                     attention[layer, head, i, j] = total / len(own)

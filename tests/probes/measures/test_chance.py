@@ -56,3 +56,49 @@ def test_shuffling_keeps_the_labels_and_depends_on_the_seed_alone() -> None:
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(one.sort().values, labels.sort().values)
+
+
+def by_hand(sentence: Sentence, relation: str, offset: int | None) -> list[float]:
+    """Shares of arcs whose head sees the dependent at the offset (any: `None`), and the reverse, not ahead."""
+    assert sentence.arcs is not None
+    arcs = [
+        (head - 1, dependent)
+        for dependent, (head, name) in enumerate(
+            zip(sentence.arcs.heads, sentence.arcs.relations, strict=True)
+        )
+        if name == relation
+    ]
+    shares = []
+    for turn in (1, -1):
+        steps = [turn * (dependent - head) for head, dependent in arcs]
+        shares.append(sum(step <= 0 and offset in (step, None) for step in steps) / len(steps))
+    return shares
+
+
+def test_heads_without_sight_of_later_words_are_compared_with_such_baselines() -> None:
+    sentence = arcs(3, 3, 0, 3, 6, 3, 9, 9, 6, 6)
+    index = items.index([sentence], items.arcs)
+    found = [
+        dict(zip(index.names, chance.best_share(hit, index)[0], strict=True))
+        for hit in chance.offset_hits(index, causal=True)
+    ]
+    limits = [dict(zip(index.names, share, strict=True)) for share in chance.possible(index)]
+    for relation in ("r", "root"):
+        by_offset = [by_hand(sentence, relation, offset) for offset in chance.OFFSETS]
+        for turn in range(2):
+            assert found[turn][relation] == max(shares[turn] for shares in by_offset)
+            assert limits[turn][relation] == by_hand(sentence, relation, None)[turn]
+    # An arc has one later end, at which alone it can be met.
+    assert sum(limits[turn]["r"] for turn in range(2)) == 1
+    assert (limits[0]["root"], limits[1]["root"]) == (0, 1)
+    both, _ = chance.best_offset(index, causal=True)
+    assert both.tolist() == chance.best_offset(index)[0].tolist()
+
+
+def test_spans_that_reach_over_their_anchor_can_be_met_from_both_ends() -> None:
+    frames = (Frame(2, None, (Span(0, 1, "A"), Span(3, 5, "B"), Span(1, 4, "C"))),)
+    index = items.index([Sentence(("w",) * 5, frames=frames)], items.arguments)
+    shares = [dict(zip(index.names, share.tolist(), strict=True)) for share in chance.possible(index)]
+    assert shares == [{"A": 1, "B": 0, "C": 1}, {"A": 0, "B": 1, "C": 1}]
+    # The predicate sees A two before it; a word of B sees the predicate one or two before it.
+    assert chance.best_offset(index, causal=True)[0].tolist() == [1, 1, 1]

@@ -110,3 +110,31 @@ def test_roles_are_held_from_the_margins_on() -> None:
         ("positional", 1, 0.9, None),
         ("syntactic", 2, 0.7, 0.6),
     ]
+
+
+def test_roles_of_heads_that_see_no_later_words() -> None:
+    """Planted heads in the lower triangle: hits are those of the definition, and never above the possible."""
+    matrices = [matrix * torch.ones(matrix.shape[-2:]).tril() for matrix in MATRICES]
+    index = items.index(planted.CORPUS, items.arcs)
+    probe = roles.SyntacticProbe("dep", index, LAYERS, HEADS, final=False, causal=True)
+    frame = computed(probe, matrices)
+    assert set(frame["choice"]) == {"root+words, none ahead"}
+    limit = dict(frame.filter(measure="syntactic_possible").select("label", "value").iter_rows())
+    values = frame.filter(measure="syntactic").select("label", "value").rows()
+    offsets = frame.filter(measure="syntactic_offset").select("label", "value").rows()
+    assert all(value <= limit[label] for label, value in [*values, *offsets])
+    assert max(value for _, value in values) > 0
+    rarest = rarest_words(planted.CORPUS, {"the": 9})
+    found = cells(
+        computed(roles.RareWordProbe("", rarest, LAYERS, HEADS, causal=True), matrices), "rare_words"
+    )
+    for at in every_head():
+        hits = [
+            row.index(max(row)) == place
+            for matrix, place in zip(
+                [m[at[0], at[1], 1:-1, 1:-1].tolist() for m in matrices], rarest.tolist(), strict=True
+            )
+            for word, row in enumerate(matrix)
+            if place >= 0 and word >= place
+        ]
+        assert found[at] == pytest.approx(sum(hits) / max(len(hits), 1))
