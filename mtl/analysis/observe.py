@@ -94,8 +94,8 @@ class WordPositions:
     width: int
     """Words of the row that has most."""
     last: bool = False
-    """Whether a word's last piece alone speaks for it: where none sees later ones, it alone has seen the whole
-    word."""
+    """Whether a word's last piece alone speaks for it: where none sees later ones, it alone has seen the
+    whole word."""
 
     def to(self, device: torch.device) -> WordPositions:
         """The same on another device."""

@@ -136,6 +136,8 @@ class GatesConfig:
 
     scope: GateScope = "shared"
     """One mask for all tasks, or one each over the same encoder."""
+    unit: Literal["head", "group"] = "head"
+    """A gate per query head, or one for all that share keys and values (in models with grouped queries)."""
     penalty: float | None = None
     """Weight of the expected number of open heads per layer (lambda); `null`: use `target_open` instead."""
     penalty_warmup: float = 0.0

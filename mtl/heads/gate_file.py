@@ -20,16 +20,22 @@ SCHEMA = pl.Schema(
         "gate": pl.Float32,
         "open": pl.Boolean,
         "log_alpha_at_choice": pl.Float32,
+        "unit": pl.String,
     }
 )
 """A row per task, evaluation and head; layers and heads from 0.
 
 `attention` is the kind of attention (`mtl.heads.families.Stack.kind`). `log_alpha_at_choice` is what the
 head had when a target's final choice was made; null before it, and in runs without a target.
+`unit` is `group` where all heads that share keys and values have one gate, else `head`.
 """
 
 _HEAD = ("attention", "layer", "head")
-_DEFAULTS = {"attention": pl.lit("self"), "log_alpha_at_choice": pl.lit(None, dtype=pl.Float32)}
+_DEFAULTS = {
+    "attention": pl.lit("self"),
+    "log_alpha_at_choice": pl.lit(None, dtype=pl.Float32),
+    "unit": pl.lit("head"),
+}
 """What files from before a column existed have in it."""
 
 

@@ -29,6 +29,7 @@ def gate_rows(
     with torch.no_grad():
         gate, opened = gates.gate().tolist(), gates.open().tolist()
         log_alpha = gates.log_alpha.float().tolist() if isinstance(gates, HeadGates) else None
+    unit = "group" if isinstance(gates, HeadGates) and gates.group > 1 else "head"
     before = None if at_choice is None else at_choice.tolist()
     return [
         {
@@ -36,6 +37,7 @@ def gate_rows(
             "log_alpha": None if log_alpha is None else log_alpha[mask][row][head],
             "gate": value, "open": opened[mask][row][head],
             "log_alpha_at_choice": None if before is None else before[mask][row][head],
+            "unit": unit,
         }
         for task in tasks
         for mask in [gates.masks.index(task) if task in gates.masks else 0]

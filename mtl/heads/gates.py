@@ -100,9 +100,11 @@ class HeadGates(Gates):
         eps: keeps the samples u of the uniform distribution away from 0 and 1.
         absent: places (row, head) without a head, of heads cut out or numbers that only other rows have; they
             start closed and do not count as heads.
+        group: heads side by side that have one gate, such as those that share keys and values. Every figure
+            is still one per head, and heads are counted.
 
     Raises:
-        ValueError: a stretch or temperature that cannot be.
+        ValueError: a stretch, temperature or group that cannot be.
 
     Examples:
         >>> gates = HeadGates(6, 12, masks=("pos", "ner"), init_std=0.0)
@@ -128,9 +130,12 @@ class HeadGates(Gates):
         init_std: float = 0.01,
         eps: float = 1e-6,
         absent: Sequence[Sequence[int]] = (),
+        group: int = 1,
     ) -> None:
         super().__init__()
         low, high = stretch
+        if group < 1 or heads % group:
+            raise ValueError(f"group {group}: give a number that divides {heads} heads")
         if not low < 0 < 1 < high:
             raise ValueError(f"stretch {stretch}: give an interval that holds 0 and 1 inside")
         if not temperature > 0:
@@ -141,6 +146,9 @@ class HeadGates(Gates):
         self.eps = eps
         self.log_alpha = nn.Parameter(torch.empty(len(self.masks), layers, heads))
         nn.init.normal_(self.log_alpha, init_mean, init_std)
+        self.group = group
+        with torch.no_grad():
+            self.log_alpha.copy_(self.together(self.log_alpha))
         self.absent = tuple((row, head) for row, head in absent)
         with torch.no_grad():
             for row, head in self.absent:
@@ -159,7 +167,18 @@ class HeadGates(Gates):
         }
         if self.absent:
             description["absent"] = [list(place) for place in self.absent]
+        if self.group > 1:
+            description["group"] = self.group
         return description
+
+    def together(self, values: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
+        """The mean over each group, at every head of it.
+
+        Heads of a group begin alike and get the same gradient by this, so that their log alphas stay alike.
+        """
+        if self.group == 1:
+            return values
+        return values.unflatten(-1, (-1, self.group)).mean(-1).repeat_interleave(self.group, -1)
 
     @property
     def present(self) -> int:
@@ -177,18 +196,19 @@ class HeadGates(Gates):
         """Gates: in training one sample per head (draw once per step), else those of `gate`."""
         if not self.training:
             return self.gate()
-        log_alpha = self.log_alpha.float()
-        u = torch.empty_like(log_alpha, requires_grad=False).uniform_(self.eps, 1 - self.eps)
+        log_alpha = self.together(self.log_alpha.float())
+        u = torch.empty_like(log_alpha[..., :: self.group], requires_grad=False)
+        u = u.uniform_(self.eps, 1 - self.eps).repeat_interleave(self.group, -1)
         return self._clip(torch.sigmoid((torch.logit(u) + log_alpha) / self.temperature))
 
     def gate(self) -> Float[Tensor, "mask site head"]:
         """The evaluation gates: neither sampled nor rounded, and without the temperature."""
-        return self._clip(torch.sigmoid(self.log_alpha.float()))
+        return self._clip(torch.sigmoid(self.together(self.log_alpha.float())))
 
     def probability_open(self) -> Float[Tensor, "mask site head"]:
         """P(z > 0) of a sampled gate; still 0.17 for a head at the closing point."""
         low, high = self.stretch
-        return torch.sigmoid(self.log_alpha.float() - self.temperature * math.log(-low / high))
+        return torch.sigmoid(self.together(self.log_alpha.float()) - self.temperature * math.log(-low / high))
 
     def expected_l0(self) -> Float[Tensor, " mask"]:
         """The expected number of sampled gates that are not 0; not the number of heads that are open."""

@@ -108,8 +108,8 @@ class HeadTarget(nn.Module):
                 f"warmup {warmup}, final {final}: shares of the run, give two that add up to at most 1"
             )
         masks, layers, heads = gates.log_alpha.shape
-        self.wanted = heads_wanted(target, gates.present)
-        self.at_most = at_most
+        self.wanted = heads_wanted(target, gates.present, gates.group)
+        self.at_most, self.group = at_most, gates.group
         if at_most is not None:
             check_at_most(masks, self.wanted, at_most, gates.present)
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
@@ -166,11 +166,14 @@ class HeadTarget(nn.Module):
         if progress < 1 - self.final:
             return
         log_alpha = gates.log_alpha
-        flat = log_alpha.flatten(1)
+        flat, wanted = log_alpha.flatten(1)[:, :: self.group], self.wanted // self.group
         if self.at_most is None:
-            best = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(self.wanted).indices, True)
+            best = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(wanted).indices, True)
+        elif self.chosen:
+            best = self.kept.flatten(1)[:, :: self.group]
         else:
-            best = self.kept if self.chosen else choose_heads(flat, self.wanted, self.at_most)
+            best = choose_heads(flat, wanted, self.at_most)
+        best = best.repeat_interleave(self.group, 1)
         self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))
         self.kept.copy_(torch.where(self.chosen, self.kept, best.view_as(log_alpha)))
         self.chosen.fill_(True)
@@ -188,10 +191,13 @@ class HeadTarget(nn.Module):
         return {mask: Choice(*counts) for mask, counts in zip(gates.masks, figures, strict=True)}
 
 
-def heads_wanted(target: int | float, heads: int) -> int:
-    """A target as a number of heads: a share in (0, 1] of `heads`, or a whole number above 1."""
+def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
+    """A target as a number of heads: a share in (0, 1] of `heads`, or a whole number above 1.
+
+    Where `group` heads go together it is a number of whole groups: of a share the nearest one.
+    """
     if 0 < target <= 1:
-        wanted = round(target * heads)
+        wanted = round(target * heads / group) * group
         if wanted < 1:
             raise InputError(f"target {target}: less than one of {heads} heads; give {1 / heads:.4f} or more")
         return wanted
@@ -201,4 +207,6 @@ def heads_wanted(target: int | float, heads: int) -> int:
         raise InputError(f"target {target:g}: there are only {heads} heads")
     if target != int(target):
         raise InputError(f"target {target}: a number of heads must be whole (a share is in (0, 1])")
+    if int(target) % group:
+        raise InputError(f"target {target:g}: heads go by groups of {group}: give a multiple of {group}")
     return int(target)

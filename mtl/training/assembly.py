@@ -13,6 +13,7 @@ from rich.console import Console
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.heads.families import heads_per_group
 from mtl.models.apply_masks import fixed_gates
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
@@ -136,7 +137,8 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
         for head in range(encoder.heads)
         if head not in there
     ]
-    gates = new_gates(config.gates, encoder.layers, encoder.heads, tuple(model.tasks), absent)
+    group = heads_per_group(encoder.transformer)
+    gates = new_gates(config.gates, encoder.layers, encoder.heads, tuple(model.tasks), absent, group)
     model.gates = gates
     freeze_for(config.pruning, model)
     warning = reach_warning(gates, gate_rate(config.gates, updates), updates)

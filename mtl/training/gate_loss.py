@@ -90,8 +90,23 @@ def new_gates(
     heads: int,
     tasks: Sequence[str],
     absent: Sequence[Sequence[int]] = (),
+    group: int = 1,
 ) -> HeadGates:
-    """Fresh gates for an encoder, one mask for all tasks or one each; none for `absent` heads."""
+    """Fresh gates for an encoder, one mask for all tasks or one each; none for `absent` heads.
+
+    `group` heads of the encoder share keys and values.
+    """
+    if config.unit == "head":
+        group = 1
+    elif group == 1:
+        raise InputError(
+            "gates.unit=group: no heads of the encoder share keys and values; give gates.unit=head"
+        )
+    elif absent:
+        raise InputError(
+            "gates.unit=group: heads of the encoder were cut out or copied, so that its groups are not "
+            "alike; give gates.unit=head"
+        )
     per_task = config.scope == "per_task" and len(tasks) > 1
     if config.overlap_penalty and not per_task:
         raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
@@ -100,6 +115,7 @@ def new_gates(
         return HeadGates(
             layers, heads, masks=masks, temperature=config.temperature,
             init_mean=config.init_mean, init_std=config.init_std, absent=absent,
+            group=group,
         )  # fmt: skip
     except ValueError as error:
         raise InputError(f"gates: {error}") from error

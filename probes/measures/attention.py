@@ -49,8 +49,8 @@ class AttentionProbe(Probe):
 
     He & Choi 2021. `root`: the first special token competes for the most attended word (dependencies; it is
     the anchor of the root's arc); `final`: so does the final one, which then hits nothing. `causal`: heads
-    see no later words, so that only the later end of an arc can meet the other one: a weaker claim than that of
-    either direction, which the column `choice` keeps apart, with a chance level under the same limit.
+    see no later words, so that only the later end of an arc can meet the other one: a weaker claim than that
+    of either direction, which the column `choice` keeps apart, with a chance level under the same limit.
     """
 
     def __init__(

@@ -72,3 +72,26 @@ def test_from_training_to_the_cut_model(
 def test_the_configuration_of_five_tasks(qwen: Path, toy: Path, tmp_path: Path) -> None:
     words = ["train", "configs/joint.yaml", f"--encoder.name={qwen}", f"--corpus.path={toy}"]
     assert main([*words, "--max_epochs=1", f"--runs={tmp_path}", "--name=run"]) == 0
+
+
+def test_gates_by_group_cut_whole_groups(
+    qwen: Path, toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "train", f"--encoder.name={qwen}", f"--corpus.path={toy}", "--tasks=pos", "--max_epochs=2",
+        f"--runs={tmp_path}", "--pruning=dynamic", "--gates.unit=group", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+    assert main([*words, "--name=run", "--gates.target_open=4"]) == 0
+    gates = pl.read_parquet(tmp_path / "run" / "gates.parquet")
+    assert set(gates["unit"]) == {"group"}
+    last = gates.filter(pl.col("step") == pl.col("step").max()).sort("layer", "head")
+    by_group = last.with_columns(group=pl.col("head") // 2).group_by("layer", "group")
+    assert set(by_group.agg(pl.col("open").sum())["open"]) <= {0, 2}
+    assert last["open"].sum() == 4
+    assert main(["prune", str(tmp_path / "run"), f"--out={tmp_path / 'cut'}"]) == 0
+    transformer = JointModel.from_pretrained(tmp_path / "cut").encoder.transformer
+    kept = [layer.self_attn for layer in transformer.layers if hasattr(layer.self_attn, "k_proj")]
+    assert sum(attention.k_proj.out_features for attention in kept) == 2 * tiny.HEAD_DIM
+    capsys.readouterr()
+    assert main([*words, "--name=odd", "--gates.target_open=3"]) == 2
+    assert "heads go by groups of 2" in " ".join(capsys.readouterr().err.split())

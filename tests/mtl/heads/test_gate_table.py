@@ -20,7 +20,8 @@ def test_the_record_has_a_row_per_task_and_head():
     gates = HeadGates(2, 3, init_mean=0.0, init_std=3.0)
     table = gate_table(gate_rows(gates, ("pos", "dep"), 7, SITES))
     assert table.columns == [
-        "task", "step", "attention", "layer", "head", "log_alpha", "gate", "open", "log_alpha_at_choice"
+        "task", "step", "attention", "layer", "head", "log_alpha", "gate", "open", "log_alpha_at_choice",
+        "unit",
     ]  # fmt: skip
     assert set(table["attention"]) == {"self"}
     assert table["log_alpha_at_choice"].is_null().all()

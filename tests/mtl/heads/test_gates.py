@@ -7,7 +7,9 @@ import torch
 from scipy.integrate import quad
 from torch import Tensor
 
+from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
+from mtl.heads.target import HeadTarget
 
 LOG_ALPHAS = [-4.0, -2.398, -1.0, 0.0, 0.5, 2.0, 4.0]
 SAMPLES = 40_000
@@ -184,3 +186,36 @@ def test_impossible_settings() -> None:
         HeadGates(1, 1, stretch=(0.1, 1.1))
     with pytest.raises(ValueError, match="temperature"):
         HeadGates(1, 1, temperature=0.0)
+
+
+def test_heads_of_a_group_have_one_gate() -> None:
+    torch.manual_seed(0)
+    gates = HeadGates(2, 6, masks=("a", "b"), init_std=1.0, group=3)
+    weights = torch.randn(2, 2, 6)
+    optimiser = torch.optim.Adam(gates.parameters(), lr=0.1)
+    for _ in range(20):
+        sampled = gates()
+        ((sampled * weights).sum() + gates.penalty().sum()).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        for values in (sampled, gates.log_alpha, gates.gate(), gates.probability_open()):
+            groups = values.detach().unflatten(-1, (2, 3))
+            assert torch.equal(groups, groups[..., :1].expand_as(groups))
+    assert (gates.log_alpha[..., 0] != gates.log_alpha[..., 3]).all()
+    again = HeadGates(**gates.configuration())
+    assert again.group == 3
+    with pytest.raises(ValueError, match="group 4: give a number that divides 6 heads"):
+        HeadGates(2, 6, group=4)
+
+
+def test_a_target_chooses_whole_groups() -> None:
+    torch.manual_seed(0)
+    gates = HeadGates(2, 6, init_std=1.0, group=2)
+    target = HeadTarget(gates, 4)
+    target.project(gates, 0.9)
+    assert int(gates.open().sum()) == 4
+    best = gates.open().unflatten(-1, (3, 2))
+    assert torch.equal(best[..., 0], best[..., 1])
+    assert HeadTarget(gates, 0.4).wanted == 4
+    with pytest.raises(InputError, match="target 5: heads go by groups of 2: give a multiple of 2"):
+        HeadTarget(gates, 5)

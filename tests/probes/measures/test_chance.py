@@ -59,7 +59,7 @@ def test_shuffling_keeps_the_labels_and_depends_on_the_seed_alone() -> None:
 
 
 def by_hand(sentence: Sentence, relation: str, offset: int | None) -> list[float]:
-    """Shares of arcs whose head sees the dependent at the offset (any: `None`), and the reverse, not ahead."""
+    """Share of arcs whose head sees the dependent at the offset (`None`: any), and the reverse, not ahead."""
     assert sentence.arcs is not None
     arcs = [
         (head - 1, dependent)
