@@ -97,7 +97,7 @@ def _table(
         {
             "task": task, "step": 0, "attention": sites[site].attention, "layer": sites[site].layer,
             "head": head, "log_alpha": None, "gate": float(mask[site, head]), "open": bool(mask[site, head]),
-            "log_alpha_at_choice": None,
+            "log_alpha_at_choice": None, "unit": "head",
         }
         for task, mask in zip(tasks, masks, strict=True)
         for site, head in np.ndindex(*mask.shape)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig, TrainConfig
@@ -15,13 +15,10 @@ from mtl.corpora.load import SPLITS, sources
 from mtl.corpora.readers import files, reader_modules
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
-from mtl.models.mask_file import check_masks
 from mtl.runs.code_fingerprint import MEASURING, PROBING, TRAINING, code_fingerprint
 from mtl.study.config import ProbesConfig, StudyConfig
-from mtl.study.drawn_masks import DrawnMasks, drawn_masks
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.job import Job
@@ -29,6 +26,9 @@ from mtl.study.planned import Planned
 from mtl.study.task_sets import STATIC
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
+
+if TYPE_CHECKING:
+    from mtl.study.drawn_masks import DrawnMasks
 
 
 def wanted_jobs(
@@ -43,7 +43,11 @@ def wanted_jobs(
     runs = planned(study, folder.path)
     if not runs and not probes_the_encoder(study):
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
-    masks = drawn_masks(runs)
+    masks: Mapping[str, DrawnMasks] = {}
+    if any(run.draw is not None for run in runs):
+        from mtl.study.drawn_masks import drawn_masks
+
+        masks = drawn_masks(runs)
     _check(study, runs, inputs, masks)
     return tuple(_jobs(study, runs, folder, masks)), masks
 
@@ -180,6 +184,9 @@ class _Contents:
         """The fingerprint of the masks that a run is given; of others none."""
         if config.pruning != "fixed":
             return {}
+        from mtl.heads.gate_file import masks_fingerprint
+        from mtl.models.mask_file import check_masks
+
         path = str(config.gates.masks)
         if path in self._masks:
             return {"masks": masks_fingerprint(self._masks[path].table)}

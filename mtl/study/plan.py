@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import yaml
 
@@ -19,11 +19,13 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.study.config import StudyConfig
-from mtl.study.drawn_masks import DrawnMasks, write_masks
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, trained_alike, without_probes
 from mtl.study.jobs import digest, wanted_jobs
 from mtl.workers.lease import Holder, lease
+
+if TYPE_CHECKING:
+    from mtl.study.drawn_masks import DrawnMasks
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,10 @@ def _carry_out(plan: Plan) -> None:
             _archive(folder, change.name)
         else:
             _archive_probes(folder, change.name)
-    write_masks(plan.masks)
+    if plan.masks:
+        from mtl.study.drawn_masks import write_masks
+
+        write_masks(plan.masks)
     wanted = {job.name for job in plan.jobs}
     for name in known.keys() - wanted:
         folder.remove_job(name)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
@@ -63,6 +62,8 @@ def write_claims_of(job: Job, study: StudyFolder) -> None:
 
     The same masks give the same file, whoever writes it. Raises `InputError` for masks that cannot be read.
     """
+    import polars as pl  # here, so that planning loads nothing heavy
+
     from mtl.heads.gate_file import read_gates
     from mtl.training.claims_file import Claims, Head, write_claims
     from probes.statistics.masks import final_masks

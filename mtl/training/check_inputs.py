@@ -12,7 +12,6 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.load import SPLITS, require_first_sentence, require_layers
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
-from mtl.models.mask_file import check_masks
 
 
 def check_inputs(
@@ -31,6 +30,8 @@ def check_inputs(
             seen.add(config.encoder.name)
             check_encoder(config.encoder.name)
         if config.pruning == "fixed" and config.gates.masks not in given:
+            from mtl.models.mask_file import check_masks
+
             check_masks(Path(str(config.gates.masks)), config.gates.scope, tuple(config.chosen()))
         corpus = plain(dataclasses.asdict(config.corpus))
         for name, task in config.chosen().items():

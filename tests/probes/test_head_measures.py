@@ -64,7 +64,7 @@ def test_every_measure_is_listed_for_each_task_and_regime():
     )
     listed = head_measures(heads, SITES, HEADS)
     titles = [measure.title for measure in MEASURES]
-    assert [titles.index(measure["title"]) for measure in listed] == [2, 5]
+    assert [titles.index(measure["title"]) for measure in listed] == [2, 6]
     assert listed[0]["regimes"] == ["stl", "joint"]
     assert of_head(listed, "mean attention", 4) == [["dep", "", "", "40.0 %"], ["pos", "", "50.0 %", ""]]
     assert of_head(listed, "words that attend most to the rarest", 4) == [["", "", "41.0 %"]]

@@ -310,8 +310,12 @@ def test_fixed_masks_are_those_of_a_file():
     block = Block(("pos+dep",), ("fixed_per_task", "fixed"), {"gates.masks": "m.parquet"})
     runs = planned(StudyConfig(grid=(block, Block(("pos+dep",))), seeds=(1,)), HERE)
     assert [(run.name, run.config.pruning, run.config.gates) for run in runs] == [
-        ("pos+dep-fixed_per_task-seed1", "fixed", GatesConfig("per_task", 0.01, masks="m.parquet")),
-        ("pos+dep-fixed-seed1", "fixed", GatesConfig("shared", 0.01, masks="m.parquet")),
+        (
+            "pos+dep-fixed_per_task-seed1",
+            "fixed",
+            GatesConfig(scope="per_task", penalty=0.01, masks="m.parquet"),
+        ),
+        ("pos+dep-fixed-seed1", "fixed", GatesConfig(penalty=0.01, masks="m.parquet")),
         ("pos+dep-seed1", "none", reference().gates),
     ]
     for run in runs:

@@ -32,12 +32,12 @@ def masks(rng, common, tasks=("pos", "dep", "srl", "control"), seeds=3):
 
 def test_tasks_that_want_the_same_heads_and_tasks_that_do_not():
     words = {
-        common: [wanted(masks(np.random.default_rng([1, draw]), common)).word for draw in range(40)]
+        common: [wanted(masks(np.random.default_rng([1, draw]), common)).word for draw in range(100)]
         for common in (0.0, 2.0)
     }
-    assert words[2.0].count("yes") >= 36
+    assert words[2.0].count("yes") >= 90
     # Seeds share what the tasks of one world wish, so that the word is about these tasks and no others.
-    assert words[0.0].count("yes") <= 10
+    assert words[0.0].count("yes") <= 25
 
 
 def test_jaccard_by_hand():

@@ -147,7 +147,7 @@ def test_a_mutated_line_is_read_or_named(name: str, tmp_path: Path) -> None:
         write_jsonl(tmp_path / "again.json", sentences)
         again = read_jsonl(tmp_path / "again.json")
         assert again == sentences, trial
-        for task in (task_type() for task_type in TASKS.values()):
+        for task in (task_type() for name, task_type in TASKS.items() if name != "control"):
             annotated = [sentence for sentence in sentences if task.annotated(sentence)]
             export(annotated, annotated, tmp_path / "export", [task])
     assert refused > 30
