@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import replace
 
 import torch
 import yaml
 
+from mtl.config.effective import plain
 from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
@@ -21,6 +23,7 @@ from mtl.study.jobs import code_of, measuring_code
 from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
+from mtl.training.initial_model import with_settings_of_source
 from mtl.workers.lease import Holder, lease, now
 from mtl.workers.worker import TRIES, Failed, logged
 
@@ -94,8 +97,12 @@ def _check_code(job: Job, before: Progress) -> None:
 def update_paths(study: StudyFolder, job: Job) -> None:
     """Update the paths in a resumed run's config.yaml; the study or its corpus may have moved."""
     path = study.run(job.name) / "config.yaml"
-    if path.exists() and Run.open(path.parent).config() != job.config:
-        write_text(path, yaml.safe_dump(job.config, sort_keys=False, allow_unicode=True))
+    if not path.exists():
+        return
+    wanted = configuration_from(TrainConfig, job.config, f"run {job.name}")
+    config = plain(dataclasses.asdict(with_settings_of_source(wanted)))  # as training recorded it
+    if Run.open(path.parent).config() != config:
+        write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
 
 def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progress) -> Progress:
