@@ -78,6 +78,7 @@ def case(extended: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_the_task_of_the_page_trains_beside_another(
     extended: Path, tiny_encoder: Path, tmp_path: Path
 ) -> None:

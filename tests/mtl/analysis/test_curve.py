@@ -110,6 +110,7 @@ def plant(model: JointModel, matter) -> None:
                 layer.attention.output.dense.weight[:, columns] *= 30 if (site, head) in matter else 0
 
 
+@pytest.mark.slow
 def test_greedy_keeps_the_heads_that_matter_to_the_end(toy, tmp_path) -> None:
     model = worth.joint_model(toy, ("pos",), dtype=torch.float32)
     matter = {(0, 1), (2, 3)}
@@ -192,6 +193,7 @@ def test_a_curve_starts_from_the_heads_that_each_task_s_mask_leaves_open(toy, tm
     assert len(unmasked[0].kept) == 12
 
 
+@pytest.mark.slow
 def test_what_was_killed_is_resumed(run, monkeypatch) -> None:
     by = ("importance", "recomputed", "random")
     expected = points_of(run, by, draws=2)

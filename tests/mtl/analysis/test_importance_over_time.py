@@ -39,6 +39,7 @@ def config(toy, tiny_encoder, tmp_path) -> TrainConfig:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_changes_no_weight_and_is_that_of_the_model_at_the_evaluation(config, toy) -> None:
     watched = train(config, console=QUIET, observers=default_observers(config, QUIET))
     plain_config = dataclasses.replace(config, name="plain", importance_every=0)

@@ -80,6 +80,7 @@ def test_a_choice_that_cannot_be_is_one_line() -> None:
         choose_heads(torch.zeros(2, 4), 1, 0)
 
 
+@pytest.mark.slow
 def test_the_overlap_penalty_spreads_masks_at_a_fixed_number_of_heads() -> None:
     """Two masks want the same heads; the target keeps the number of each, the penalty parts them."""
 

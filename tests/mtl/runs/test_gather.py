@@ -171,6 +171,7 @@ def test_the_explorer_knows_gates_and_values(study):
     assert claims.keys() == set(TASKS)
 
 
+@pytest.mark.slow
 def test_a_planted_cost_is_found_and_none_is_not(tmp_path, capsys):
     assert page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small()).says(
         "Do heads that more tasks claim lose more skill in joint training? Claims and loss go together."
@@ -524,6 +525,7 @@ def test_texts_are_escaped(study):
     assert "<b>&run" not in (study.root / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_sixty_runs_are_small_and_fast(tmp_path):
     study = Study(tmp_path / "sixty", 12, 12, labels=None)
     folder = study.sixty()

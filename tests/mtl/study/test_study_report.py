@@ -56,6 +56,7 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_figures):
     """Static masks are of more seeds here, and a second dynamic block changes what setups are called."""
     study = config(SINGLE, DYNAMIC)
@@ -104,6 +105,7 @@ def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures
     assert "<td>STL, static</td>" in page.split("By whose claims")[1]
 
 
+@pytest.mark.slow
 def test_mtl_report_on_a_study_goes_by_its_file(tmp_path, no_figures, capsys):
     study = config(SINGLE, STATIC, DYNAMIC, split="dev")
     folder = carry_out(tmp_path / "s", study)
@@ -128,6 +130,7 @@ def test_a_damaged_study_file_is_said(tmp_path, text):
         report(folder.path)
 
 
+@pytest.mark.slow
 def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tmp_path, grey_figures):
     study = config(SINGLE, DYNAMIC, STATIC)
     folder = carry_out(tmp_path / "s", study)
@@ -152,6 +155,7 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tm
     assert (figures / "poster.pdf").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [lambda path: path.write_bytes(b"no"), lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)],

@@ -35,6 +35,7 @@ def rows(folder, number):
     return list(csv.DictReader((folder.run(number) / "history.csv").read_text().splitlines()))
 
 
+@pytest.mark.slow
 def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
     toy, tiny_encoder, tmp_path, monkeypatch
 ):

@@ -72,6 +72,7 @@ def test_cosines_are_those_of_each_tasks_own_gradient(model, toy):
                 assert row["value"].item() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_training_records_every_epoch_and_is_not_changed_by_it(toy, tiny_encoder, tmp_path):
     words = [
         "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}",

@@ -187,6 +187,7 @@ def test_masks_per_task_and_pruning(small, tiny_encoder, tmp_path, capsys) -> No
     assert pair.layer("mrpc") in ("0", "1")
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_exactly(small, tiny_encoder, tmp_path, monkeypatch) -> None:
     words = options(small, tiny_encoder, "pos", "cola", "stsb")
     words += [

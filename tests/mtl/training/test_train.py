@@ -71,6 +71,7 @@ def test_a_run_folder_holds_what_the_design_says(unbroken):
     assert not list(unbroken.rglob("*.pt")) + list(unbroken.rglob("*.bin"))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(unbroken, encoder, toy, tmp_path):
     """Runs of this process are held against one of a process of its own."""
     words = command(encoder, toy, tmp_path, "--pruning=dynamic")[3:]

@@ -69,6 +69,7 @@ def test_what_has_no_p_is_no_test_and_what_is_lacking_is_said():
     assert table["p_holm"][0] == pytest.approx(4 / 501)
 
 
+@pytest.mark.slow
 def test_the_level_holds_over_all_setups_together():
     """Without an effect no more than the level of such tables have a corrected p below it."""
     draws = 100

@@ -29,6 +29,7 @@ def verdicts(effect: float) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 def test_a_planted_effect_is_found_and_none_is_rejected():
     """Every claim costs a head 1.5 points: contested heads lose some 4.5 of 40, the others some 0.5."""
     planted, none = verdicts(0.06), verdicts(0.0)
