@@ -123,6 +123,7 @@ def test_greedy_keeps_the_heads_that_matter_to_the_end(toy, tmp_path) -> None:
             assert point.score == pytest.approx(points[0].score)
 
 
+@pytest.mark.slow
 def test_greedy_closes_the_head_that_costs_least(run) -> None:
     points = points_of(run, ("greedy",), steps=12, sentences=3)
     trained = open_trained(run, None, "dev", sentences=3)

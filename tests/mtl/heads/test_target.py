@@ -81,7 +81,13 @@ FORCED = 0.2
 """How many heads the final choice may move, in shares of the wanted: stated before the scheme was tuned."""
 
 
-@pytest.mark.parametrize(("updates", "wanted"), [(625, 14), (625, 22), (625, 29), (150, 24)])
+@pytest.mark.parametrize(
+    ("updates", "wanted"),
+    [
+        *(pytest.param(625, wanted, marks=pytest.mark.slow) for wanted in (14, 22, 29)),
+        (150, 24),
+    ],
+)
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 3.0])
 def test_little_is_forced_whatever_the_scale_of_the_loss(scale: float, updates: int, wanted: int) -> None:
     """The loss with every head closed goes from 0.05 to 5,000 nats.

@@ -26,6 +26,7 @@ print((held - pages()) * 4096)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="not glibc")
+@pytest.mark.slow
 def test_a_gradient_of_embeddings_keeps_its_memory():
     """Page faults are not counted: a system that reclaims idle pages makes more of them."""
     returned = {}

@@ -160,6 +160,7 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tm
     "damage",
     [lambda path: path.write_bytes(b"no"), lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)],
 )
+@pytest.mark.slow
 def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, grey_figures, damage):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)

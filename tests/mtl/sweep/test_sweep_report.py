@@ -98,6 +98,7 @@ def collected(folder) -> str:
     return console.export_text()
 
 
+@pytest.mark.slow
 def test_tables_of_an_earlier_report_are_archived_and_one_process_writes_at_a_time(bench):
     sweep = bench()
     performed(sweep)

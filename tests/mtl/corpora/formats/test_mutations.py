@@ -120,6 +120,7 @@ def mutated(rng: random.Random, line: str) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_mutated_line_is_read_or_named(name: str, tmp_path: Path) -> None:
     """What is read can be written, read again and exported."""

@@ -230,6 +230,7 @@ def test_the_same_seed_gives_the_same_corpus_and_another_another():
     assert [s.words for s in toy_corpus(20, 5)] != [s.words for s in toy_corpus(20, 5, "test")]
 
 
+@pytest.mark.slow
 def test_names_that_only_the_test_split_has():
     def used(sentences):
         return {word for s in sentences for start, end, _ in s.entities for word in s.words[start:end]}
