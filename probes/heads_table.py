@@ -82,6 +82,19 @@ def headless_rows(
     return table.with_columns(layer=no_head, head=no_head)
 
 
+def layer_rows(
+    measure: str,
+    task: str,
+    labels: Sequence[str],
+    value: Float[np.ndarray, "label layer"],
+    count: Int[np.ndarray, " label"],
+    choice: str = "",
+) -> pl.DataFrame:
+    """Rows of a figure that belongs to a layer and to none of its heads."""
+    table = rows(measure, task, labels, value[..., None], count, choice)
+    return table.with_columns(head=pl.lit(None, dtype=pl.Int32))
+
+
 def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
     """Rows whose `layer` counts sites, with the kind of attention and the layer of each site instead."""
     names = pl.DataFrame(

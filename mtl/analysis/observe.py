@@ -27,7 +27,8 @@ class Observer:
     """A corpus in batches of sentences of nearly equal length, observed under a mask over the heads if given.
 
     Attention is probed where it arises: a head whose gate is 0 still has a most attended word, but its
-    output is zero.
+    output is zero. `projections` are applied to what each layer's attention reads; without them the records
+    have no draw.
     """
 
     def __init__(
@@ -36,11 +37,12 @@ class Observer:
         sentences: Sequence[Sentence],
         head_scale: Float[Tensor, "layer head"] | None = None,
         batch_tokens: int = BATCH_TOKENS,
+        projections: Float[Tensor, "layer hidden draw head_dim"] | None = None,
     ) -> None:
         empty = [number for number, sentence in enumerate(sentences, 1) if not len(sentence)]
         if empty:
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
-        self.encoder, self.head_scale = encoder, head_scale
+        self.encoder, self.head_scale, self.projections = encoder, head_scale, projections
         self._corpus: list[Example] = examples(sentences, encoder.tokenizer, {}, {})
         self.batches = buckets([example.length for example in self._corpus], batch_tokens, None, None)
         """The numbers of the sentences in each batch."""
@@ -64,6 +66,7 @@ class Observer:
             torch.tensor([len(sentence) for sentence in tokens], device=device),
             self._cut_out().to(device),
             self.encoder.tokenizer,
+            None if self.projections is None else self.projections.to(device),
         )
 
     def _cut_out(self) -> Bool[Tensor, "layer head"]:
@@ -165,14 +168,17 @@ def records(
     lengths: Int[Tensor, " batch"],
     cut_out: Bool[Tensor, "layer head"],
     tokenizer: SubwordTokenizer,
+    projections: Float[Tensor, "layer hidden draw head_dim"] | None = None,
 ) -> HeadRecords:
-    """Bring an observation to word level."""
+    """Bring an observation to word level, and project what layers read, if projections are given."""
     like = observation.outputs[0]
     words, width = len(positions.row), positions.width
     shape = (words + len(positions.base), *cut_out.shape)
     word = torch.empty(shape, dtype=torch.long, device=like.device)
     peak, root, final = (like.new_full(shape, -1) for _ in range(3))
     outputs = like.new_empty(words, *cut_out.shape, like.shape[-1])
+    draws = 0 if projections is None else projections.shape[2]
+    projected = like.new_empty(words, len(cut_out), draws, like.shape[-1])
     member = functional.one_hot(positions.column, width + 3)[..., : width + 2].to(like.dtype)
     for layer, attention in enumerate(observation.attentions):
         row, head, subword, _ = attention.shape
@@ -184,8 +190,11 @@ def records(
         if tokenizer.suffix:
             final[:, layer] = queries[..., width + 1]
         outputs[:, layer] = positions.mean(observation.outputs[layer])
+        if projections is not None:
+            read = positions.mean(observation.inputs[layer])
+            projected[:, layer] = torch.einsum("wi,ijd->wjd", read, projections[layer].to(read))
     word += torch.cat([positions.base[positions.row], positions.base])[:, None, None]
     word.masked_fill_(cut_out, NOTHING)
     if not tokenizer.prefix:
         word[words:] = NOTHING
-    return HeadRecords(sentences, lengths, positions.row, word, peak, root, final, outputs)
+    return HeadRecords(sentences, lengths, positions.row, word, peak, root, final, outputs, projected)

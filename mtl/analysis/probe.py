@@ -17,6 +17,7 @@ from probes import heads_table
 from probes.measures import passes
 from probes.measures.corpus import ProbeCorpus, ProbeSettings
 from probes.measures.probe import FittedProbe
+from probes.measures.projection import DRAWS, random_projections
 from probes.measures.record import HeadRecords
 from probes.measures.table import probes_for
 from tasks.sentence import Sentence
@@ -88,13 +89,14 @@ def probe(
     *,
     final_special: bool = False,
     seed: int = 0,
+    draws: int = DRAWS,
     kept: int = passes.KEPT,
     advance: Callable[[int], None] = lambda sentences: None,
 ) -> pl.DataFrame:
     """The tidy table of all measures on an encoder's heads under one mask.
 
-    `final_special` and `seed` are those of `ProbeSettings`; `kept` bounds the records kept between passes
-    (bytes); `advance` receives the number of sentences of each finished batch.
+    `final_special`, `seed` and `draws` are those of `ProbeSettings`; `kept` bounds the records kept between
+    passes (bytes); `advance` receives the number of sentences of each finished batch.
     """
     probes = probes_for(
         ProbeSettings(
@@ -107,6 +109,7 @@ def probe(
             final_special,
             seed,
             encoder.causal,
+            draws,
         )
     )
     device = next(encoder.parameters()).device
@@ -117,10 +120,12 @@ def probe(
         advance(len(records.sentences))
         return records
 
-    observer = Observer(encoder, corpus.sentences, scale)
+    hidden = encoder.transformer.config.hidden_size
+    projections = random_projections(encoder.layers, hidden, encoder.head_dim, draws, seed)
+    observer = Observer(encoder, corpus.sentences, scale, projections=projections)
     fitted_records = None
     if corpus.fitted_sentences is not None and any(isinstance(probe, FittedProbe) for probe in probes):
-        fitted = Observer(encoder, corpus.fitted_sentences, scale)
+        fitted = Observer(encoder, corpus.fitted_sentences, scale, projections=projections)
         fitted_records = (observed(fitted, batch) for batch in range(len(fitted)))
     passes.measure(len(observer), lambda batch: observed(observer, batch), probes, fitted_records, kept)
     return heads_table.at_sites(pl.concat([probe.compute() for probe in probes]), encoder.tap.sites)

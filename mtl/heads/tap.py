@@ -44,6 +44,7 @@ class HeadTap:
         """The numbers of the heads that are there, per site, ascending."""
         self._served: dict[nn.Module, list[int]] = {}
         self._layer: dict[nn.Module, nn.Module] = {}
+        self._attentions = tuple(dict.fromkeys(attention.module for attention in found))
         for index, attention in enumerate(found):
             self._served.setdefault(attention.output, []).append(index)
             self._layer[attention.output] = attention.layer
@@ -103,6 +104,26 @@ class HeadTap:
 
         with self._hooked(collect):
             yield collected
+
+    @contextmanager
+    def observe_inputs(self) -> Iterator[list[Float[Tensor, "row subword hidden"]]]:
+        """Collect what each site's attention reads in the forward pass inside the block.
+
+        Queries, keys and values are made from it: the layer's input, normed in families that norm before
+        attention. In the order of the pass, which is that of `sites` in models with one kind of attention.
+        """
+        collected: list[Tensor] = []
+
+        def collect(module: nn.Module, inputs: tuple[object, ...], named: dict[str, object]) -> None:
+            given = (*inputs, *named.values())
+            collected.append(next(value for value in given if isinstance(value, Tensor)))
+
+        handles = [module.register_forward_pre_hook(collect, with_kwargs=True) for module in self._attentions]
+        try:
+            yield collected
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def with_cut_heads(
         self,

@@ -38,6 +38,8 @@ class Observation:
     """Per layer the attention probabilities."""
     outputs: list[Float[Tensor, "row subword head head_dim"]]
     """Per layer what each head hands to the output projection, scaled if a scale was given."""
+    inputs: list[Float[Tensor, "row subword width"]]
+    """Per layer what its attention reads: the layer's input, normed in families that norm first."""
 
 
 class Encoder(nn.Module):
@@ -149,11 +151,12 @@ class Encoder(nn.Module):
         return torch.cat([first_special(hidden, subwords), words], 1) if first else words
 
     def observe(self, subwords: Subwords, head_scale: HeadScale | None = None) -> Observation:
-        """A forward pass in eager attention, with its attention probabilities and head outputs."""
+        """A forward pass in eager attention, with its attention probabilities, head inputs and outputs."""
         with (
             eager_attention(self.transformer),
             self._scaled(subwords, head_scale),
             self.tap.observe() as outputs,
+            self.tap.observe_inputs() as inputs,
         ):
             output = self.transformer(
                 input_ids=self._with_word_dropout(subwords),
@@ -166,7 +169,10 @@ class Encoder(nn.Module):
         words = pool(self._mixed(output), subwords, self.pooling)
         probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
         return Observation(
-            words, [*map(_at_least_float32, probabilities)], [*map(_at_least_float32, outputs)]
+            words,
+            [*map(_at_least_float32, probabilities)],
+            [*map(_at_least_float32, outputs)],
+            [*map(_at_least_float32, inputs)],
         )
 
     def prune(

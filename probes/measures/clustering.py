@@ -27,7 +27,9 @@ class ClusteringProbe(FittedProbe):
     same labels: those that are scored (the paper's way; optimistic for rare labels, as the shuffled labels
     show) or those of other sentences. A head that writes nothing (closed or cut out) hits nothing.
 
-    The same is done once more with the labels in random order, both those fitted and those scored.
+    The same is done once more with the labels in random order, both those fitted and those scored, and with
+    `draws` random projections of what each layer reads instead of its heads' outputs: what they score is
+    in the layer's input, and no merit of a head.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class ClusteringProbe(FittedProbe):
         heads: int,
         head_dim: int,
         *,
+        draws: int = 0,
         choice: str = "self",
         seed: int = 0,
     ) -> None:
@@ -47,19 +50,21 @@ class ClusteringProbe(FittedProbe):
         if not len(fitted):
             raise ValueError(f"{task}: no item to take centroids from; give sentences annotated for it")
         self.task, self.items, self.fitted, self.choice = task, items, fitted, choice
+        self.heads, self.draws, self.seed = heads, draws, seed
         labels = len(items.names)
         self._absent = torch.from_numpy(fitted.per_label() == 0).repeat(2)
         self._labels = [items.label, chance.shuffled(items.label, seed)]
         self._fitted = [fitted.label, chance.shuffled(fitted.label, seed)]
-        self._sums = torch.zeros(2, labels, layers, heads, head_dim, dtype=torch.float64)
-        self._hit = torch.zeros(2, labels, layers, heads, dtype=torch.int64)
+        # Projections are scored as heads after the layer's own.
+        self._sums = torch.zeros(2, labels, layers, heads + draws, head_dim, dtype=torch.float64)
+        self._hit = torch.zeros(2, labels, layers, heads + draws, dtype=torch.int64)
         self._count = torch.zeros(2, labels, dtype=torch.int64)
         self._directions: Tensor | None = None
 
     def fit(self, records: HeadRecords) -> None:
         """Add a batch to the centroids."""
         items = self.fitted.within(records)
-        vectors = means(records.outputs, items)
+        vectors = self._vectors(records, items)
         for turn, labels in enumerate(self._fitted):
             # Summed in the records' precision within a batch, in double over batches.
             zeros = vectors.new_zeros(self._sums.shape[1:])
@@ -72,7 +77,7 @@ class ClusteringProbe(FittedProbe):
         if not len(items.number):
             return
         labels = len(self.items.names)
-        vectors = means(records.outputs, items)
+        vectors = self._vectors(records, items)
         nearness = torch.einsum("ilhd,lhdk->ilhk", vectors, self._centroids(vectors))
         if self._absent.any():
             # Without a centroid a label must not win, as a nearness of 0 might.
@@ -86,19 +91,35 @@ class ClusteringProbe(FittedProbe):
             self._count[turn] += torch.bincount(label, minlength=labels).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `clustering` and, by chance, `clustering_shuffled` and `clustering_majority`."""
-        names, count = self.items.names, self._count.numpy()
-        value = [shares(hit, items_of_label) for hit, items_of_label in zip(self._hit, count, strict=True)]
-        most = chance.majority(self.items, self.fitted)
-        return pl.concat(
-            [
-                table.rows("clustering", self.task, names, value[0], count[0], self.choice),
-                table.rows("clustering_shuffled", self.task, names, value[1], count[1], self.choice),
-                table.headless_rows("clustering_majority", self.task, names, most, count[0], self.choice),
-            ]
-        )
+        """Measures `clustering` and, by chance, `clustering_shuffled` and `clustering_majority`.
 
-    def _centroids(self, like: Tensor) -> Float[Tensor, "layer head head_dim labels"]:
+        With projections also `clustering_projection`, per label and layer the mean over them.
+        """
+        task, names, choice, count = self.task, self.items.names, self.choice, self._count.numpy()
+        true, shuffled = (
+            shares(hit, items_of_label) for hit, items_of_label in zip(self._hit, count, strict=True)
+        )
+        most = chance.majority(self.items, self.fitted)
+        own = slice(self.heads)
+        parts = [
+            table.rows("clustering", task, names, true[..., own], count[0], choice),
+            table.rows("clustering_shuffled", task, names, shuffled[..., own], count[1], choice),
+            table.headless_rows("clustering_majority", task, names, most, count[0], choice),
+        ]
+        if self.draws:
+            projected = true[..., self.heads :].mean(-1)
+            drawn = f"{choice}, {self.draws} draws of seed {self.seed}"
+            parts.append(table.layer_rows("clustering_projection", task, names, projected, count[0], drawn))
+        return pl.concat(parts)
+
+    def _vectors(self, records: HeadRecords, items: Placed) -> Float[Tensor, "item layer column head_dim"]:
+        """What each head, and after them each projection, gives for each item."""
+        vectors = means(records.outputs, items)
+        if not self.draws:
+            return vectors
+        return torch.cat([vectors, means(records.projected, items)], dim=2)
+
+    def _centroids(self, like: Tensor) -> Float[Tensor, "layer column head_dim labels"]:
         """The centroids' directions, those of shuffled labels last; lengths do not matter."""
         if self._directions is None:
             # The direction of a sum is that of its mean.
@@ -118,6 +139,7 @@ def probes(settings: ProbeSettings) -> Iterator[Probe]:
             settings.layers,
             settings.heads,
             settings.head_dim,
+            draws=settings.draws,
             choice=corpus.choice,
             seed=settings.seed,
         )

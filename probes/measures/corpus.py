@@ -78,9 +78,11 @@ class ProbeSettings:
     final_special: bool = False
     """Whether the final special token competes for the most attended word."""
     seed: int = 0
-    """Of the shuffled labels."""
+    """Of the shuffled labels, and of the random projections that the records hold."""
     causal: bool = False
     """Whether heads see no later words."""
+    draws: int = 0
+    """Random projections of each layer's input in the records."""
 
 
 def tasks_probed_by(

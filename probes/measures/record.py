@@ -41,6 +41,8 @@ class HeadRecords:
     """The attention to the final special token; -1 where the encoder has none."""
     outputs: Float[Tensor, "word layer head head_dim"]
     """What each head hands to the output projection, averaged over the word's pieces."""
+    projected: Float[Tensor, "word layer draw head_dim"]
+    """Random projections of what the layer's attention reads, averaged over the word's pieces."""
 
     def attended(self, *, root: bool, final: bool) -> Int[Tensor, "query layer head"]:
         """What each query attends to most among the words and, if so chosen, the special tokens.
@@ -68,7 +70,7 @@ class HeadRecords:
     @property
     def nbytes(self) -> int:
         """The memory that the records take."""
-        tensors = (self.word, self.peak, self.root, self.final, self.outputs)
+        tensors = (self.word, self.peak, self.root, self.final, self.outputs, self.projected)
         return sum(tensor.nbytes for tensor in tensors)
 
 

@@ -38,6 +38,8 @@ class Measure:
     """What the chance level is, for people."""
     majority: str | None = None
     """The measure that holds what the most frequent label alone would give."""
+    projection: str | None = None
+    """The measure that holds, per layer, what random projections of the layer's input would give."""
     unit: Unit = "share"
     companions: tuple[str, ...] = ()
     """Further values of the column `measure` with a row for each row of this one: `NAME_low` and `NAME_high`
@@ -47,8 +49,8 @@ class Measure:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All its values of the column `measure`: itself, its chance and majority level, its companions."""
-        names = (self.name, self.chance, self.majority, *self.companions)
+        """All its values of the column `measure`: itself, its baselines, its companions."""
+        names = (self.name, self.chance, self.majority, self.projection, *self.companions)
         return tuple(name for name in names if name is not None)
 
 
@@ -65,7 +67,7 @@ MEASURES = (
     Measure(
         "clustering", "words and spans nearest to the centroid of their own label", "records", skill=True,
         chance="clustering_shuffled", chance_title="shuffled labels", majority="clustering_majority",
-        probes=clustering.probes,
+        projection="clustering_projection", probes=clustering.probes,
     ),
     Measure("confidence", "mean attention to the most attended word", "records", probes=roles.probes),
     Measure("positional", "words that attend most to one relative position", "records", probes=roles.probes),

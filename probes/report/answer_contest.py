@@ -16,8 +16,8 @@ from probes.statistics.contest_cells import contest_cells
 from probes.statistics.contest_lines import head_lines, side_means, task_means
 from probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
 from probes.statistics.masks import Masks
-from probes.statistics.uncut_skill import uncut_skill
-from probes.statistics.worth_units import SKILL_POINTS, Unit
+from probes.statistics.uncut_skill import SKILL_UNITS, uncut_skill
+from probes.statistics.worth_units import Unit
 
 QUESTION = "Is a head worth less to a task beside a partner that claims it, too?"
 LIMIT = (
@@ -41,7 +41,8 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
     }
     worth = worth_table(evidence.worth, evidence.pairs, IMPORTANCE)
     try:
-        found = estimates(evidence.worth, evidence.pairs, of, others, _skill(evidence, of))
+        skill, unmeasured = _skill(evidence, of)
+        found = estimates(evidence.worth, evidence.pairs, of, others, skill)
         cells, _ = contest_cells(worth, of)
         lines, means = head_lines(cells), task_means(cells)
         sides = side_means(worth, lines)
@@ -73,18 +74,27 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
         LIMIT,
         figures,
         tables,
-        _remarks(found.notes, sides),
+        _remarks((*found.notes, *unmeasured), sides),
     )
 
 
-def _skill(evidence: ReportData, claims: pl.DataFrame) -> list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]]:
-    """The secondary estimate by what attention probes find, where single tasks and pairs were probed."""
+def _skill(
+    evidence: ReportData, claims: pl.DataFrame
+) -> tuple[list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]], tuple[str, ...]]:
+    """The secondary estimates by what probes find, where single tasks and pairs were probed, and notes."""
     if evidence.heads is None or evidence.pairs is None:
-        return []
-    skill = uncut_skill(evidence.heads, evidence.pairs)
-    if skill.is_empty():
-        return []
-    return [("skill of attention, uncut", skill, claims, SKILL_POINTS)]
+        return [], ()
+    found: list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]] = []
+    notes = []
+    for name, measure, unit in SKILL_UNITS:
+        try:
+            skill = uncut_skill(evidence.heads, evidence.pairs, measure)
+        except ValueError as error:
+            notes.append(f"no estimate of the contest by {name}: {error}")
+            continue
+        if not skill.is_empty():
+            found.append((name, skill, claims, unit))
+    return found, tuple(notes)
 
 
 def _missing(evidence: ReportData, claims: ClaimsAndLosses) -> str:

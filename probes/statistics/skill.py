@@ -39,18 +39,25 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_chance(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
-    """Values with a column `chance`: the head's own chance level, else that of the label; null without one.
+    """Values with a column `chance`: that of the head, else of its layer, else of the label, else null.
 
     Both tables have the columns of heads.parquet, and `regime`, `run`, `seed`. A chance level that holds for
-    all heads has no layer and no head.
+    all heads has no layer and no head, one that holds for the heads of a layer no head.
     """
     label = ["regime", "run", "seed", "task", "label"]
-    of_label = chance.filter(pl.col("head").is_null()).select(*label, for_all="value")
-    of_head = chance.drop_nulls("head").select(*label, *KEYS, for_head="value")
-    joined = values.join(of_label, on=label, how="left", nulls_equal=True, maintain_order="left").join(
-        of_head, on=[*label, *KEYS], how="left", nulls_equal=True, maintain_order="left"
-    )
-    return joined.with_columns(chance=pl.coalesce("for_head", "for_all")).drop("for_head", "for_all")
+    site = [*label, *KEYS[:-1]]
+    levels = {
+        "for_all": (label, chance.filter(pl.col("layer").is_null())),
+        "for_layer": (site, chance.filter(pl.col("head").is_null()).drop_nulls("layer")),
+        "for_head": ([*label, *KEYS], chance.drop_nulls("head")),
+    }
+    joined = values
+    for name, (keys, level) in levels.items():
+        joined = joined.join(
+            level.select(*keys, pl.col("value").alias(name)),
+            on=keys, how="left", nulls_equal=True, maintain_order="left",
+        )  # fmt: skip
+    return joined.with_columns(chance=pl.coalesce("for_head", "for_layer", "for_all")).drop(levels)
 
 
 def label_values(heads: pl.DataFrame) -> pl.DataFrame:

@@ -1,32 +1,52 @@
-"""Skill of attention heads in pair runs, not cut at chance, as a secondary unit of the contest."""
+"""Skill of attention heads in pair runs, not cut at its baseline, as a secondary unit of the contest."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from probes.measures.table import BY_NAME
 from probes.sites import KEYS
 from probes.statistics.skill import with_chance
+from probes.statistics.worth_units import SKILL_BEYOND_INPUT, SKILL_POINTS, Unit
 
-MEASURE = "attention"
-CHANCE = "attention_offset"
+SKILL_UNITS: tuple[tuple[str, str, Unit], ...] = (
+    ("skill of attention, uncut", "attention", SKILL_POINTS),
+    ("skill of clustering, uncut, beyond the layer's input", "clustering", SKILL_BEYOND_INPUT),
+)
+"""Name, measure and unit of each secondary estimate by what probes find."""
 
 
-def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Per task, partner, seed and head what the probe scores above its best offset, as `contest` takes worth.
+def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attention") -> pl.DataFrame:
+    """Per task, partner, seed and head what its probe scores above the baseline, as `contest` takes worth.
 
-    The mean, weighted by counts, over labels on which the head is above the offset in single-task runs: so
-    labels are chosen on runs that have no part in the estimate, and a fall below the offset counts. A head
-    without such a label has 0 beside every partner. `heads` as `skills` takes it, `pairs` with run, task,
-    of, partner. Empty without probes of single tasks and of pairs.
+    The baseline of attention is the best fixed offset; that of clustering is what random projections of the
+    layer's input score, since most of what clustering finds is there before any head reads it. Both have as
+    many dimensions as a head, so that the level of shuffled labels is the same and cancels.
+
+    The mean, weighted by counts, over labels on which the head is above the baseline in single-task runs:
+    so labels are chosen on runs that have no part in the estimate, and a fall below the baseline counts. A
+    head without such a label has 0 beside every partner. `heads` as `skills` takes it, `pairs` with run,
+    task, of, partner. Empty without probes of single tasks and of pairs. Raises `ValueError` if one of their
+    runs has no baseline.
     """
     by = ["task", "label", *KEYS]
+    baseline = BY_NAME[measure].projection or BY_NAME[measure].chance
     above = with_chance(
-        heads.filter(pl.col("measure") == MEASURE), heads.filter(pl.col("measure") == CHANCE)
+        heads.filter(pl.col("measure") == measure), heads.filter(pl.col("measure") == baseline)
     ).with_columns(above=pl.col("value") - pl.col("chance"))
-    alone = above.filter(pl.col("regime") == "stl").group_by(by).agg(pl.col("above").mean())
-    chosen = alone.filter(pl.col("above") > 0).select(by)
+    alone = above.filter(pl.col("regime") == "stl")
     measured = above.join(pairs.select("run", "task", "of", "partner"), on=["run", "task"])
     measured = measured.filter(pl.col("of").is_in(set(alone["task"])))
+    if measured.is_empty():
+        alone = alone.clear()
+    lacking = pl.concat([table.filter(pl.col("above").is_null())["run"] for table in (alone, measured)])
+    if len(lacking):
+        raise ValueError(
+            f"{lacking.n_unique()} runs, such as {lacking[0]}, were probed without {baseline}: "
+            "'mtl probe RUN' measures it"
+        )
+    means = alone.group_by(by).agg(pl.col("above").mean())
+    chosen = means.filter(pl.col("above") > 0).select(by)
     every = measured.select("of", "partner", "seed", *KEYS).unique(maintain_order=True)
     weighted = (pl.col("above") * pl.col("count")).sum() / pl.col("count").sum()
     skill = (

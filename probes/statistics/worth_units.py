@@ -69,7 +69,7 @@ def normal_scores(worth: Worth) -> Worth:
 
 
 def as_measured(worth: Worth) -> Worth:
-    """Unchanged, for skills above chance, which are shares already; raises `ValueError` for what is none."""
+    """Unchanged, for skills above a baseline, which are shares; raises `ValueError` for what is none."""
     if not np.isfinite(worth).all():
         raise ValueError("some heads have no skill: probe the run again")
     return worth
@@ -78,3 +78,4 @@ def as_measured(worth: Worth) -> Worth:
 STANDARDISED_LOGS = Unit("standardised logs", standardised_logs, True)
 NORMAL_SCORES = Unit("normal scores", normal_scores, False)
 SKILL_POINTS = Unit("skill above chance", as_measured, False)
+SKILL_BEYOND_INPUT = Unit("skill above a random projection", as_measured, False)

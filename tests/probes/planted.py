@@ -65,8 +65,13 @@ def random_outputs(
     ]
 
 
-def records_of(matrices: Matrices, outputs: Sequence[Tensor], numbers: Sequence[int]) -> HeadRecords:
-    """The records of some sentences, each one row."""
+def records_of(
+    matrices: Matrices,
+    outputs: Sequence[Tensor],
+    numbers: Sequence[int],
+    projected: Sequence[Tensor] | None = None,
+) -> HeadRecords:
+    """The records of some sentences, each one row; without a projection if none is given."""
     words = [matrices[number][:, :, 1:-1].permute(2, 0, 1, 3) for number in numbers]
     roots = [matrices[number][:, :, 0] for number in numbers]
     widest = max(matrix.shape[-1] for matrix in matrices) - 2
@@ -88,4 +93,7 @@ def records_of(matrices: Matrices, outputs: Sequence[Tensor], numbers: Sequence[
         column(0),
         column(-1),
         torch.cat([outputs[number] for number in numbers]),
+        torch.cat([(outputs if projected is None else projected)[number] for number in numbers])[
+            :, :, : 0 if projected is None else None
+        ],
     )

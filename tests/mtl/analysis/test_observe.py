@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mtl.analysis.observe import Observer, records, word_positions
 from mtl.errors import InputError
+from mtl.heads.families import attentions
 from mtl.models.encoder import Encoder, Observation
 from probes.measures import items
 from probes.measures.attention import AttentionProbe
@@ -87,6 +88,49 @@ def test_it_is_the_loop_over_the_definition(name: str) -> None:
 
 
 @families
+@torch.no_grad()
+def test_what_layers_read_is_what_their_queries_are_made_from_and_is_projected(name: str) -> None:
+    encoder = tiny.encoder(name, dtype=torch.float32)
+    family = encoder.family
+    read: list[Tensor] = []
+    queries = [
+        attention.module.get_submodule(family.query) for attention in attentions(encoder.transformer, family)
+    ]
+    for query in dict.fromkeys(queries):
+        query.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    projections = torch.randn(encoder.layers, read_width(encoder), 3, encoder.head_dim)
+    for sentence in SENTENCES:
+        tokens = encoder.tokenizer.encode(sentence.words)
+        read.clear()
+        [found] = Observer(encoder, [sentence], projections=projections)
+        assert len(read) == encoder.layers
+        begin = len(encoder.tokenizer.prefix)
+        for word, count in enumerate(tokens.counts.tolist()):
+            pieces = range(begin, begin + count)
+            begin += count
+            for layer in range(encoder.layers):
+                # In decoder-only models a word's last piece speaks for it.
+                vector = read[layer][0, list(pieces[-1:] if encoder.causal else pieces)].mean(0)
+                for draw in range(3):
+                    close(found.projected[word, layer, draw], vector @ projections[layer, :, draw])
+
+
+def read_width(encoder: Encoder) -> int:
+    return int(encoder.transformer.config.hidden_size)
+
+
+def test_a_layer_without_heads_is_projected_as_before_the_cut() -> None:
+    encoder = tiny.encoder("bert", dtype=torch.float32)
+    projections = torch.randn(encoder.layers, read_width(encoder), 2, encoder.head_dim)
+    [before] = Observer(encoder, SENTENCES[:1], projections=projections)
+    encoder.prune({1: range(encoder.heads)})
+    [after] = Observer(encoder, SENTENCES[:1], projections=projections)
+    assert before.projected.any()
+    close(after.projected[:, :2], before.projected[:, :2])  # the cut acts on later layers alone
+    assert not after.outputs[:, 1].any()
+
+
+@families
 def test_batches_do_not_matter(name: str) -> None:
     encoder = tiny.encoder(name, dtype=torch.float32)
     for together, alone in zip(observed(encoder), observed(encoder, batch_tokens=1), strict=True):
@@ -152,7 +196,7 @@ def test_planted_at_the_level_of_pieces_the_syntactic_head_scores_one() -> None:
     attention[:, -1] += 0.25
     attention[torch.arange(len(word_of)), (~right).int()[:, :-1].argmax(1)] += 0.15
     like = torch.zeros(1, len(word_of), 1, 2)
-    seen = Observation(torch.zeros(1, 4, 1), [attention[None, None]], [like])
+    seen = Observation(torch.zeros(1, 4, 1), [attention[None, None]], [like], [like[:, :, 0]])
     found = records(
         seen,
         places,

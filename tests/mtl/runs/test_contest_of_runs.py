@@ -228,3 +228,34 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
     assert table["p"].max() < 0.01
     with pytest.raises(InputError, match="train some with pruning=fixed"):
         figure("dose", [study.run(["pos", "dep"], 9, pruning="none", probe=False)], tmp_path / "x.png")
+
+
+def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_projections(tmp_path):
+    study = ContestStudy(tmp_path / "skill")
+    root = study.whole()
+    random = np.random.default_rng(1)
+    for folder in runs_of(study, "pos-none-*", "pos-dep-none-*", "pos-srl-none-*"):
+        count = np.array([50])
+        probed = [
+            heads_table.rows("clustering", "pos", ["NN"], random.uniform(0.5, 0.9, (1, 6, 12)), count),
+            heads_table.layer_rows("clustering_projection", "pos", ["NN"], np.full((1, 6), 0.4), count),
+        ]
+        path = folder / "heads.parquet"
+        if path.is_file():
+            probed.append(heads_table.read(path)[0])
+        heads_table.write(path, pl.concat(probed), {"target": "minilm", "split": "test"})
+    name = "skill of clustering, uncut, beyond the layer's input"
+    answer = answers_of(root)[2]
+    estimates = answer.tables["contest-estimates"]
+    assert estimates.filter(estimate=name)["unit"].to_list() == ["skill above a random projection"]
+    assert not any(name in note for note in answer.notes)
+    # Tables of runs that were probed before there were projections.
+    for path in runs_of(study, "pos-dep-none-*/heads.parquet"):
+        old, provenance = heads_table.read(path)
+        heads_table.write(path, old.filter(pl.col("measure") != "clustering_projection"), provenance)
+    answer = answers_of(root)[2]
+    assert answer.word == "supported"
+    assert answer.tables["contest-estimates"].filter(estimate=name).is_empty()
+    [note] = [note for note in answer.notes if name in note]
+    assert note.startswith(f"no estimate of the contest by {name}: 3 runs, such as ")
+    assert note.endswith("were probed without clustering_projection: 'mtl probe RUN' measures it")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from probes.measures import items, passes
 from probes.measures.clustering import ClusteringProbe
+from probes.measures.projection import DRAWS, random_projections
 from tasks.sentence import Sentence
 from tests.probes import planted
 
@@ -24,6 +25,7 @@ def measured(
     batches: Sequence[Sequence[int]] | None = None,
     kept: int = passes.KEPT,
     seed: int = 0,
+    projected: Sequence[Tensor] | None = None,
 ) -> pl.DataFrame:
     layers, heads, dim = outputs[0].shape[1:]
     matrices = planted.random_matrices(sentences, layers, heads, 0)
@@ -41,10 +43,11 @@ def measured(
                 planted.random_matrices(fitted[0], layers, heads, 0), fitted[1], range(len(fitted[0]))
             )
         ]
-    probe = ClusteringProbe(task, own, other, layers, heads, dim, seed=seed)
+    draws = 0 if projected is None else projected[0].shape[2]
+    probe = ClusteringProbe(task, own, other, layers, heads, dim, draws=draws, seed=seed)
 
     def observe(batch: int) -> planted.HeadRecords:
-        return planted.records_of(matrices, outputs, list(batches[batch]))
+        return planted.records_of(matrices, outputs, list(batches[batch]), projected)
 
     passes.measure(len(batches), observe, [probe], elsewhere, kept)
     return probe.compute()
@@ -150,6 +153,47 @@ def test_random_vectors_score_what_shuffled_labels_do() -> None:
         for rows in (table.filter(measure="clustering"), table.filter(measure="clustering_shuffled"))
     )
     assert true == pytest.approx(shuffled, abs=0.05)
+
+
+@pytest.mark.parametrize("task", ["pos", "ner", "con"])
+def test_projections_are_scored_as_heads_are_and_averaged(task: str) -> None:
+    """Projections that are the heads themselves have the mean of the heads' scores, per label and layer."""
+    outputs = planted.random_outputs(planted.CORPUS, LAYERS, HEADS, DIM, 5)
+    table = measured(outputs, task, projected=outputs, seed=7)
+    own = table.filter(~pl.col("measure").is_in(["clustering_projection"]))
+    assert own.equals(measured(outputs, task, seed=7))
+    rows = table.filter(measure="clustering_projection")
+    assert rows["head"].null_count() == rows.height
+    assert set(rows["choice"]) == {f"self, {HEADS} draws of seed 7"}
+    scores = by_hand(outputs, task)
+    for label, layer, value in rows.select("label", "layer", "value").iter_rows():
+        assert value == pytest.approx(sum(scores[label, layer, head] for head in range(HEADS)) / HEADS)
+    assert rows.height == len(scores) // HEADS
+
+
+def test_a_head_that_is_a_random_projection_has_no_skill_beyond_the_input_and_one_with_labels_has() -> None:
+    sentences, tags = many(6, words=1500)
+    hidden, dim, heads = 48, 6, 40
+    generator = torch.Generator().manual_seed(7)
+    # The layer's input holds the labels weakly: a projection finds some of them again.
+    centres = torch.randn(4, hidden, generator=generator, dtype=torch.float64)
+    read = centres[tags] + 3 * torch.randn(len(tags), hidden, generator=generator, dtype=torch.float64)
+    planted_heads = random_projections(1, hidden, dim, heads, seed=8)[0].double()
+    outputs = torch.einsum("wi,ihd->whd", read, planted_heads)
+    outputs = torch.cat([outputs, torch.eye(4, dim, dtype=torch.float64)[tags][:, None]], dim=1)
+    projected = torch.einsum("wi,ijd->wjd", read, random_projections(1, hidden, dim)[0].double())
+    table = measured([outputs[:, None]], "pos", sentences, projected=[projected[:, None]])
+    score, count = pl.col("value") * pl.col("count"), pl.col("count").sum()
+    of_head = table.filter(measure="clustering").group_by("head").agg(score.sum() / count).sort("head")
+    level = table.filter(measure="clustering_projection").select(score.sum() / count).item()
+    shuffled = table.filter(measure="clustering_shuffled").select(score.sum() / count).item()
+    assert level > shuffled + 0.03  # much of it is no property of a head
+    of_random, of_labels = of_head["value"][:heads].to_numpy(), of_head["value"][heads]
+    # The error of a mean over as many heads and as many draws.
+    error = of_random.std(ddof=1) * (1 / heads + 1 / DRAWS) ** 0.5
+    assert abs(of_random.mean() - level) < 3 * error
+    assert of_labels == 1
+    assert of_labels - level > 0.3
 
 
 def test_a_head_that_writes_nothing_hits_nothing() -> None:
