@@ -25,7 +25,7 @@ from mtl.config.parse import configuration_from
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import write_toy
-from mtl.heads.families import FAMILIES
+from mtl.heads.family_table import FAMILIES
 from mtl.study.config import MASKS, Block, ClaimsConfig, OverlapConfig, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from tasks.sentence import Sentence

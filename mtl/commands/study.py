@@ -63,6 +63,8 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     folder = _folder(config.studies, config.name, words)
     inputs = None if options.dry_run else InputCache(keep=True)
     plan = make_plan(config, folder, inputs, options.keep_code)
+    for note in plan.notes:
+        console.print(f"note: {note}", soft_wrap=True)
     if options.dry_run:
         _print_changes(plan.changes, console)
         console.print(overview(folder, plan.jobs, options.jobs or None))

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.families import (
     Attention,
-    Family,
     attentions,
     cloned_heads,
     family_of,
@@ -20,6 +19,7 @@ from mtl.heads.families import (
     heads_per_site,
     heads_sharing_keys,
 )
+from mtl.heads.family_table import Family
 from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
 from mtl.heads.select import head_parts, select_heads

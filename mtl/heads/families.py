@@ -1,157 +1,18 @@
-"""The table of encoder families: where each keeps the pieces of its attention."""
+"""Where a model keeps the pieces of its attention, by its family and what was cut out or copied."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
+from mtl.heads.family_table import FAMILIES, Family, Stack
 from mtl.heads.projections import in_features, out_features
 from probes.heads_table import Site
-
-
-class Stack(NamedTuple):
-    """One kind of attention in a family, in all of its layers."""
-
-    kind: str
-    """Its name in tables; `self` where a family has only one."""
-    attention: str
-    """The module that computes the heads, below the base model; `{}` is the layer's number."""
-    output: str
-    """The output projection, whose input is the heads side by side, below the attention module; `^` is that
-    module's parent."""
-    layers: str = "num_hidden_layers"
-    """The key of the model's configuration that holds its number of layers."""
-    heads: str = "num_attention_heads"
-    """The key that holds its number of heads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One row of the table; paths but those of the stacks are below the attention module."""
-
-    stacks: tuple[Stack, ...]
-    """The kinds of attention, in the order of `HeadTap.sites`."""
-    query: str = "query"
-    key: str = "key"
-    value: str = "value"
-    fused: Literal["", "blocks", "heads"] = ""
-    """One module (`query`) gives all three: all queries, then keys, then values; or q, k, v head by head."""
-    causal: bool = False
-    """A decoder-only model: each position sees those before it only."""
-    other_head_rows: tuple[str, ...] = ()
-    """Further modules or parameters with a row per head dimension, where the model has them."""
-    norms_over_heads: tuple[str, ...] = ()
-    """Norms of queries and of keys that run over all heads together (OLMo 2), below the attention module."""
-    position_bias: Literal["", "given", "handed_on"] = ""
-    """Layers share a bias per head: all of them are given it (MPNet), or each hands it to the next (T5)."""
-    reads_configuration: bool = False
-    """The attention module reads its number of heads from the model's configuration (Phi-3)."""
-    positions_after_padding: bool = False
-    """Position ids start at the padding index + 1 (RoBERTa), so padding index + 1 fewer are usable."""
-    not_prunable_because: str = ""
-    """Why single heads cannot be cut out; empty where they can."""
-
-
-BERT = Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.dense"),))
-ROBERTA = replace(BERT, positions_after_padding=True)
-SEPARATE = Family((), query="q_proj", key="k_proj", value="v_proj")
-LLAMA = replace(SEPARATE, stacks=(Stack("self", "layers.{}.self_attn", "o_proj"),), causal=True)
-BART = replace(
-    SEPARATE,
-    stacks=(
-        Stack(
-            "encoder", "encoder.layers.{}.self_attn", "out_proj", "encoder_layers", "encoder_attention_heads"
-        ),
-        Stack(
-            "decoder", "decoder.layers.{}.self_attn", "out_proj", "decoder_layers", "decoder_attention_heads"
-        ),
-        Stack(
-            "cross", "decoder.layers.{}.encoder_attn", "out_proj", "decoder_layers", "decoder_attention_heads"
-        ),
-    ),
-)
-T5 = Family(
-    (
-        Stack("encoder", "encoder.block.{}.layer.0.SelfAttention", "o", "num_layers", "num_heads"),
-        Stack("decoder", "decoder.block.{}.layer.0.SelfAttention", "o", "num_decoder_layers", "num_heads"),
-        Stack("cross", "decoder.block.{}.layer.1.EncDecAttention", "o", "num_decoder_layers", "num_heads"),
-    ),
-    query="q",
-    key="k",
-    value="v",
-    position_bias="handed_on",
-)
-FAMILIES = {
-    "albert": Family(
-        (Stack("self", "encoder.albert_layer_groups.{}.albert_layers.{}.attention", "dense"),),
-        not_prunable_because="one attention module serves several layers, so a head cut from one would be "
-        "gone from all",
-    ),
-    "bart": BART,
-    "bert": BERT,
-    "camembert": ROBERTA,
-    "data2vec-text": ROBERTA,
-    "deberta": replace(
-        BERT, query="in_proj", fused="heads", other_head_rows=("q_bias", "v_bias", "pos_proj", "pos_q_proj")
-    ),
-    "deberta-v2": replace(
-        BERT,
-        query="query_proj",
-        key="key_proj",
-        value="value_proj",
-        other_head_rows=("pos_key_proj", "pos_query_proj"),
-    ),
-    "distilbert": Family(
-        (Stack("self", "transformer.layer.{}.attention", "out_lin"),),
-        query="q_lin",
-        key="k_lin",
-        value="v_lin",
-    ),
-    "electra": BERT,
-    "ernie": BERT,
-    "eurobert": replace(LLAMA, causal=False),
-    "gemma2": LLAMA,
-    "gemma3_text": LLAMA,
-    "gpt2": Family((Stack("self", "h.{}.attn", "c_proj"),), query="c_attn", fused="blocks", causal=True),
-    "gpt_neox": Family(
-        (Stack("self", "layers.{}.attention", "dense"),), query="query_key_value", fused="heads", causal=True
-    ),
-    "llama": LLAMA,
-    "m2m_100": BART,
-    "marian": BART,
-    "mbart": BART,
-    "megatron-bert": BERT,
-    "mistral": LLAMA,
-    "modernbert": Family((Stack("self", "layers.{}.attn", "Wo"),), query="Wqkv", fused="blocks"),
-    "mpnet": Family(
-        (Stack("self", "encoder.layer.{}.attention.attn", "o"),),
-        query="q",
-        key="k",
-        value="v",
-        position_bias="given",
-        positions_after_padding=True,
-    ),
-    "mt5": T5,
-    "olmo2": replace(LLAMA, norms_over_heads=("q_norm", "k_norm")),
-    "opt": replace(SEPARATE, stacks=(Stack("self", "decoder.layers.{}.self_attn", "out_proj"),), causal=True),
-    "pegasus": BART,
-    "phi3": replace(LLAMA, query="qkv_proj", fused="blocks", reads_configuration=True),
-    "qwen2": LLAMA,
-    "qwen3": LLAMA,
-    "rembert": BERT,
-    "roberta": ROBERTA,
-    "roberta-prelayernorm": ROBERTA,
-    "smollm3": LLAMA,
-    "t5": T5,
-    "xlm-roberta": ROBERTA,
-    "xlm-roberta-xl": ROBERTA,
-}
 
 
 class Attention(NamedTuple):
@@ -174,7 +35,7 @@ def family_of(model: PreTrainedModel) -> Family:
         return FAMILIES[kind]
     likely = ", ".join(_likely_outputs(model)) or "none found"
     raise InputError(
-        f"no row {kind!r} in the table of encoder families (mtl/heads/families.py, FAMILIES); "
+        f"no row {kind!r} in the table of encoder families (mtl/heads/family_table.py, FAMILIES); "
         f"add one; modules that look like attention output projections: {likely}"
     )
 
@@ -239,15 +100,15 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             )
         except AttributeError as error:
             raise InputError(
-                f"{type(model).__name__} does not fit row {config.model_type!r} of mtl/heads/families.py: "
-                f"{error}"
+                f"{type(model).__name__} does not fit row {config.model_type!r} of "
+                f"mtl/heads/family_table.py: {error}"
             ) from None
         uncut = set(range(heads)) - set(gone.get(index, ()))
         left = tuple(sorted(uncut | set(copies.get(index, ()))))
         if not isinstance(output, nn.Linear | Conv1D) or (left and in_features(output) % len(left)):
             raise InputError(
                 f"{path}: its output projection is no linear layer over {len(left)} heads; correct its row "
-                f"{config.model_type!r} in mtl/heads/families.py"
+                f"{config.model_type!r} in mtl/heads/family_table.py"
             )
         found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
     return found

@@ -20,7 +20,6 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.families import (
     Attention,
-    Family,
     attentions,
     cloned_heads,
     family_of,
@@ -33,6 +32,7 @@ from mtl.heads.families import (
     recorded_copies,
     recorded_sharing,
 )
+from mtl.heads.family_table import Family, no_copies_because, no_cut_because
 from mtl.heads.no_heads import NoHeads
 from mtl.heads.projections import scale_inputs, without_inputs
 from mtl.heads.select import common_share, select_heads
@@ -132,10 +132,8 @@ def _prune(
 
 def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
     """Raise `InputError`, with the reason, if heads cannot be cut out of the model, or copied."""
-    family = family_of(model)
-    reason = family.not_prunable_because or _mixed_heads(model)
-    if verb == "copied" and not reason and family.norms_over_heads:
-        reason = "a norm runs over the queries of all heads, which further ones would change"
+    reason_of = no_copies_because if verb == "copied" else no_cut_because
+    reason = reason_of(family_of(model), talking_heads=getattr(model.config, "talking_head", False))
     if reason:
         of = " of" if verb == "cut out" else " in"
         raise InputError(f"no heads can be {verb}{of} {type(model).__name__}: {reason}")
@@ -234,9 +232,3 @@ def _cut(
     )
     model.set_submodule(paths[module], replacement)
     return 1
-
-
-def _mixed_heads(model: PreTrainedModel) -> str:
-    if getattr(model.config, "talking_head", False):
-        return "its talking heads mix the attention of all heads, so that none can go alone"
-    return ""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtl.heads.families import Attention, Family, attentions
+from mtl.heads.families import Attention, attentions
+from mtl.heads.family_table import Family
 from mtl.heads.projections import without_hooks
 
 

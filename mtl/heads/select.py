@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 from transformers.pytorch_utils import Conv1D
 
-from mtl.heads.families import Attention, Family
+from mtl.heads.families import Attention
+from mtl.heads.family_table import Family
 from mtl.heads.position_bias import choose_given_bias, hand_on_whole_bias
 from mtl.heads.projections import in_features, input_dim, note_shape
 

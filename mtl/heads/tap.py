@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtl.heads.families import Family, attentions, family_of, head_dim, head_numbers
+from mtl.heads.families import attentions, family_of, head_dim, head_numbers
+from mtl.heads.family_table import Family
 from probes.heads_table import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 from mtl.errors import InputError, did_you_mean
 
@@ -29,13 +30,27 @@ def check_encoder(name: str) -> None:
     if Path(name).is_dir():
         _check_folder(Path(name))
         return
+    _from_hub(name)
+
+
+def encoder_configuration(name: str) -> dict[str, Any]:
+    """What an encoder's config.json says; raises `InputError` as `check_encoder` does."""
+    check_encoder(name)
+    folder = embedded_minilm() if name == "minilm" else Path(name)
+    path = folder / "config.json" if folder.is_dir() else _from_hub(name)
+    configuration: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return configuration
+
+
+def _from_hub(name: str) -> Path:
+    """The configuration of an encoder on the hub."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # no notes on retries
     try:
-        hf_hub_download(name, "config.json")
+        return Path(hf_hub_download(name, "config.json"))
     except (OSError, ValueError, RuntimeError) as error:
         mend = did_you_mean(name, KNOWN, ": give 'minilm', a folder, or a name on the hub")
         if name in KNOWN:

@@ -22,7 +22,8 @@ from transformers import (
 from transformers.utils import logging
 
 from mtl.errors import InputError
-from mtl.heads.families import Family, family_of, recorded_copies, recorded_sharing
+from mtl.heads.families import family_of, recorded_copies, recorded_sharing
+from mtl.heads.family_table import Family
 from mtl.heads.prune import rebuild
 from mtl.models.known_encoders import embedded_minilm
 

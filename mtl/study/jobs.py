@@ -18,6 +18,7 @@ from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
 from mtl.runs.code_fingerprint import MEASURING, PROBING, TRAINING, code_fingerprint
+from mtl.study.check_copies import check_copies
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
@@ -62,6 +63,7 @@ def _check(
             check_settings(run.config)
         except InputError as error:
             raise InputError(f"run {run.name}: {error}") from error
+    check_copies(runs)
     check_inputs((run.config for run in runs), inputs, masks)
 
 

@@ -18,6 +18,7 @@ from mtl.config.effective import different_keys, plain
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
+from mtl.study.check_copies import uncontested
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, trained_alike, without_probes
@@ -57,6 +58,8 @@ class Plan:
     """The study's file, with all keys."""
     masks: Mapping[str, DrawnMasks]
     """The masks that are drawn for runs, by path; written when the plan is carried out."""
+    notes: tuple[str, ...] = ()
+    """What is known beforehand of runs that will fail."""
 
 
 def make_plan(
@@ -69,7 +72,10 @@ def make_plan(
     """
     wanted, masks = wanted_jobs(study, folder, inputs)
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
-    return Plan(folder, wanted, keep_code, *_beside(wanted, folder, keep_code), text, masks)
+    jobs, changes = _beside(wanted, folder, keep_code)
+    changed = {change.name for change in changes}
+    notes = tuple(uncontested({job.name: job for job in jobs}, changed, folder))
+    return Plan(folder, wanted, keep_code, jobs, changes, text, masks, notes)
 
 
 def _beside(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from mtl.errors import InputError
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.planned import Planned
+from mtl.training.claims_file import Claims, Head, write_claims
 
 
 def with_claims(runs: Sequence[Planned], folder: Path) -> list[Planned]:
@@ -60,12 +61,22 @@ def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned
 def write_claims_of(job: Job, study: StudyFolder) -> None:
     """Write the file of claims that a run reads, from the masks that the study has learned.
 
-    The same masks give the same file, whoever writes it. Raises `InputError` for masks that cannot be read.
+    The same masks give the same file, in whatever process. Raises `InputError` for masks that cannot be read.
+    """
+    claims, names = claims_of(job, study, {other.name: other for other in study.jobs()})
+    path = Path(job.config["clones"]["claims"])
+    path.parent.mkdir(exist_ok=True)
+    write_claims(path, claims, names)
+
+
+def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Claims, dict[str, list[str]]]:
+    """The claims of the runs that `job` names, and the names of these runs by task.
+
+    Raises `InputError` for masks that cannot be read.
     """
     import polars as pl  # here, so that planning loads nothing heavy
 
     from mtl.heads.gate_file import read_gates
-    from mtl.training.claims_file import Claims, Head, write_claims
     from probes.statistics.masks import final_masks
 
     tables: dict[str, list[pl.DataFrame]] = {}
@@ -77,7 +88,7 @@ def write_claims_of(job: Job, study: StudyFolder) -> None:
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(f"{path} cannot be read ({error}): train {name} again") from error
         [task] = gates["task"].unique().to_list()
-        seed = next(other.config["seed"] for other in study.jobs() if other.name == name)
+        seed = jobs[name].config["seed"]
         tables.setdefault(task, []).append(gates.with_columns(run=pl.lit(name), seed=pl.lit(seed)))
         names.setdefault(task, []).append(name)
     claims: dict[str, tuple[Head, ...]] = {}
@@ -86,6 +97,4 @@ def write_claims_of(job: Job, study: StudyFolder) -> None:
         claimed = masks.claimed()[0]
         claims[task] = tuple((int(layer), int(head)) for layer, head in np.argwhere(claimed))
     layers, heads = claimed.shape
-    path = Path(job.config["clones"]["claims"])
-    path.parent.mkdir(exist_ok=True)
-    write_claims(path, Claims((layers, heads), claims), names)
+    return Claims((layers, heads), claims), names

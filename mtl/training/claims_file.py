@@ -22,6 +22,18 @@ class Claims:
     """Its layers, and heads per layer."""
     of_task: Mapping[str, tuple[Head, ...]]
 
+    def claimants(self, tasks: Sequence[str]) -> dict[Head, tuple[str, ...]]:
+        """The claimed heads, each with the tasks that claim it, in the order of `tasks`."""
+        by_head: dict[Head, tuple[str, ...]] = {}
+        for task in tasks:
+            for head in dict.fromkeys(self.of_task[task]):
+                by_head[head] = (*by_head.get(head, ()), task)
+        return by_head
+
+    def contested(self, tasks: Sequence[str]) -> list[Head]:
+        """The heads that two or more of the tasks claim."""
+        return sorted(head for head, names in self.claimants(tasks).items() if len(names) > 1)
+
 
 def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) -> None:
     """Write the file, with the runs whose masks the claims of each task are."""
@@ -38,8 +50,19 @@ def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) 
     )
 
 
-def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int]) -> Claims:
-    """The claims of these tasks; `InputError` unless the file has them all, for an encoder of this shape."""
+def nothing_contested(tasks: Sequence[str], path: str) -> str:
+    """What is wrong with claims of which none are of two tasks."""
+    return (
+        f"no head is claimed by two of {', '.join(tasks)} (clones.claims={path}): nothing is contested, and "
+        "nothing can be copied"
+    )
+
+
+def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None) -> Claims:
+    """The claims of these tasks; `InputError` unless the file has them all, for an encoder of this shape.
+
+    Without a shape, as before the encoder is loaded, that of the file is taken.
+    """
     try:
         values = json.loads(path.read_text())
         found = (int(values["layers"]), int(values["heads"]))
@@ -55,6 +78,7 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int]) -> Cla
             f"clones.claims={path} is no file of claims ({type(error).__name__}: {message}); give the "
             "claims.json of a study"
         ) from error
+    shape = found if shape is None else shape
     if found != shape:
         raise InputError(
             f"clones.claims={path} is about {found[0]} layers of {found[1]} heads, and the encoder has "

@@ -12,7 +12,7 @@ from mtl.config.schema import ClonesConfig
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.routes import Owners, Place
-from mtl.training.claims_file import Claims, Head, read_claims
+from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,13 @@ def planned_copies(
     often and for the same tasks. What is overwritten nobody claims; it is drawn before placebos are, so that
     a transplant and its placebo lose the same heads.
     """
-    claimants = _claimants(claims, tasks)
-    contested = sorted(head for head, names in claimants.items() if len(names) > 1)
+    claimants, contested = claims.claimants(tasks), claims.contested(tasks)
     missing = [place for place in contested if place[1] not in there[place[0]]]
     if missing:
         layer, head = missing[0]
         raise InputError(f"head {head} of layer {layer} is claimed, but it has been cut out of the encoder")
     if not contested:
-        raise InputError(
-            f"no head is claimed by two of {', '.join(tasks)} (clones.claims={config.claims}): nothing is "
-            "contested, and nothing can be copied"
-        )
+        raise InputError(nothing_contested(tasks, str(config.claims)))
     plan: list[CopiedHead] = []
     for layer in sorted({layer for layer, _ in contested}):
         # A generator for each draw: what is overwritten does not depend on what else is drawn.
@@ -137,15 +133,6 @@ def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig) -> str:
         for copied in plan
     )
     return f"clones: {config.kind}, {config.heads}: {len(plan)} heads (layer.head from 0): {heads}"
-
-
-def _claimants(claims: Claims, tasks: Sequence[str]) -> dict[Head, tuple[str, ...]]:
-    """By head the tasks that claim it, in the order of `tasks`."""
-    claimants: dict[Head, tuple[str, ...]] = {}
-    for name in tasks:
-        for head in claims.of_task[name]:
-            claimants[head] = (*claimants.get(head, ()), name)
-    return claimants
 
 
 def _draw(generator: random.Random, heads: Sequence[int], number: int, layer: int, purpose: str) -> list[int]:

@@ -20,7 +20,7 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
-from mtl.heads.families import FAMILIES
+from mtl.heads.family_table import FAMILIES
 from mtl.models.encoder import Encoder
 from mtl.models.pretrained import without_pooler
 from mtl.models.reading import Reading

@@ -4,7 +4,8 @@ import pytest
 from transformers import BertForTokenClassification, UMT5Config, UMT5EncoderModel
 
 from mtl.errors import InputError
-from mtl.heads.families import FAMILIES, Family, Stack, attentions, family_of, heads_per_group
+from mtl.heads.families import attentions, family_of, heads_per_group
+from mtl.heads.family_table import FAMILIES, Family, Stack
 from mtl.heads.projections import in_features, out_features
 from tests.mtl import tiny
 
@@ -46,7 +47,7 @@ def test_an_unknown_layout_names_the_missing_row_and_likely_projections() -> Non
         family_of(UMT5EncoderModel(config))
     message = str(raised.value)
     assert "'umt5'" in message
-    assert "mtl/heads/families.py" in message
+    assert "mtl/heads/family_table.py" in message
     assert "encoder.block.{}.layer.{}.SelfAttention.o" in message
     assert "SelfAttention.q" not in message
     assert "\n" not in message

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from transformers import BartConfig, BartModel, PreTrainedModel
 
-from mtl.heads.families import Family, Stack, attentions, family_of
+from mtl.heads.families import attentions, family_of
+from mtl.heads.family_table import Family, Stack
 from mtl.heads.tap import HeadTap, eager_attention
 from probes.heads_table import Site
 from tests.mtl import tiny

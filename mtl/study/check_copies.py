@@ -1,0 +1,85 @@
+"""What planning can know of runs with copied heads: the encoder's family, and claims that exist already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.heads.family_table import FAMILIES, no_copies_because
+from mtl.models.known_encoders import encoder_configuration
+from mtl.study.folder import StudyFolder
+from mtl.study.job import Job
+from mtl.study.planned import Planned
+from mtl.study.study_claims import claims_of
+from mtl.training.claims_file import Claims, nothing_contested, read_claims
+
+
+def check_copies(runs: Sequence[Planned]) -> None:
+    """Raise `InputError` for a run with copies in a family that cannot have them, or without contested heads.
+
+    Contested heads are known here where `clones.claims` names a file; see `uncontested` for the study's own.
+    """
+    for run in runs:
+        if copies_heads(run.config.clones):
+            check_family(run.name, run.config)
+        if copies_claimed_heads(run.config.clones) and not run.claims_from:
+            path, tasks = str(run.config.clones.claims), tuple(run.config.chosen())
+            if not read_claims(Path(path), tasks, None).contested(tasks):
+                raise InputError(f"run {run.name}: {nothing_contested(tasks, path)}")
+
+
+def copies_heads(clones: ClonesConfig) -> bool:
+    """Whether a run has copies of heads."""
+    return clones.kind not in ("none", "rows")
+
+
+def copies_claimed_heads(clones: ClonesConfig) -> bool:
+    """Whether claims say which heads a run copies."""
+    return copies_heads(clones) and clones.heads != "all"
+
+
+def check_family(name: str, config: TrainConfig) -> None:
+    """Raise `InputError` if no heads of the run's encoder can be copied, by its config.json alone."""
+    encoder = encoder_configuration(config.encoder.name)
+    family = FAMILIES.get(str(encoder.get("model_type")))
+    if family is None:
+        return  # which row is missing is found out with the model, whose modules the message names
+    reason = no_copies_because(family, talking_heads=bool(encoder.get("talking_head", False)))
+    if reason:
+        raise InputError(
+            f"run {name}: no heads can be copied in {config.encoder.name} ({encoder['model_type']}): "
+            f"{reason}; leave the block out, or give another encoder"
+        )
+
+
+def uncontested(jobs: Mapping[str, Job], changed: set[str], study: StudyFolder) -> Iterator[str]:
+    """A line for each job that copies contested heads of which there are none, where its claims are known.
+
+    They are once the runs that say what tasks claim have finished and none of them is `changed`. Jobs that
+    have finished themselves are passed over.
+    """
+    known: dict[str, Claims] = {}
+    for job in jobs.values():
+        sources = job.claims_from
+        if not sources or not changed.isdisjoint({job.name, *sources}) or _finished(study, [job.name]):
+            continue
+        if not _finished(study, sources):
+            continue
+        path, tasks = str(job.config["clones"]["claims"]), tuple(job.config["tasks"])
+        try:
+            if path not in known:
+                known[path], _ = claims_of(job, study, jobs)
+        except InputError as error:
+            yield f"{job.name} will fail: {error}"
+            continue
+        if not known[path].contested(tasks):
+            yield (
+                f"{job.name} will fail: {nothing_contested(tasks, path)}; leave its tasks out, or keep more "
+                "heads open in their masks"
+            )
+
+
+def _finished(study: StudyFolder, names: Sequence[str]) -> bool:
+    return all(study.progress(name).state == "finished" for name in names)
