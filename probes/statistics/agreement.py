@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float, Int
 
 from probes.statistics.head_values import tables_of
 from probes.statistics.rank_correlation import (
@@ -15,11 +16,18 @@ from probes.statistics.rank_correlation import (
     Strata,
     Values,
     Weights,
+    centred,
+    centred_ranks,
     estimate,
     head_weights,
-    pearson,
-    spearman,
 )
+
+Pairs = list[tuple[int, int]]
+"""Pairs of tables, by their numbers."""
+Centring = Callable[[Values, Weights, Int[np.ndarray, " known"]], Weights]
+"""From values, weights and the numbers of heads to what is correlated: ranks or values, less their mean."""
+CELLS = 4_000_000
+"""Correlations held at once: 32 MB."""
 
 SCHEMA = pl.Schema(
     {
@@ -53,23 +61,34 @@ def agreement(values: pl.DataFrame, measure: str, draws: int = DRAWS, seed: int 
     """
     chosen = values.filter(pl.col("measure") == measure)
     groups = list(chosen["group"].unique(maintain_order=True))
-    tables: dict[str, dict[str, Values]] = {}
     vectors, strata = tables_of(chosen, ("group", "run"))
-    for (group, run), vector in vectors.items():
-        tables.setdefault(group, {})[run] = vector
-    weights = head_weights(strata, draws, np.random.default_rng(seed))
-    rows = []
+    places: dict[str, dict[str, int]] = {}
+    for place, (group, run) in enumerate(vectors):
+        places.setdefault(group, {})[run] = place
+    compared: list[tuple[str, str, str, Pairs]] = []
     for first, second in itertools.combinations_with_replacement(groups, 2):
-        pairing, pairs = _pairs(tables[first], tables[second], same=first == second)
+        pairing, pairs = _pairs(places[first], places[second], same=first == second)
         if pairs:
-            rows.append((measure, first, second, pairing, len(pairs), *_row(pairs, strata, weights)))
+            compared.append((first, second, pairing, pairs))
+    if not compared:
+        return pl.DataFrame(schema=SCHEMA)
+    tables = np.array(list(vectors.values()))
+    weights = head_weights(strata, draws, np.random.default_rng(seed))
+    known = ~np.isnan(tables)
+    estimates = zip(
+        *(_estimates(tables, [row[-1] for row in compared], weights, way) for way in _ways(strata)),
+        strict=True,
+    )
+    rows = []
+    for (first, second, pairing, pairs), (over_all, within, linear) in zip(compared, estimates, strict=True):
+        heads = max(int((known[one] & known[other]).sum()) for one, other in pairs)
+        rows.append((measure, first, second, pairing, len(pairs), heads, *over_all, *within, *linear))
     nan = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return nan.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
-def _pairs(
-    first: Mapping[str, Values], second: Mapping[str, Values], *, same: bool
-) -> tuple[str, list[tuple[Values, Values]]]:
+def _pairs(first: Mapping[str, int], second: Mapping[str, int], *, same: bool) -> tuple[str, Pairs]:
+    """How two groups are compared, and which pairs of tables (by their numbers) are."""
     if same:
         return "other runs", list(itertools.combinations(first.values(), 2))
     common = [run for run in first if run in second]
@@ -78,25 +97,61 @@ def _pairs(
     return "all runs", list(itertools.product(first.values(), second.values()))
 
 
-def _row(pairs: Sequence[tuple[Values, Values]], strata: Strata, weights: Weights) -> tuple[int | float, ...]:
-    once, single = np.ones((1, len(strata))), np.zeros_like(strata)
-    ranks: list[Estimate] = []
-    known = [~(np.isnan(one) | np.isnan(other)) for one, other in pairs]
-    for layers in (single, strata):
-        observed, drawn = (
-            [
-                spearman(one[both], other[both], heads[:, both], layers[both])
-                for (one, other), both in zip(pairs, known, strict=True)
-            ]
-            for heads in (once, weights)
-        )
-        ranks.append(estimate(float(np.mean(observed)), np.mean(drawn, axis=0)))
-    observed, drawn = (
-        [
-            pearson(one[both], other[both], heads[:, both])
-            for (one, other), both in zip(pairs, known, strict=True)
-        ]
-        for heads in (once, weights)
-    )
-    linear = estimate(float(np.mean(observed)), np.mean(drawn, axis=0))
-    return max(int(both.sum()) for both in known), *ranks[0], *ranks[1], *linear
+def _ways(strata: Strata) -> tuple[Centring, Centring, Centring]:
+    """Ranks over all heads, ranks within layers, and values as they are, less their mean."""
+
+    def ranks(layers: Strata) -> Centring:
+        return lambda values, weights, heads: centred_ranks(values, weights, layers[heads])
+
+    return ranks(np.zeros_like(strata)), ranks(strata), lambda values, weights, _: centred(values, weights)
+
+
+def _estimates(
+    tables: Float[np.ndarray, "table head"], compared: Sequence[Pairs], weights: Weights, way: Centring
+) -> list[Estimate]:
+    """Per row the mean correlation over its pairs of tables, with its interval.
+
+    What a correlation needs of a table is computed once per table and not once per pair, so that pairs cost a
+    product of matrices only.
+    """
+    draws = np.concatenate([np.ones((1, weights.shape[1])), weights])  # the heads as they are come first
+    means = np.empty((len(compared), len(draws)))
+    at_once = max(1, CELLS // len(tables) ** 2)
+    for start in range(0, len(draws), at_once):
+        part = slice(start, start + at_once)
+        correlations = _correlations(tables, draws[part], way)
+        for row, pairs in enumerate(compared):
+            one, other = np.array(pairs).T
+            means[row, part] = correlations[:, one, other].mean(1)
+    return [estimate(float(drawn[0]), drawn[1:]) for drawn in means]
+
+
+def _correlations(
+    tables: Float[np.ndarray, "table head"], weights: Weights, way: Centring
+) -> Float[np.ndarray, "draw table table"]:
+    """The correlations of all tables with each other, over heads that both have; NaN where there is none."""
+    known = ~np.isnan(tables)
+    patterns, of_pattern = np.unique(known, axis=0, return_inverse=True)
+    found = np.full((len(weights), len(tables), len(tables)), np.nan)
+    for one, other in itertools.combinations_with_replacement(range(len(patterns)), 2):
+        heads = np.flatnonzero(patterns[one] & patterns[other])
+        if not len(heads):
+            continue
+        rows, columns = (np.flatnonzero(of_pattern == number) for number in (one, other))
+        left = _standardised(tables[rows], weights, way, heads)
+        right = left if one == other else _standardised(tables[columns], weights, way, heads)
+        block = left @ right.transpose(0, 2, 1)
+        found[:, rows[:, None], columns] = block
+        found[:, columns[:, None], rows] = block.transpose(0, 2, 1)
+    return found
+
+
+def _standardised(
+    tables: Float[np.ndarray, "table head"], weights: Weights, way: Centring, heads: Int[np.ndarray, " known"]
+) -> Float[np.ndarray, "draw table known"]:
+    """Vectors of length 1 in each draw, whose inner products are correlations; NaN where nothing varies."""
+    drawn = weights[:, heads]
+    vectors = np.stack([way(table[heads], drawn, heads) for table in tables], axis=1)
+    vectors *= np.sqrt(drawn)[:, None]
+    length = np.sqrt((vectors**2).sum(-1, keepdims=True))
+    return vectors / np.where(length > 0, length, np.nan)

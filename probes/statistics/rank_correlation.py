@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 Values = Float[np.ndarray, " head"]
 Weights = Float[np.ndarray, "draw head"]
@@ -63,15 +63,10 @@ def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Fl
     return _correlation(centred_ranks(one, weights, strata), centred_ranks(other, weights, strata), weights)
 
 
-def pearson(one: Values, other: Values, weights: Weights) -> Float[np.ndarray, " draw"]:
-    """Pearson's correlation; NaN where either does not vary."""
-    return _correlation(_centred(one, weights), _centred(other, weights), weights)
-
-
-def _centred(values: Values, weights: Weights) -> Weights:
+def centred(values: Values, weights: Weights) -> Weights:
     """Values less their weighted mean; what rounding leaves of equal values is none."""
-    centred = values - weights @ values[:, None] / weights.sum(1, keepdims=True)
-    return np.where(np.abs(centred) > 1e-12 * np.abs(values).max(initial=0.0), centred, 0.0)
+    left = values - weights @ values[:, None] / weights.sum(1, keepdims=True)
+    return np.where(np.abs(left) > 1e-12 * np.abs(values).max(initial=0.0), left, 0.0)
 
 
 def _correlation(one: Weights, other: Weights, weights: Weights) -> Float[np.ndarray, " draw"]:
@@ -89,8 +84,9 @@ def estimate(value: float, drawn: Float[np.ndarray, " draw"]) -> Estimate:
     known = drawn[~np.isnan(drawn)]
     if np.isnan(value) or len(known) < 2:
         return Estimate(value, float("nan"), float("nan"))
-    below = np.mean((known < value) + 0.5 * (known == value))
-    bias = norm.ppf(np.clip(below, 0.5 / len(known), 1 - 0.5 / len(known)))
-    ends = norm.cdf(2 * bias + norm.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    equal = np.abs(known - value) <= 1e-12  # correlations of ranks that are equal differ by rounding
+    below = np.mean(((known < value) & ~equal) + 0.5 * equal)
+    bias = ndtri(np.clip(below, 0.5 / len(known), 1 - 0.5 / len(known)))
+    ends = ndtr(2 * bias + ndtri([(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
     low, high = np.quantile(known, ends)
     return Estimate(value, float(low), float(high))

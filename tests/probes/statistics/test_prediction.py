@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import polars as pl
 import pytest
@@ -11,7 +13,7 @@ from probes.heads_table import SCHEMA
 from probes.statistics.agreement import agreement
 from probes.statistics.head_values import head_values
 from probes.statistics.prediction import over_runs, prediction, top_overlap
-from probes.statistics.rank_correlation import centred_ranks, estimate, head_weights, pearson, spearman
+from probes.statistics.rank_correlation import centred, centred_ranks, estimate, head_weights, spearman
 
 LAYERS, HEADS = 6, 12
 STRATA = np.repeat(np.arange(LAYERS), HEADS)
@@ -46,11 +48,9 @@ def test_weighted_ranks_are_those_of_repeated_heads(rng) -> None:
     no_layers = np.zeros_like(STRATA)
     found = spearman(one, other, weights, no_layers)
     inside = spearman(one, other, weights, STRATA)
-    linear = pearson(one, other, weights)
     for draw, counts in enumerate(weights.astype(int)):
         first, second, layer = (np.repeat(values, counts) for values in (one, other, STRATA))
         assert found[draw] == pytest.approx(spearmanr(first, second).statistic)
-        assert linear[draw] == pytest.approx(pearsonr(first, second).statistic)
         ranks = [
             np.concatenate([rankdata(values[layer == of]) - 6.5 for of in range(LAYERS)])
             for values in (first, second)
@@ -63,7 +63,7 @@ def test_weighted_ranks_are_those_of_repeated_heads(rng) -> None:
 def test_what_does_not_vary_has_no_correlation() -> None:
     once, varied = np.ones((1, 72)), np.arange(72.0)
     assert np.isnan(spearman(np.ones(72), varied, once, STRATA)[0])
-    assert np.isnan(pearson(np.full(72, 0.1), varied, once)[0])
+    assert not centred(np.full(72, 0.1), once).any()
     assert np.isnan(spearman(STRATA.astype(float), varied, once, STRATA)[0])
     assert np.isnan(estimate(float("nan"), np.arange(5.0)).low)
 
@@ -168,6 +168,70 @@ def test_values_of_heads_by_hand() -> None:
     relevance = found["relevance"].filter(task="pos")["value"].to_list()
     assert relevance == pytest.approx([0.5, 0.5])
     assert found["relevance"].filter(task="dep")["value"].to_list() == [0.3, 0.7]  # those of the whole task
+
+
+def agreement_by_loops(tables, pairs, weights):
+    """Mean correlations over pairs of tables, of heads that are written out as often as they were drawn."""
+
+    def correlations(counts):
+        found = []
+        for one, other in pairs:
+            known = ~np.isnan(tables[one]) & ~np.isnan(tables[other])
+            first, second, layer = (
+                np.repeat(values[known], counts[known]) for values in (tables[one], tables[other], STRATA)
+            )
+            inside = [np.empty(len(layer)), np.empty(len(layer))]
+            for ranks, values in zip(inside, (first, second), strict=True):
+                for of in np.unique(layer):
+                    ranks[layer == of] = rankdata(values[layer == of]) - (np.sum(layer == of) + 1) / 2
+            over_all = spearmanr(first, second).statistic
+            found.append((over_all, (inside[0] @ inside[1]) / np.sqrt((inside[0] ** 2).sum() *
+                          (inside[1] ** 2).sum()), pearsonr(first, second).statistic))  # fmt: skip
+        return np.mean(found, axis=0)
+
+    observed = correlations(np.ones(len(STRATA), dtype=int))
+    drawn = np.array([correlations(counts) for counts in weights.astype(int)])
+    return [estimate(float(value), of_draw) for value, of_draw in zip(observed, drawn.T, strict=True)]
+
+
+def test_agreement_of_all_pairs_at_once_is_that_of_each_pair(rng, monkeypatch) -> None:
+    """Also of tables that lack heads, and however many draws are held at once."""
+    monkeypatch.setattr("probes.statistics.agreement.CELLS", 400)
+    shape, parts, tables = (LAYERS, HEADS), [], {}
+    for group, runs in (("one", "abc"), ("two", "bcd"), ("three", "ef")):
+        for run in runs:
+            value = rng.normal(size=shape)
+            if run in "cf":
+                value[rng.random(shape) < 0.2] = np.nan  # heads that were cut out
+            tables[group, run] = value.ravel()
+            parts.append(rows("ablation", "pos", value, run).with_columns(group=pl.lit(group)))
+    columns = ["group", "run", "measure", "attention", "layer", "head", "value"]
+    values = pl.concat(parts).select(columns).filter(pl.col("value").is_not_nan())
+    table = agreement(values, "ablation", draws=40)
+    weights = head_weights(STRATA, 40, np.random.default_rng(0))
+    assert table["pairing"].to_list() == [
+        "other runs", "same run", "all runs", "other runs", "all runs", "other runs",
+    ]  # fmt: skip
+    names = ["spearman", "within_layers", "pearson"]
+    ends = [("low", "high"), ("within_low", "within_high"), ("pearson_low", "pearson_high")]
+    for row in table.iter_rows(named=True):
+        one, other = ([key for key in tables if key[0] == row[end]] for end in ("first", "second"))
+        pairs = [*itertools.combinations(one, 2)] if one == other else [*itertools.product(one, other)]
+        if row["pairing"] == "same run":
+            pairs = [pair for pair in pairs if pair[0][1] == pair[1][1]]
+        assert row["pairs"] == len(pairs)
+        expected = agreement_by_loops(tables, pairs, weights)
+        for name, (low, high), figures in zip(names, ends, expected, strict=True):
+            assert (row[name], row[low], row[high]) == pytest.approx(figures)
+
+
+def test_agreement_with_a_table_that_does_not_vary_is_unknown(rng) -> None:
+    parts = [rows("ablation", "pos", rng.normal(size=(2, 4)), run) for run in "ab"]
+    values = head_values(pl.concat([*parts, rows("ablation", "dep", np.full((2, 4), 0.1), "a")]))
+    table = agreement(values.with_columns(group="task"), "ablation", draws=20)
+    assert table.filter(second="dep")["spearman"].to_list() == [None]
+    assert table.filter(second="dep")["pearson_low"].to_list() == [None]
+    assert table.filter(second="pos")["spearman"].is_not_null().all()
 
 
 def test_agreement_of_seeds_of_tasks_and_of_corpora(rng) -> None:
