@@ -1,4 +1,4 @@
-"""The run and the sentences of a command that measures heads, as its options name them."""
+"""The run and the corpus of a command that measures heads, as its options name them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from mtl.analysis.trained import TrainedRun
+    from mtl.config.schema import CorpusConfig
     from mtl.models.device import Accelerator
 
 
@@ -24,18 +25,29 @@ def open_measured(
 ) -> TrainedRun:
     """Open a run by the options of these names; prints which of its tasks are not measured, and why."""
     from mtl.analysis.trained import open_trained
-    from mtl.config.schema import CorpusConfig
 
     trained = open_trained(
         run,
-        None if corpus is None else CorpusConfig(str(corpus)),
+        corpus_of(corpus),
         split,
         tasks=task or None,
         sentences=sentences,
         accelerator=accelerator,
         out=out,
     )
-    console = Console()
-    for reason in trained.left_out:
-        console.print(f"not measured: {reason}", highlight=False, soft_wrap=True)
+    print_left_out("measured", trained.left_out)
     return trained
+
+
+def corpus_of(folder: Path | None) -> CorpusConfig | None:
+    """The corpus in a folder; `None` is the run's own."""
+    from mtl.config.schema import CorpusConfig
+
+    return None if folder is None else CorpusConfig(str(folder))
+
+
+def print_left_out(done: str, reasons: Sequence[str]) -> None:
+    """Print a line for each task with which something was not done, and why."""
+    console = Console()
+    for reason in reasons:
+        console.print(f"not {done}: {reason}", highlight=False, soft_wrap=True)

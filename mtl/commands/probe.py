@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -44,20 +41,15 @@ def probe(
             frequent: such tables are not compared with those of 32-true.
     """
     from mtl.analysis.probe_run import probe_run
-    from mtl.config.schema import CorpusConfig
+    from mtl.commands.measured_run import corpus_of, print_left_out
+    from mtl.commands.progress import sentence_progress
     from mtl.files import write_text
     from probes.best_heads import best_heads, weighted_means
     from probes.best_heads import markdown as as_markdown
 
-    @contextmanager
-    def progress(total: int) -> Iterator[Callable[[int], None]]:
-        with Progress(console=Console(stderr=True)) as shown:
-            bar = shown.add_task("sentences", total=total)
-            yield lambda done: shown.advance(bar, done)
-
     measured = probe_run(
         target,
-        None if corpus is None else CorpusConfig(str(corpus)),
+        corpus_of(corpus),
         out,
         split=split,
         masks=masks,
@@ -65,11 +57,10 @@ def probe(
         final_special=final_special,
         accelerator=accelerator,
         precision=precision,
-        progress=progress,
+        progress=sentence_progress,
     )
+    print_left_out("probed", measured.left_out)
     console = Console()
-    for reason in measured.left_out:
-        console.print(f"not probed: {reason}", highlight=False, soft_wrap=True)
     best = best_heads(measured.heads)
     means = weighted_means(best)
     _show(best, means, console)

@@ -110,14 +110,15 @@ def select_heads(
         note_shape(part.module)
     for name, rows in zip(family.norms_over_heads, (_rows(positions, size), _rows(keys, size)), strict=False):
         _choose_after_norm(module.get_submodule(name), rows)
-    for name, number in _numbers(len(index), size, sharing).items():
-        if hasattr(module, name):
-            setattr(module, name, number)
+    attributes: dict[str, object] = dict(_numbers(len(index), size, sharing))
     if family.reads_configuration:
         configuration: Any = module.config
         if isinstance(configuration, LayerConfiguration):
             configuration = configuration.of_model
-        module.config = LayerConfiguration(configuration, {"num_attention_heads": len(index)})  # type: ignore[assignment]
+        attributes["config"] = LayerConfiguration(configuration, {"num_attention_heads": len(index)})
+    for name, value in attributes.items():
+        if hasattr(module, name):
+            setattr(module, name, value)
     if family.position_bias:
         if not hasattr(module, "bias_heads"):
             heads = torch.arange(present, device=positions.device)
