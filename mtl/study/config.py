@@ -22,9 +22,9 @@ class OverlapConfig:
     pool: int | None = None
     """Heads from which masks are drawn: the best of both tasks; `null`: twice as many as a mask has."""
     runs: tuple[str, ...] = ()
-    """Folders (or globs) of finished runs that tell which heads are best for a task."""
+    """Folders (or globs) of finished runs by which heads are ranked for a task."""
     by: Literal["log_alpha", "importance"] = "log_alpha"
-    """What is best: the mean log alpha of the task's masks when heads were chosen, or mean importance."""
+    """The ranking: mean log alpha of the task's masks when heads were chosen, or mean importance."""
     seed: int = 1
     """Another number gives other draws."""
 
@@ -42,7 +42,7 @@ class Block:
     set: dict[str, Any] = field(default_factory=dict)
     """Dotted keys of a run's configuration with other values in these runs."""
     label: str | None = None
-    """Ends the names of these runs; needed where two blocks have runs of the same setup, masks and seed."""
+    """The last part of these runs' names; needed where two blocks have runs of one setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
     overlap: OverlapConfig | None = None
@@ -58,10 +58,10 @@ class ProbesConfig:
     """Measurements on the heads of finished runs."""
 
     masks: tuple[Masks, ...] = ("none",)
-    """Runs with which kinds of masks are measured; none: no measurements."""
+    """Kinds of masks whose runs are measured; an empty list: no measurements."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
-    """What is measured: what heads look at and tell (`mtl probe`), and what they are worth (`mtl importance`,
-    `mtl ablate`, `mtl relevance`)."""
+    """What is measured: what heads attend to and encode (`mtl probe`), and what they are worth
+    (`mtl importance`, `mtl ablate`, `mtl relevance`)."""
     split: Literal["train", "dev", "test"] = "test"
     """Split for probes and ablation; importance and relevance are measured on dev."""
     sentences: int | None = None
@@ -74,10 +74,10 @@ class ProbesConfig:
 
 @dataclass(frozen=True)
 class ClaimsConfig:
-    """Which masks say what heads a task claims."""
+    """Which masks determine the heads that a task claims."""
 
     seeds: tuple[int, ...] | None = None
-    """Seeds of the runs whose masks are claims, so that others measure; `null`: all."""
+    """Seeds of the runs whose masks are claims, so that runs with other seeds measure; `null`: all."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,6 @@ class StudyConfig:
     probes: ProbesConfig = field(default_factory=ProbesConfig)
     """Measurements on the heads of finished runs."""
     claims: ClaimsConfig = field(default_factory=ClaimsConfig)
-    """Which masks say what heads a task claims, in the report."""
+    """Which masks determine the heads that a task claims, in the report."""
     split: Literal["dev", "test"] = "test"
     """Split of the scores in the report."""

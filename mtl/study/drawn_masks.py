@@ -35,9 +35,9 @@ class DrawnMasks:
 
 
 def drawn_masks(runs: Sequence[Planned]) -> dict[str, DrawnMasks]:
-    """By path (as `gates.masks` names it) the masks of the runs that draw theirs; the same in every call.
+    """The masks of the runs that draw theirs, by path (the value of `gates.masks`); the same in every call.
 
-    Raises `InputError` where the given runs say nothing on a task, or so many heads cannot be drawn.
+    Raises `InputError` where the given runs do not measure a task, or masks of this size cannot be drawn.
     """
     known: dict[OverlapConfig, _Best] = {}
     drawn = {}
@@ -52,7 +52,7 @@ def drawn_masks(runs: Sequence[Planned]) -> dict[str, DrawnMasks]:
 
 
 def write_masks(masks: Mapping[str, DrawnMasks]) -> None:
-    """Write the mask files, and beside them `draws.json` on how each was drawn."""
+    """Write the mask files, and in their folder `draws.json`, which records how each was drawn."""
     by_folder: dict[Path, dict[str, Any]] = {}
     for drawn in masks.values():
         drawn.path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def _table(
 
 
 class _Best:
-    """How good every head is for a task, by the runs that are given for it."""
+    """How good every head is for a task, according to the given runs."""
 
     def __init__(self, overlap: OverlapConfig) -> None:
         self.overlap = overlap
@@ -120,15 +120,15 @@ class _Best:
         )
         if not self.folders:
             raise InputError(
-                f"overlap.runs={','.join(overlap.runs) or '[]'}: no runs there, by which the best heads of a "
-                "task are known; give folders or globs of finished runs with masks of each task"
+                f"overlap.runs={','.join(overlap.runs) or '[]'}: no runs there to rank a task's heads by; "
+                "give folders or globs of finished runs with masks of each task"
             )
         self.sites: tuple[Site, ...] = ()
         self._heads = 0
         self._known: dict[str, Float[np.ndarray, "site head"]] = {}
 
     def of(self, task: str) -> Float[np.ndarray, "site head"]:
-        """The mean over runs of what the heads are to the task."""
+        """The mean over runs of how good each head is for the task."""
         if task not in self._known:
             of_runs = [self._of_run(Run.open(path), task) for path in self.folders]
             values = [value for value in of_runs if value is not None]
@@ -166,5 +166,5 @@ class _Best:
                 f"{shape_text(self.sites, self._heads)}; give runs of one encoder"
             )
         value = grid(rows, "value", sites, heads)
-        # Importance has no scale that runs share.
+        # Importance has no scale in common between runs.
         return value / np.nanmean(value) if self.overlap.by == "importance" else value

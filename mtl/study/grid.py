@@ -33,7 +33,7 @@ _OF_THE_GRID = {
     "wandb.job_type": "the study sets it",
     "wandb.tags": "the study tags its runs",
 }
-"""Keys of a run's configuration that the grid decides on, and what to write instead."""
+"""Keys of a run's configuration that the grid sets, and what to write instead."""
 
 
 def planned(study: StudyConfig, folder: Path) -> list[Planned]:
@@ -129,7 +129,7 @@ def probes_the_encoder(study: StudyConfig) -> bool:
 
 
 def check_train(train: TrainConfig) -> None:
-    """Raise `InputError` if a key is given that the grid decides on."""
+    """Raise `InputError` if a key is given that the grid sets."""
     for key in _OF_THE_GRID:
         given, default = attrgetter(key)(train), attrgetter(key)(TrainConfig())
         if key != "tasks" and given != default:
@@ -199,9 +199,11 @@ class _Cell:
     seed: int
 
     def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Planned:
-        """The run of a pair under drawn masks; draws of one number of shared heads have a seed each."""
+        """The run of a pair under drawn masks; draws of one number of shared heads differ in seed."""
         if len(self.tasks) != 2:
-            raise InputError(f"overlap is of two tasks, and setup '{self.setup}' has {'+'.join(self.tasks)}")
+            raise InputError(
+                f"overlap is between two tasks, and setup '{self.setup}' has {'+'.join(self.tasks)}"
+            )
         kind = "-".join(part for part in (label, f"overlap{draw.shared}") if part is not None)
         path = self.folder / "masks" / f"{'+'.join(self.tasks)}-{kind}-draw{self.seed}.parquet"
         gates = dataclasses.replace(train.gates, masks=str(path))

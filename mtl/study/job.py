@@ -32,7 +32,7 @@ class Job:
     probe: dict[str, Any] | None = None
     """The arguments of probing; `None`: the run is not probed."""
     claims_from: list[str] = field(default_factory=list)
-    """The runs whose masks say which of its heads are copied."""
+    """The runs whose masks determine which of its heads are copied."""
 
     def after(self) -> list[str]:
         """The runs that have to be finished before it starts."""
@@ -50,7 +50,7 @@ class Progress:
     started: float = 0.0
     ended: float = 0.0
     seconds: float = 0.0
-    """Work on it, over all tries that came to an end."""
+    """Work on it, over all tries that have ended."""
     prepared_seconds: float = 0.0
     """Of these, before the last try's first step: reading, tokenising, loading the encoder."""
     training_seconds: float = 0.0
@@ -90,7 +90,7 @@ class Snapshot:
         return {name: self.state(name) for name in self.jobs}
 
     def ready(self, name: str) -> bool:
-        """Whether a job can be started: no process has it, and the runs that it needs are finished."""
+        """Whether a job can be started: no process works on it, and the runs that it needs are finished."""
         startable = self.state(name) in ("waiting", "interrupted")
         return startable and all(self.state(needed) == "finished" for needed in self.jobs[name].after())
 

@@ -176,14 +176,14 @@ class _Contents:
         )
 
     def encoder(self, name: str) -> dict[str, str]:
-        """The fingerprint of a local encoder's configuration, weights and tokenizer; of others none."""
+        """The fingerprint of a local encoder's configuration, weights and tokenizer; empty for others."""
         if not _is_local(name):
             return {}
         paths = sorted(path for path in Path(name).iterdir() if path.suffix in _ENCODER_FILES)
         return {"encoder": digest([[path.name for path in paths], self._of(tuple(paths))])}
 
     def masks(self, config: TrainConfig) -> dict[str, str]:
-        """The fingerprint of the masks that a run is given; of others none."""
+        """The fingerprint of a run's fixed masks; empty for other runs."""
         if config.pruning != "fixed":
             return {}
         from mtl.heads.gate_file import masks_fingerprint
@@ -196,7 +196,7 @@ class _Contents:
         return {"masks": masks_fingerprint(masks)}
 
     def claims(self, run: Planned) -> dict[str, str]:
-        """The fingerprint of a file of claims that was given; of the study's own the plan knows."""
+        """The fingerprint of a given file of claims; the study's own claims are in the plan."""
         given = run.config.clones.claims
         if given is None or run.claims_from:
             return {}

@@ -20,12 +20,14 @@ from mtl.models.inputs import InputCache
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
 """What probing takes of a job's settings."""
 CHOOSING = "dev"
-"""The split for importance and relevance, by which heads are chosen: the test sentences judge the choice."""
+"""The split for importance and relevance, which choose heads; the choice is judged on the test split."""
 
 
 def measure(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
-    """Measure what a job's settings name, and write it into heads.parquet; returns what probing gives, if it
-    is asked for."""
+    """Measure what a job's settings name, and write it into heads.parquet.
+
+    Returns the table of probing, if it is among the measurements.
+    """
     probed = None
     measures = settings.get("measures", ["probes"])
     if "probes" in measures:

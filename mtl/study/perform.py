@@ -1,4 +1,4 @@
-"""One process's share of a study: take a free job, do it, take the next."""
+"""One process's share of a study: it takes a free job, does it, and takes the next."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         fresh = before.made_of != job.made_of
         tries = 0 if fresh else before.tries
         if before.state == "interrupted" and not fresh:
-            tries = max(0, tries - 1)  # asked to stop: that was not the run's fault
+            tries = max(0, tries - 1)  # it was asked to stop, which is no failure
         progress = Progress(
             "running", job.made_of, tries + 1, now(), 0.0, 0.0 if fresh else before.seconds,
             worker=str(Holder.me()),
@@ -78,7 +78,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
 
 
 def _check_code(job: Job, before: Progress) -> None:
-    """Raise `InputError` if this process does not run the code that the job is to be made by."""
+    """Raise `InputError` if this process runs other code than the job was planned with."""
     if not job.config:
         parts = ["code"]
     elif before.state == "finished" and trained_alike(before.made_of, job.made_of):
@@ -111,7 +111,7 @@ def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
     except KeyboardInterrupt:
         return replace(progress, state="interrupted")
     except Failed as failure:
-        # Another run may have had the GPU's memory; this one is tried again.
+        # Another run may have taken the GPU's memory, so that this one is tried again.
         again = isinstance(failure.__cause__, torch.cuda.OutOfMemoryError) and progress.tries < TRIES
         return replace(progress, state="waiting" if again else "failed", error=str(failure))
     gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Change:
-    """A run whose configuration, inputs or code are not those that the study now asks for."""
+    """A run whose configuration, inputs or code differ from those that the study now asks for."""
 
     name: str
     why: str
@@ -68,7 +68,7 @@ def make_plan(
     """The study's jobs beside what the folder holds; raises `InputError` for what cannot be run.
 
     Without `inputs`, as for a dry run, corpora are looked at only, not read. With `keep_code`, runs that
-    other code has made are kept.
+    were made by other code are kept.
     """
     wanted, masks = wanted_jobs(study, folder, inputs)
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
@@ -87,7 +87,7 @@ def _beside(
     changes = []
     for job in wanted:
         made_of = dict(job.made_of)
-        if job.needs is not None:  # made of what that run is made of, which may be kept
+        if job.needs is not None:  # its inputs include those of that run, whose old code may be kept
             made_of["needs"] = digest(without_probes(jobs[job.needs].made_of))
         if job.claims_from:
             made_of["claims"] = digest([without_probes(jobs[name].made_of) for name in job.claims_from])
@@ -120,7 +120,8 @@ def carrying_out(plan: Plan) -> Iterator[Plan]:
     """Archive what has changed, write the jobs, and hold the lease of a command until the block ends.
 
     Yields the plan compared with the folder at that moment, since another call may have changed it after
-    the plan was made. Raises `InputError` while others work on other jobs.
+    the plan was made. Raises `InputError` while other
+    commands work on other jobs.
     """
     folder, me = plan.folder, Holder.me()
     with contextlib.ExitStack() as leases:
@@ -138,14 +139,14 @@ def _carry_out(plan: Plan) -> None:
     holders = folder.holders(list(known.values()))
     same = {job.name: job.made_of for job in plan.jobs} == {name: job.made_of for name, job in known.items()}
     if not same and (holders or folder.commands()):
-        who = next((f"{name}, {holder}" for name, holder in holders.items()), None)
+        user = next((f"{name}, {holder}" for name, holder in holders.items()), None)
         raise InputError(
-            f"{folder.path} is at work for another study file or code ({who or folder.commands()[0]}): "
+            f"{folder.path} is in use for another study file or code ({user or folder.commands()[0]}): "
             "stop that first, or give this study another name"
         )
     for change in plan.changes:
         if change.name in holders:
-            continue  # by another call with the same plan, which is at it
+            continue  # another command with the same plan works on it
         if change.what in ("made again", "archived"):
             _archive(folder, change.name)
         else:
@@ -167,7 +168,7 @@ def _carry_out(plan: Plan) -> None:
 
 
 def _archive(folder: StudyFolder, name: str) -> None:
-    """Move a run to `.replaced`, where it can still be looked at."""
+    """Move a run to `.replaced`, where it stays readable."""
     run = folder.run(name)
     if run.exists():
         archive = _free_name(folder, name)
@@ -190,14 +191,14 @@ def _archive_probes(folder: StudyFolder, name: str) -> None:
 
 
 def _free_name(folder: StudyFolder, name: str) -> Path:
-    """A name that is free among what was replaced."""
+    """A path in `.replaced` that is not in use."""
     stem = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     paths = (folder.path / ".replaced" / f"{stem}{end}" for end in ("", *(f"-{n}" for n in range(2, 1000))))
     return next(path for path in paths if not path.exists())
 
 
 def _change(before: Job | None, job: Job, progress: Progress) -> Change:
-    """The change of a run, with its reason."""
+    """What changes for a run, and why."""
     old, new = progress.made_of, job.made_of
     if trained_alike(old, new):
         if "probes" not in new:

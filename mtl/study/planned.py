@@ -1,4 +1,4 @@
-"""A run of a study's grid before it is made."""
+"""A run of a study's grid before it is trained."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from mtl.study.config import Masks, OverlapConfig
 
 @dataclass(frozen=True)
 class Draw:
-    """Masks that are drawn for one run, with so many heads in common; the run's seed is the draw's number."""
+    """How the masks of one run are drawn; the run's seed is the number of the draw."""
 
     overlap: OverlapConfig
     shared: int
+    """Heads that the two masks have in common."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of the grid before it is made."""
+    """A run of the grid before it is trained."""
 
     name: str
     grid_cell: str
@@ -30,8 +31,8 @@ class Planned:
     probe: bool
     """Whether its heads are probed afterwards."""
     label: str | None = None
-    """Of its block."""
+    """The label of its block."""
     claims_from: tuple[str, ...] = ()
-    """Names of the runs with a mask of one task that say which heads the tasks claim."""
+    """Names of the single-task runs whose masks determine which heads the tasks claim."""
     draw: Draw | None = None
-    """How its masks are drawn; `None`: they are not."""
+    """How its masks are drawn; `None`: its masks are not drawn."""

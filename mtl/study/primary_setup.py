@@ -28,7 +28,7 @@ def stored_study(folder: Path) -> StudyConfig | None:
 
 
 def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> PrimarySetup | None:
-    """The setup that decides; `None` if the study's file names none that gives claims.
+    """The setup whose claims decide; `None` if the study's file has none that gives claims.
 
     A setup without runs keeps the name that the file gives it; no other setup replaces it.
     """
@@ -41,7 +41,7 @@ def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> Prim
 
 
 def only_claiming_seeds(study: StudyConfig, evidence: ReportData, primary: PrimarySetup | None) -> ReportData:
-    """The evidence without those masks of the primary setup whose seeds are not to claim (`claims.seeds`)."""
+    """The evidence without the primary setup's masks of seeds outside `claims.seeds`."""
     seeds = study.claims.seeds
     if seeds is None or primary is None or evidence.gates is None:
         return evidence
@@ -87,7 +87,7 @@ def _first(study: StudyConfig, folder: Path) -> list[Planned]:
         )
         for setup, masks in itertools.product(block.setups, block.masks):
             if masks == "none" or masks.startswith("fixed"):
-                continue  # what a file or a draw gave says nothing on what a task wants
+                continue  # masks from a file or a draw do not show what a task wants
             if setup in alone:
                 runs = _masked(study, folder, block, alone, masks)
                 if len({run.config.tasks for run in runs}) > 1:

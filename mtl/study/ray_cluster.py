@@ -12,7 +12,7 @@ from typing import Any
 from mtl.errors import InputError
 
 KNOCK = 10.0
-"""Seconds in which the head of a cluster has to answer."""
+"""Seconds within which the head of a cluster must answer."""
 
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}

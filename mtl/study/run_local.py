@@ -15,7 +15,7 @@ from mtl.workers.pool import WorkerPool, devices, threads_for
 from mtl.workers.worker import interruptible
 
 MOST_ON_A_GPU = 8
-"""Most runs on one GPU; more are not faster."""
+"""The most runs on one GPU; with more, none is faster."""
 CONTEXT = 0.6
 """Gigabytes that a process has on a GPU besides its tensors."""
 
@@ -23,8 +23,8 @@ CONTEXT = 0.6
 def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Console) -> None:
     """Have `count` processes do the jobs; raises `KeyboardInterrupt` when asked to stop.
 
-    With 0, there is one per GPU, and more as soon as a finished run has shown that they fit; or one without
-    GPUs. Several are started on a GPU only when that is known.
+    With 0, there is one per GPU, and more once a finished run has shown that they fit; without GPUs there is
+    one.
     """
     gpus = devices()
     most = count or (len(gpus) * MOST_ON_A_GPU if gpus else 1)
@@ -42,7 +42,7 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
 def watching(
     study: StudyFolder, jobs: Sequence[Job], count: int | None, console: Console
 ) -> Iterator[Callable[[], int]]:
-    """Shows a live table, or where there is no terminal a line when a job starts or ends.
+    """Show a live table or, without a terminal, a line when a job starts or ends.
 
     Yields a function that reads the folder again and returns how many jobs have ended.
     """

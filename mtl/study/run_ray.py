@@ -28,9 +28,9 @@ from mtl.workers.worker import LOOK, disk_is_full, full_disk, interruptible
 MARKER = ".ray-"
 """Start of the names of the files by which nodes recognise the study's folder."""
 PATIENCE = 15.0
-"""Seconds that workers have to end by themselves when nothing is left to do."""
+"""Seconds that workers may take to end by themselves when nothing is left to do."""
 ROOMLESS = 600.0
-"""Seconds a cluster may be without a node that is large enough; those of a cloud take minutes to come."""
+"""Seconds a cluster may be without a node that is large enough; in a cloud, nodes take minutes to start."""
 ACCOUNT = ("WANDB_API_KEY", "WANDB_BASE_URL")
 """Variables of the account that runs are logged to; those of the command are used where a node has none."""
 
@@ -143,7 +143,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     if not (study.path / location.marker).exists() or not Path(location.directory).is_dir():
         return (
             f"node {node} does not see {study.path}, or not from {location.directory}: the study's folder "
-            "and the directory in which mtl is called have to lie on a file system that all nodes share"
+            "and the directory in which mtl is called must be on a file system that all nodes share"
         )
     # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that
     # a script started in the background ignore it; child processes would, too.
@@ -202,8 +202,8 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
 def _marker_file(study: StudyFolder) -> Iterator[Path]:
     """A file in the study's folder by which nodes know that they see the same folder.
 
-    It holds the variables in `ACCOUNT`, and only this user may read it: as arguments of a task they would lie
-    in the cluster's object store. One that a killed command left is removed by the next.
+    It holds the variables in `ACCOUNT`, and only this user may read it: as arguments of a task they would be
+    stored in the cluster's object store. A file left by a killed command is removed by the next one.
     """
     if len(study.commands()) <= 1:  # this one's
         for left in study.path.glob(f"{MARKER}*"):

@@ -19,9 +19,9 @@ from mtl.workers.pool import STATE_STYLES, clock
 def overview(
     study: StudyFolder, jobs: Sequence[Job], workers: int | None = None, rows: int | None = None
 ) -> Group:
-    """A line per job (with `rows`, those that are running, have failed or ended last) and a line for all.
+    """A line per job (with `rows`, those that are running, have failed or ended last) and a line of totals.
 
-    The remaining time is for this number of `workers`, or for as many as there are now.
+    The remaining time assumes `workers` processes; by default those that run now.
     """
     snapshot = study.snapshot(jobs)
     states = snapshot.states()

@@ -1,4 +1,4 @@
-"""The heads that tasks claim in a study: which runs say so, and the file that runs with copies read."""
+"""The heads that tasks claim in a study: the runs that determine them, and the file for runs with copies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mtl.training.claims_file import Claims, Head, write_claims
 
 
 def with_claims(runs: Sequence[Planned], folder: Path) -> list[Planned]:
-    """The runs, those with copies of heads with the runs that say which heads are claimed.
+    """The runs; those with copies of heads get the names of the runs that determine which are claimed.
 
-    These are the study's runs of each task alone with learned masks, of all of their seeds: with a block of
-    their own seeds, claims and scores come from different runs. Of several labels it is the run's own, else
-    none, else the only one. A run whose `clones.claims` is given is left as it is. Raises `InputError` for a
-    task without such runs.
+    These are the study's runs of each task alone with learned masks, with all of their seeds: with a block
+    that has seeds of its own, claims and scores come from different runs. Where they have several labels,
+    those with the run's own label are taken, else those without a label, else those with the only label. A
+    run whose `clones.claims` is given stays as it is. Raises `InputError` for a task without such runs.
     """
     return [_with_claims(run, runs, folder) if _needs_claims(run.config) else run for run in runs]
 
@@ -61,7 +61,7 @@ def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned
 def write_claims_of(job: Job, study: StudyFolder) -> None:
     """Write the file of claims that a run reads, from the masks that the study has learned.
 
-    The same masks give the same file, in whatever process. Raises `InputError` for masks that cannot be read.
+    The same masks give the same file in every process. Raises `InputError` for masks that cannot be read.
     """
     claims, names = claims_of(job, study, {other.name: other for other in study.jobs()})
     path = Path(job.config["clones"]["claims"])

@@ -42,7 +42,7 @@ def check_node(study: StudyFolder, inputs: InputCache) -> None:
     from mtl.study.config import StudyConfig
     from mtl.study.plan import make_plan
 
-    # Finished runs that were kept though the code was changed are wanted as they are.
+    # Finished runs that were kept despite a change of the code are not repeated.
     plan = make_plan(read_configuration(StudyConfig, study.plan), study, inputs, keep_code=True)
     wanted = {job.name: job.made_of for job in study.jobs()}
     for job in plan.jobs:
@@ -54,8 +54,8 @@ def check_node(study: StudyFolder, inputs: InputCache) -> None:
         ]
         if unlike:
             raise InputError(
-                f"{job.name} would be made of another {' and '.join(unlike)} here: every node needs the same "
-                "version of mtl, and the same corpus at the same place"
+                f"{job.name} would have another {' and '.join(unlike)} here: every node needs the same "
+                "version of mtl, and the same corpus at the same path"
             )
 
 

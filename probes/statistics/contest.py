@@ -7,18 +7,18 @@ worth to t in the pair run of t and u (in a unit of `worth_units`):
 
 a takes out the head, the task, its own claim and what the head is worth to it anyway; b takes out that some
 partners are worse, in some layers more. What remains compares one head of one task beside a partner that
-claims it with the same head beside one that does not. Runs of single tasks have no part in it, so that
+claims it with the same head beside one that does not. Runs of single tasks are not used, so that
 neither regression to the mean nor joint training that keeps half of every gain looks like a contest.
 
-What is exchangeable: if a partner's claims do not matter, the residuals of a layer's heads beside it are
-alike in distribution, so that its claims may be handed to other heads of the same layer. One permutation
+What is exchangeable: if a partner's claims do not matter, the residuals of a layer's heads beside it have the
+same distribution, so that its claims may be reassigned to other heads of the same layer. One permutation
 serves all tasks beside that partner: its claims are one pattern, drawn once, and what it does to a head
-in one pair it may do in all of them. (Permuting each pair by itself would take one pattern for several:
+in one pair it may do in all of them. (Permuting each pair separately would count one pattern several times:
 where a partner moves heads of all tasks alike, for reasons other than claims, it rejects in one of ten
 draws.) Partners are permuted independently of each other; layers keep their numbers of claims. The
-statistic is the partial correlation of worth and claims and not their covariance: tasks like the same
-heads, so that the claims that fall on a task's own heads vary otherwise than permuted ones, and
-covariances would be larger or smaller for that alone.
+statistic is the partial correlation of worth and claims and not their covariance: tasks prefer the
+same heads, so that the claims on a task's own heads vary differently from permuted ones, and
+covariances would differ for that reason alone.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def estimate(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> ContestEstimate:
-    """`contest` on tables that are laid out."""
+    """`contest` on tables that are laid out as arrays."""
     scaled = [in_unit(of, unit) for of in cells.tasks]
     blocks = [TaskBlock(cells, of, values.mean(0)) for of, values in zip(cells.tasks, scaled, strict=True)]
     seeds, heads = cells.seeds, sum(block.compared() for block in blocks)
@@ -148,9 +148,9 @@ def _inverted(
 ) -> tuple[float, float, float]:
     """The interval of all beta that the permutation test accepts, and its one-sided p for beta 0.
 
-    With worth + beta0 * claim instead of worth, the statistic of the claims as they are is (C + beta0 S) /
+    With worth + beta0 * claim instead of worth, the statistic of the observed claims is (C + beta0 S) /
     sqrt(S), of permuted claims (C' + beta0 X') / sqrt(S'), with C their inner product with worth, S and S'
-    their squared lengths and X' that with the claims as they are. Their difference grows with beta0 (Cauchy
+    their squared lengths and X' that with the observed claims. Their difference grows with beta0 (Cauchy
     and Schwarz), so that each permutation changes sides at one beta0, and the ends are order statistics of
     these.
     """
@@ -174,7 +174,7 @@ def _inverted(
     slope = length - crossed
     moves = slope > 1e-9 * length
     limits = np.sort((scaled[moves] - observed) / slope[moves])
-    always = 1 + int((~moves).sum())  # the claims as they are, and permutations that change nothing
+    always = 1 + int((~moves).sum())  # the observed claims, and permutations that change nothing
     needed = int(np.floor(level / 2 * (1 + draws))) + 1 - always
     if needed <= 0 or needed > len(limits):
         return float("-inf"), float("inf"), p
@@ -190,7 +190,7 @@ def _share(
     run. The estimate is linear in worth, so that it sees -log(1 - s) times the mean of 1 / sd over cells
     and seeds, weighted by claim times claim without the effects. In other units beta is compared with what
     it would rise by if every contested head lost a tenth of what it is worth on average over the seeds of
-    its pair; this is linear, so that it is meant for small shares. NaN where claimed heads are worth
+    its pair; this is linear, and meant for small shares. NaN where claimed heads are worth
     nothing.
     """
     if unit.multiplicative:
@@ -210,9 +210,9 @@ def _share(
 
 
 def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[Word, str]:
-    """The word by the rule that was fixed beforehand, and why; shares are estimate, low and high.
+    """The word by the rule fixed beforehand, and its reason; `shares` are estimate, low and high.
 
-    *Supported* comes first: a loss that is there but less than a tenth is supported; the reason says both.
+    *Supported* comes first: a significant loss below a tenth is *supported*, and the reason gives both.
     """
     share, low, high = shares
     figures = (

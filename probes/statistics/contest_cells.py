@@ -13,8 +13,8 @@ from probes.heads_table import Site
 from probes.sites import KEYS, layer_name, several_kinds, sites_of
 
 TWIN, CONTROL = "twin", "control"
-"""Partners that are shown beside the pairs and are no part of any estimate: the task itself, and a task whose
-labels mean nothing."""
+"""Partners that are shown beside the pairs and enter no estimate: the task itself, and a task whose labels
+are random."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class ContestCells:
     heads: int
     """Heads of each site."""
     strata: Int[np.ndarray, " cell"]
-    """The site of each head; heads of a site stand side by side."""
+    """The site of each head; heads of a site are adjacent."""
     claims: dict[str, Bool[np.ndarray, " cell"]]
-    """By task the heads that it claims."""
+    """The heads that each task claims."""
     tasks: tuple[TaskWorth, ...]
 
     def head_name(self, cell: int) -> str:
@@ -55,11 +55,11 @@ class ContestCells:
 def contest_cells(
     worth: pl.DataFrame, claims: pl.DataFrame, tasks: Sequence[str] = ()
 ) -> tuple[ContestCells, tuple[str, ...]]:
-    """Lay the tables out, and notes on what is left out.
+    """The tables laid out as arrays, and notes on what is left out.
 
     `worth`: task, partner, seed, attention, layer, head, worth; one row per task, partner, seed and head.
     `claims`: task, attention, layer, head, claimed. `tasks` chooses the tasks whose heads are compared; their
-    partners stay. The control task and partners without claims are left out, and seeds that some pair
+    partners are kept. The control task and partners without claims are left out, and seeds that some pair
     lacks. Raises `ValueError` if nothing is left, or a pair run lacks some heads.
     """
     claims = claims.filter(pl.col("task") != CONTROL)
@@ -98,7 +98,7 @@ def contest_cells(
             values[site * heads + head] = value
         if rows.height != len(values) or np.isnan(values).any():
             raise ValueError(
-                f"{title}: {rows.height} of {len(values)} heads have a value, once each is needed"
+                f"{title}: {rows.height} of {len(values)} heads have a value, and each needs exactly one"
             )
         return values
 

@@ -18,8 +18,8 @@ def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFr
     """Per task and own head the mean worth beside partners that do not claim it, and beside those that do.
 
     The effects of partners by layer are taken out (partial residuals of the task's own fit), since they would
-    move lines for other reasons; only heads that have both. Columns: task, attention, layer, head, apart,
-    beside.
+    move lines for other reasons. Only heads with both kinds of partners have a row. Columns: task, attention,
+    layer, head, apart, beside.
     """
     rows = []
     for of in cells.tasks:
@@ -77,9 +77,9 @@ def side_means(worth: pl.DataFrame, heads: pl.DataFrame, unit: Unit = STANDARDIS
     """What heads are worth on average to a task beside its twin and beside the control task.
 
     In the unit, over all heads of the run; the mean over seeds and Student's 95 % interval (null for one).
-    Layers are not taken out: a twin claims every own head, so that its effect on layers cannot be told apart.
-    `worth` as `contest_cells` takes it, `heads` with the columns task, attention, layer, head: those of
-    `head_lines`. Columns: task, partner, seeds, mean, low, high.
+    Layers are not taken out: a twin claims every head of the task, so that its effect on layers cannot be
+    separated. `worth` as `contest_cells` takes it, `heads` with the columns task, attention, layer, head:
+    those of `head_lines`. Columns: task, partner, seeds, mean, low, high.
     """
     rows = []
     beside = worth.filter(pl.col("partner").is_in([TWIN, CONTROL]))

@@ -38,11 +38,11 @@ class TaskBlock:
         return np.asarray(np.einsum("...uh,...uh->...", claim, self.centred(claim)))
 
     def with_claims(self, claim: Float[np.ndarray, "*draw partner own"]) -> Float[np.ndarray, "*draw"]:
-        """The inner product of other claims with those that there are, without the effects."""
+        """The inner product of other claims with the observed ones, without the effects."""
         return np.asarray(np.einsum("...uh,uh->...", claim, self.centred(self.claim)))
 
     def compared(self) -> int:
-        """Heads that some partner claims and another does not."""
+        """The number of heads that some partner claims and another does not."""
         return int((self.claim.any(0) & ~self.claim.all(0)).sum()) if len(self.partners) else 0
 
 

@@ -1,4 +1,4 @@
-"""All estimates of the contest: one was fixed beforehand, the others are other units, claims and tasks."""
+"""All estimates of the contest: the primary one, and those by other units, claims and tasks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def estimates(
     """The contest in every unit, by every other set of claims (by name), and for each task alone.
 
     `extra`: further measures as name, worth, claims, unit. An estimate that cannot be made is a note. Raises
-    `ValueError` if the primary one cannot.
+    `ValueError` if the primary one cannot be made.
     """
     rows: list[dict[str, object]] = []
     notes: list[str] = []

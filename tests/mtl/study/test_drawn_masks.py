@@ -50,7 +50,7 @@ def claim(folder: Path, task: str, seed: int, log_alpha: np.ndarray, state: str 
 
 
 class World:
-    """A study of one pair, and runs by which the best heads are known."""
+    """A study of one pair, and runs by which heads are ranked."""
 
     def __init__(self, root: Path, encoder: Path) -> None:
         self.root, self.encoder, self.corpus = root, encoder, root / "corpus"
@@ -149,7 +149,10 @@ def test_importance_can_say_which_heads_are_best(world):
             {"overlap": {"pool": 40}},
             "overlap of pos.dep: a pool of 40 heads: give an even number from 2 to 12",
         ),
-        ({"block": {"setups": ["pos+dep+srl"]}}, r"overlap is of two tasks, and setup 'pos\+dep\+srl' has"),
+        (
+            {"block": {"setups": ["pos+dep+srl"]}},
+            r"overlap is between two tasks, and setup 'pos\+dep\+srl' has",
+        ),
         ({"block": {"setups": ["pos+srl"]}}, "none of 4 runs has log_alpha of heads for srl"),
         ({"block": {"masks": ["dynamic"]}}, r"give masks: \[fixed_per_task\] beside it"),
         ({"block": {"set": {"gates.masks": "m"}}}, r"leave gates\.masks out"),

@@ -178,7 +178,7 @@ def test_a_study_file_changed_under_a_study_at_work_is_refused(world):
     carry_out(world.plan())
     with lease(world.folder.lease_file("pos-seed1")):
         carry_out(world.plan())  # the same study: shares the work
-        with pytest.raises(InputError, match=r"at work for another study file or code \(pos-seed1, process"):
+        with pytest.raises(InputError, match=r"in use for another study file or code \(pos-seed1, process"):
             carry_out(world.plan("--train.max_epochs=2"))
     carry_out(world.plan("--train.max_epochs=2"))
 
@@ -247,7 +247,7 @@ def test_two_commands_begun_together_after_a_change_do_not_take_each_others_runs
 def test_a_command_between_two_runs_still_counts_as_at_work(world):
     with (
         carrying_out(world.plan()),
-        pytest.raises(InputError, match=r"at work for another study file or code \(process \d+ on"),
+        pytest.raises(InputError, match=r"in use for another study file or code \(process \d+ on"),
     ):
         carry_out(world.plan("--train.max_epochs=2"))
     carry_out(world.plan("--train.max_epochs=2"))

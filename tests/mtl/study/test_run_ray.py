@@ -260,7 +260,7 @@ def plan_otherwise(study: StudyFolder, part: str) -> str:
 def test_a_node_that_would_make_something_else_is_refused(planned, part):
     check_node(planned, InputCache(keep=True))
     name = plan_otherwise(planned, part)
-    with pytest.raises(InputError, match=rf"^{name} would be made of another {part} here: every node needs"):
+    with pytest.raises(InputError, match=rf"^{name} would have another {part} here: every node needs"):
         check_node(planned, InputCache(keep=True))
 
 
@@ -270,7 +270,7 @@ def test_the_refused_node_is_named_and_nothing_is_begun(planned):
     (planned.path / "mark").touch()
     problem = ray_worker(StudyLocation(str(planned.path), str(Path.cwd()), "mark"), 1, on_gpu=False)
     assert problem is not None
-    assert problem.startswith(f"node {socket.gethostname()}: {name} would be made of another code here")
+    assert problem.startswith(f"node {socket.gethostname()}: {name} would have another code here")
     assert {planned.last_progress(job.name).state for job in planned.jobs()} == {"waiting"}
 
 
