@@ -15,6 +15,7 @@ from tasks.regress import Regress
 from tasks.sentence_task import SentenceTask
 from tasks.srl import Srl
 from tasks.task import Task
+from tasks.translate import Translate
 
 STRUCTURED: tuple[type[Task], ...] = (Pos, Ner, Dep, Con, Srl)
 """The tasks on words, trained where a configuration names none, in the order in which layers are predicted
@@ -23,7 +24,7 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
     Cola, Sst2, Mrpc, Rte, Qnli, Mnli, Stsb, Classify, Regress,
 )  # fmt: skip
 """The tasks on sentences and pairs of sentences."""
-_ALL: tuple[type[Task], ...] = (*STRUCTURED, Control, *OF_SENTENCES)
+_ALL: tuple[type[Task], ...] = (*STRUCTURED, Control, *OF_SENTENCES, Translate)
 TASKS: Mapping[str, type[Task]] = {task.name: task for task in _ALL}
 """Every task by name; those that no layer annotates read the words alone."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}

@@ -50,8 +50,8 @@ class Task(ABC):
 
     Runs without a task that reads a field do not see it.
     """
-    unit: ClassVar[Literal["word", "sentence"]]
-    """What the task labels: its loss is divided by the annotated words or sentences of the batch."""
+    unit: ClassVar[Literal["word", "sentence", "piece"]]
+    """What the task labels: its loss is divided by the annotated words, sentences or pieces of the batch."""
     score: ClassVar[str]
     """Which of the metric's figures stands for the task in model selection."""
     figures: ClassVar[tuple[str, ...]]
@@ -72,8 +72,8 @@ class Task(ABC):
         """Whether the task can annotate it: some tasks are for one sentence, others for pairs."""
         return (1 if sentence.second is None else 2) in self.sentences
 
-    def units(self, sentence: Sentence) -> int:
-        """The sentence's share in what the loss is divided by."""
+    def units(self, sentence: Sentence, targets: Any = None) -> int:
+        """The sentence's share in what the loss is divided by; `targets` are its targets."""
         return len(sentence) if self.unit == "word" else 1
 
     @abstractmethod

@@ -7,7 +7,7 @@ several ablations go as copies of the batch's rows through one pass, each under 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -23,9 +23,13 @@ from mtl.heads.replay import LayerReplay
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel, as_read, in_evaluation_mode
 from mtl.models.limits import BATCH_PAIRS
+from mtl.models.parallel import ParallelSubwords
+from mtl.models.seq2seq import Seq2Seq
 
 Kind = Literal["head", "all_but_one", "layer", "chosen"]
 By = Literal["zero", "mean"]
+TRANSLATED_TOKENS = 4096
+"""Padded subwords in a pass that translates: a step of the search costs nearly the same for few rows."""
 KINDS: tuple[Kind, ...] = ("head", "all_but_one", "layer")
 
 
@@ -104,11 +108,13 @@ class Ablator:
         passes: int | None = None,
     ) -> None:
         self.model, self.chosen, self.means = model, tuple(chosen), means
-        self.budget = passes or model.evaluation_tokens()
+        translates = isinstance(model.encoder, Seq2Seq)
+        self.budget = passes or (TRANSLATED_TOKENS if translates else model.evaluation_tokens())
         self.masks = masks_of(model, tuple(model.tasks)) if masks is None else list(masks)
         self.device = next(model.parameters()).device
         tap = model.encoder.tap
-        self._replay = LayerReplay(model.encoder.transformer, model.encoder.family)
+        # Nothing is replayed in a search, which passes the decoder once for every piece.
+        self._replay = None if translates else LayerReplay(model.encoder.transformer, model.encoder.family)
         self._scales = [ablation.scale(len(tap.sites), tap.heads) for ablation in self.chosen]
 
     @torch.inference_mode()
@@ -129,7 +135,8 @@ class Ablator:
     def _under(self, mask: Mask, batch: Batch) -> Counts:
         scale = None if mask.head_scale is None else mask.head_scale.to(self.device)
         fill = None if self.means is None else self.means[mask.name].to(self.device)
-        with self._replay.record():
+        replay = self._replay
+        with nullcontext() if replay is None else replay.record():
             [unchanged] = _decoded(self.model, batch, 1, scale, None, None)
         closing = [
             index
@@ -140,7 +147,8 @@ class Ablator:
         results = [unchanged] * len(self.chosen)
         for group in self._passes(closing, batch):
             rows = torch.stack([self._scales[index] for index in group]).to(self.device)
-            with self._replay.start_at(self._start(group[0]), len(group)):
+            start = self._start(group[0])
+            with nullcontext() if replay is None else replay.start_at(start, len(group)):
                 decoded = _decoded(self.model, batch, len(group), scale, rows, fill)
             for index, counts in zip(group, decoded, strict=True):
                 results[index] = counts
@@ -154,7 +162,7 @@ class Ablator:
 
     def _start(self, index: int) -> int:
         """The first site with a head that an ablation closes; all before it is as without the ablation."""
-        return self._replay.first(self.chosen[index].sites)
+        return 0 if self._replay is None else self._replay.first(self.chosen[index].sites)
 
     def _passes(self, closing: Sequence[int], batch: Batch) -> Iterator[list[int]]:
         """The ablations of one pass each: they begin at one site, and their copies are within the budget."""
@@ -188,19 +196,24 @@ def mean_outputs(
     device = next(model.parameters()).device
     chosen = masks_of(model, tuple(model.tasks)) if masks is None else masks
     sums: dict[str, Tensor] = {}
-    positions = 0
+    positions = torch.zeros(len(model.encoder.tap.sites), 1, 1)
     with torch.inference_mode(), in_evaluation_mode(model):
         for batch in batches:
             subwords = batch.subwords.to(device)
-            here = subwords.attention_mask[..., None, None]
-            positions += int(subwords.attention_mask.sum())
+            here = [subwords.positions(site.attention) for site in model.encoder.tap.sites]
+            positions += torch.stack([mask.sum() for mask in here]).cpu()[:, None, None]
             for mask in chosen:
                 scale = None if mask.head_scale is None else mask.head_scale.to(device)
                 with model.encoder.tap.observe() as outputs:
                     model.encoder(subwords, scale)
-                total = torch.stack([(output * here).double().sum((0, 1)) for output in outputs])
+                total = torch.stack(
+                    [
+                        (output * mask[..., None, None]).double().sum((0, 1))
+                        for output, mask in zip(outputs, here, strict=True)
+                    ]
+                ).cpu()
                 sums[mask.name] = sums.get(mask.name, 0.0) + total
-    return {name: (total / max(positions, 1)).float() for name, total in sums.items()}
+    return {name: (total / positions.clamp_min(1)).float() for name, total in sums.items()}
 
 
 def _decoded(
@@ -223,6 +236,9 @@ def _decoded(
         if rows is not None:
             of_sentence = rows.repeat_interleave(sentences, 0)
             scaled.enter_context(encoder.tap.scale(of_sentence[subwords.sentence], fill))
+        if isinstance(encoder, Seq2Seq):
+            assert isinstance(subwords, ParallelSubwords)
+            return _translated(model, encoder, batch, subwords, copies)
         first = model.reads_first(batch.rows)
         words = encoder(subwords, first=first)
     words = words.view(copies, sentences, *words.shape[1:])
@@ -240,3 +256,16 @@ def _decoded(
                 decoded[copy * len(row) : (copy + 1) * len(row)], gold
             )
     return results
+
+
+def _translated(
+    model: JointModel, encoder: Seq2Seq, batch: Batch, subwords: ParallelSubwords, copies: int
+) -> list[dict[str, np.ndarray]]:
+    """Per copy the counts of its translated sentences, under the scales that are set."""
+    [(name, task)] = model.tasks.items()
+    gold = [batch.sentences[index] for index in batch.rows[name].tolist()]
+    predicted, metric = model.search(encoder, subwords, list(batch.sentences) * copies), task.metric()
+    return [
+        {name: metric.sentence_counts(predicted[copy * len(gold) : (copy + 1) * len(gold)], gold)}
+        for copy in range(copies)
+    ]

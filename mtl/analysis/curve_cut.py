@@ -14,13 +14,13 @@ import torch
 from mtl.analysis.curve import CurvePoint, task_scores
 from mtl.analysis.curve_file import CurveFiles, part
 from mtl.analysis.curve_start import Start
-from mtl.analysis.timing import alternate, encode, multiply_adds
+from mtl.analysis.timing import Parts, alternate, encode, multiply_adds
 from mtl.errors import InputError
 from mtl.models.apply_masks import apply_masks
-from mtl.models.batches import Example
+from mtl.models.batches import Example, collate
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.models.subwords import Subwords
+from mtl.models.seq2seq import Seq2Seq
 from probes import curve_table
 
 BATCHES = (1, 4, 16, 64)
@@ -93,7 +93,7 @@ def measure_cut(
 
 
 def _times(
-    uncut: Encoder, cut: Encoder, parts: list[Subwords], operations: float, rounds: int
+    uncut: Encoder | Seq2Seq, cut: Encoder | Seq2Seq, parts: Sequence[Parts], operations: float, rounds: int
 ) -> dict[str, float]:
     sentences = sum(part.sentences for part in parts)
     seconds = alternate({"whole": lambda: encode(uncut, parts), "cut": lambda: encode(cut, parts)}, rounds)
@@ -114,10 +114,10 @@ def _of_median_length(corpus: Sequence[Example], count: int) -> list[Example]:
     return list(islice(cycle(ordered[first : first + count]), count))
 
 
-def _batches(encoder: Encoder, sentences: Sequence[Example], size: int) -> list[Subwords]:
+def _batches(encoder: Encoder | Seq2Seq, sentences: Sequence[Example], size: int) -> list[Parts]:
     device = next(encoder.parameters()).device
     return [
-        encoder.tokenizer.collate([example.tokens for example in sentences[first : first + size]]).to(device)
+        collate(sentences[first : first + size], encoder.tokenizer, {}).subwords.to(device)
         for first in range(0, len(sentences), size)
     ]
 

@@ -54,7 +54,8 @@ class Observer:
     def __getitem__(self, batch: int) -> HeadRecords:
         """Observe one batch; `IndexError` past the last, so that iteration ends."""
         numbers = self.batches[batch]
-        tokens = [self._corpus[number].tokens for number in numbers]
+        chosen = [self._corpus[number].tokens for number in numbers]
+        tokens = [words for words in chosen if isinstance(words, Tokens)]
         subwords = self.encoder.tokenizer.collate(tokens)
         device = next(self.encoder.parameters()).device
         with in_evaluation_mode(self.encoder):

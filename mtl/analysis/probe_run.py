@@ -20,7 +20,7 @@ from mtl.errors import InputError
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
-from mtl.models.joint import JointModel
+from mtl.models.joint import JointModel, word_encoder
 from mtl.runs.run import Run, git_revision, versions
 from probes.measures.items import PROBE_TARGETS
 from probes.measures.table import MADE_BY_PROBING
@@ -127,14 +127,14 @@ def _opened(
         run = Run.open(folder)
         model = JointModel.from_pretrained(run.model)
         given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
-        return model, model.encoder, given, out or run.folder
+        return model, word_encoder(model, "mtl probe"), given, out or run.folder
     if source is None or out is None:
         missing = "--corpus=FOLDER" if source is None else "--out=FOLDER"
         raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
     if (folder / "model.json").is_file():
         # A run's model without the run: its gates must not be lost.
         model = JointModel.from_pretrained(folder)
-        return model, model.encoder, source, out
+        return model, word_encoder(model, "mtl probe"), source, out
     if (folder / "encoder.json").is_file():
         return None, Encoder.load(folder).eval(), source, out
     return None, Encoder.from_pretrained(target).eval(), source, out

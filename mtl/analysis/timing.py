@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -11,9 +11,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mtl.heads.tap import eager_attention
 from mtl.models.encoder import Encoder
+from mtl.models.parallel import ParallelSubwords
+from mtl.models.seq2seq import Seq2Seq
 from mtl.models.subwords import Subwords
 
 K = TypeVar("K")
+Parts = Subwords | ParallelSubwords
+"""A batch as a model reads it."""
 
 
 def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, list[float]]:
@@ -29,7 +33,7 @@ def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, li
 
 
 @torch.inference_mode()
-def encode(encoder: Encoder, parts: list[Subwords]) -> None:
+def encode(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> None:
     """Forward passes over batches, until they are finished also on a GPU."""
     for subwords in parts:
         encoder(subwords)
@@ -38,7 +42,7 @@ def encode(encoder: Encoder, parts: list[Subwords]) -> None:
 
 
 @torch.inference_mode()
-def multiply_adds(encoder: Encoder, parts: list[Subwords]) -> float:
+def multiply_adds(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> float:
     """Multiply-adds of matrix products in forward passes over batches, half the floating-point operations.
 
     They are counted in eager attention: fused kernels are not all known to the counter.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mtl.analysis.ablation import Ablation
     from mtl.analysis.ablation_run import AblationResult
     from mtl.analysis.trained import TrainedRun
+    from mtl.heads.tap import HeadTap
 
 SIGNIFICANT = 0.05
 """The false discovery rate at which a difference is called significant."""
@@ -48,11 +49,12 @@ def ablate(
         run: The run's folder.
         close: Each head by itself, all heads of a layer but one, or all heads of a layer.
         heads: Instead of that, these heads together, separated by commas: LAYER.HEAD, both from 0, or LAYER
-            for a whole layer (0.3,2.11,5).
+            for a whole layer (0.3,2.11,5); where there are several kinds of attention, with the kind before
+            it (cross.0.3).
         mask: Instead of that, the heads that a gates.parquet closes.
         by: What a closed head hands out: zeros, or its mean output over the sentences.
         task: Only these tasks; default: all of the model that have gold annotations.
-        corpus: Folder with .jsonl files; default: the run's own corpus.
+        corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
         split: Which split of the corpus.
         sentences: The number of sentences, spread evenly over the split; default: all.
         masks: Whether a run's own head masks are applied.
@@ -96,26 +98,41 @@ def _closed_by_hand(
     from mtl.models.apply_masks import gates_from_file
 
     tap = trained.model.encoder.tap
-    layers, per_layer = len(tap.sites), tap.heads
     closed: set[tuple[int, int]] = set()
     if mask is not None:
-        gates = gates_from_file(mask, task[0] if len(task) == 1 else None, (layers, per_layer))
+        gates = gates_from_file(mask, task[0] if len(task) == 1 else None, (len(tap.sites), tap.heads))
         closed = {(int(site), int(head)) for site, head in (gates <= OPEN).nonzero().tolist()}
         if not closed:
             raise InputError(f"{mask} closes no head: there is nothing to ablate")
     elif heads is None:
         return None
     for name in () if heads is None else map(str.strip, heads.split(",")):
-        match = re.fullmatch(r"(\d+)(?:\.(\d+))?", name)
-        if match is None:
-            raise InputError(f"--heads={name}: give LAYER.HEAD or LAYER, for instance 0.3,2.11 or 5")
-        layer, head = int(match[1]), None if match[2] is None else int(match[2])
-        if layer >= layers or (head is not None and head >= per_layer):
-            raise InputError(
-                f"--heads={name}: the model has layers 0 to {layers - 1} of heads 0 to {per_layer - 1}"
-            )
-        closed |= {(layer, number) for number in (range(per_layer) if head is None else (head,))}
+        closed |= _heads_named(name, tap)
     return Ablation("chosen", frozenset(closed))
+
+
+def _heads_named(name: str, tap: HeadTap) -> set[tuple[int, int]]:
+    """The site and number of the heads that a name such as `0.3`, `5` or `cross.0.3` stands for."""
+    from probes.heads_table import Site
+
+    kinds = list(dict.fromkeys(site.attention for site in tap.sites))
+    match = re.fullmatch(r"(?:([a-z]+)\.)?(\d+)(?:\.(\d+))?", name)
+    if match is None or (match[1] is None and len(kinds) > 1):
+        before = "KIND." if len(kinds) > 1 else ""
+        shown = f"{kinds[-1]}.0.3" if before else "0.3,2.11 or 5"
+        raise InputError(f"--heads={name}: give {before}LAYER.HEAD or {before}LAYER, for instance {shown}")
+    kind, layer, head = match[1] or kinds[0], int(match[2]), None if match[3] is None else int(match[3])
+    if kind not in kinds:
+        raise InputError(
+            f"--heads={name}: the model has no attention of kind {kind}: it has {', '.join(kinds)}"
+        )
+    layers = [site.layer for site in tap.sites if site.attention == kind]
+    if layer not in layers or (head is not None and head >= tap.heads):
+        raise InputError(
+            f"--heads={name}: the model has layers 0 to {len(layers) - 1} of heads 0 to {tap.heads - 1}"
+        )
+    number = tap.sites.index(Site(kind, layer))
+    return {(number, there) for there in (range(tap.heads) if head is None else (head,))}
 
 
 def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None:

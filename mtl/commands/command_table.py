@@ -62,6 +62,7 @@ COMMANDS = {
     ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
     "predict": Command("mtl.commands.predict:predict", "annotate text from standard input"),
+    "translate": Command("mtl.commands.translate:translate", "translate text from standard input"),
     "probe": Command("mtl.commands.probe:probe", "measure what each attention head is good at"),
     "importance": Command("mtl.commands.importance:importance", "measure heads by gradients of the loss"),
     "ablate": Command(

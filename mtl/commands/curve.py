@@ -53,7 +53,7 @@ def curve(
         seed: Of the random orders, which also depend on the run's own seed.
         split: The split that is scored.
         rank_split: The split that heads are ranked on.
-        corpus: Folder with .jsonl files; default: the run's own corpus.
+        corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
         sentences: The number of sentences of each split, spread evenly over it; default: all.
         rank_sentences: The number of sentences to rank on; default: that of sentences.
         normalise: Divide a layer's importances by their Euclidean norm before ranking.

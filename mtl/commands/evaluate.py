@@ -9,7 +9,7 @@ from rich.console import Console
 
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
-from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.runs.run import Run
 from tasks.catalogue import LAYERS
 
@@ -28,7 +28,7 @@ def evaluate(
     Args:
         run: The run's folder.
         split: Split of the corpus.
-        corpus: Folder with .jsonl files; default: the run's own corpus.
+        corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own corpus.
         export: Folder for gold and prediction in the formats of the official scorers.
         json_out: File for the scores.
         accelerator: Device; auto is a GPU if there is one.
@@ -36,7 +36,7 @@ def evaluate(
             may differ in the last digits.
     """
     import mtl.models.evaluate
-    from mtl.corpora.load import load_split, require_layers
+    from mtl.corpora.load import corpus_at, load_split, require_layers
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
     from mtl.models.batches import examples
@@ -47,15 +47,20 @@ def evaluate(
     opened = Run.open(run)
     model = prepare(JointModel.from_pretrained(opened.model), accelerator, precision)
     config = read_configuration(TrainConfig, opened.folder / "config.yaml")
-    source = config.corpus if corpus is None else CorpusConfig(str(corpus))
+    source = config.corpus if corpus is None else corpus_at(corpus, tuple(model.tasks))
     gold = load_split(source, tuple(model.tasks), split)
     require_layers(gold, model.tasks, split)
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
     scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))
     print_scores({split: scores}, str(run))
+    signatures = mtl.models.evaluate.signatures_of(model.tasks)
+    for of_task in signatures.values():
+        for figures in of_task.values():
+            for signature in figures.values():
+                print(signature)
     if json_out is not None:
-        write_json(json_out, {split: scores})
+        write_json(json_out, {split: scores, **signatures})
     if export is not None:
         tasks = model.tasks.values()
         without_gold = {task.layer: None for task in tasks if task.layer in LAYERS}

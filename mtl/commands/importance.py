@@ -28,7 +28,7 @@ def importance(
     Args:
         run: The run's folder.
         task: Only these tasks; default: all of the model that have gold annotations.
-        corpus: Folder with .jsonl files; default: the run's own corpus.
+        corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
         split: Which split of the corpus.
         sentences: The number of sentences, spread evenly over the split; default: all.
         per: Where absolute values are taken: of a sentence's derivative (Michel et al. 2019), or at each of

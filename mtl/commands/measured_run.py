@@ -25,10 +25,12 @@ def open_measured(
 ) -> TrainedRun:
     """Open a run by the options of these names; prints which of its tasks are not measured, and why."""
     from mtl.analysis.trained import open_trained
+    from mtl.corpora.load import corpus_at
+    from mtl.runs.run import Run
 
     trained = open_trained(
         run,
-        corpus_of(corpus),
+        None if corpus is None else corpus_at(corpus, Run.open(run).config()["tasks"]),
         split,
         tasks=task or None,
         sentences=sentences,

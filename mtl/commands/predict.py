@@ -54,9 +54,10 @@ def predict(
         print("mtl: no words on standard input, so nothing to annotate", file=sys.stderr)
         return
     from mtl.models.device import prepare
-    from mtl.models.joint import JointModel
+    from mtl.models.joint import JointModel, word_encoder
 
     model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
+    word_encoder(model, "mtl predict", "translate text with 'mtl translate'")
     if not any(task.fits(first) for task in model.tasks.values()):
         raise InputError(
             f"none of the run's tasks ({', '.join(model.tasks)}) is for "

@@ -55,7 +55,8 @@ class Files:
     test: str | None = None
     """Test file, folder or glob."""
     format: str = "jsonl"
-    """jsonl, conllu, conll2012, conll2003, brackets, conll2005 or glue."""
+    """jsonl, conllu, conll2012, conll2003, brackets, conll2005, glue or parallel (whose paths are
+    SOURCE:TARGET)."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,13 @@ class OptimizerConfig:
     """AdamW's decay, on matrices only."""
     warmup: float = 0.1
     """Share of the updates in which the rates rise linearly."""
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the rates change after the warm-up: to zero, except with `constant`."""
+    warmup_updates: int | None = None
+    """The number of these updates, instead of their share."""
+    schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
+    """How the rates change after the warm-up: to zero with `linear` and `cosine`; with `inverse_sqrt` as 1
+    over the square root of the update."""
+    beta2: float = 0.999
+    """Adam's decay of squared gradients."""
     clip: float = 1.0
     """Largest norm of the gradient, gates excluded; 0: no clipping."""
     accumulate: int = 1
@@ -136,6 +142,8 @@ class GatesConfig:
 
     scope: GateScope = "shared"
     """One mask for all tasks, or one each over the same encoder."""
+    kinds: tuple[Literal["self", "encoder", "decoder", "cross"], ...] | None = None
+    """The kinds of attention that have gates; heads of others stay open and are not counted. `null`: all."""
     unit: Literal["head", "group"] = "head"
     """A gate per query head, or one for all that share keys and values (in models with grouped queries)."""
     penalty: float | None = None
@@ -183,6 +191,28 @@ class ClonesConfig:
     """Of the draw of heads and of the noise; `null`: the run's."""
     noise: float = 0.01
     """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig:
+    """An encoder-decoder model from scratch, for the task `translate`."""
+
+    architecture: Literal["marian", "bart", "mbart", "m2m_100", "pegasus", "t5", "mt5"] | None = None
+    """Whose layers; `null`: the checkpoint `encoder.name` instead of a model from scratch."""
+    layers: int = 4
+    """Layers of the encoder."""
+    decoder_layers: int | None = None
+    """Layers of the decoder; `null`: as many."""
+    heads: int = 4
+    """Heads of each kind of attention in a layer."""
+    width: int = 128
+    """Size of the vectors between layers."""
+    feed_forward: int = 256
+    """Size of the feed-forward layers' inner vectors."""
+    dropout: float = 0.1
+    """Share of features dropped in training."""
+    vocabulary: int = 8000
+    """Subwords, which both languages share, at most."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +290,7 @@ class TrainConfig:
     """Sentences of dev for each task on which importance is measured, at most."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    seq2seq: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     balancer: BalancerConfig = field(default_factory=BalancerConfig)

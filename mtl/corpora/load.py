@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.corpora.readers import files, iterate, no_sentence, read
 from mtl.errors import InputError
@@ -15,9 +17,23 @@ from mtl.files import fingerprint
 from tasks.catalogue import LAYERS, TASKS
 from tasks.sentence import Sentence
 from tasks.task import Task
+from tasks.translate import Translate
 from tasks.twins import task_of, tasks_of
 
 SPLITS = ("train", "dev", "test")
+
+
+def corpus_at(place: str | Path, tasks: Sequence[str]) -> CorpusConfig:
+    """The corpus that a command is given: a folder of JSON lines, or SOURCE:TARGET for translations.
+
+    The two files are every split.
+    """
+    if Translate.name not in tasks:
+        return CorpusConfig(str(place))
+    both = str(place)
+    pair_of_files(both)
+    files: Any = {Translate.name: Files(both, both, both, "parallel")}
+    return replace(CorpusConfig(None), **files)
 
 
 @dataclass(frozen=True)

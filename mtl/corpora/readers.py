@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.corpora.formats.lines import without_collector
+from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.errors import InputError
 from tasks.sentence import Sentence
@@ -24,9 +25,12 @@ def read(path: str | Path, format: str) -> list[Sentence]:
 
 def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
     """The sentences that `read` gives, one by one; of JSONL no more lines are parsed than are asked for."""
-    reader = format_of(format).read
+    read, patterns, _ = format_of(format)
+    if not patterns:
+        yield from read(*files(path, format))
+        return
     for file in files(path, format):
-        yield from reader(file)
+        yield from read(file)
 
 
 def no_sentence(path: str | Path, format: str) -> InputError:
@@ -37,6 +41,8 @@ def no_sentence(path: str | Path, format: str) -> InputError:
 def files(path: str | Path, format: str) -> list[Path]:
     """The files that `read` takes its sentences from, in order."""
     path, patterns = Path(path), format_of(format).patterns
+    if not patterns:
+        return [*pair_of_files(path)]
     if path.is_file():
         return [path]
     if path.is_dir():

@@ -21,6 +21,7 @@ from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence
 from tasks.spans import without_overlaps
 from tasks.task import Task
+from tasks.translate import Translate
 from tasks.tree import Tree
 
 _EVALB_WORD = 90
@@ -77,7 +78,7 @@ def export(
 
 def _check(gold: Sentence, predicted: Sentence, layer: str) -> None:
     where = f"export: sentence '{gold.id}' ({' '.join(gold.words[:5])} …)"
-    if not gold.words:
+    if not gold.words and layer != Translate.name:
         raise InputError(f"{where} has no words, which no scorer can read; leave it out")
     if gold.words != predicted.words:
         raise InputError(f"{where}: gold and prediction have different words; predict on the gold words")
@@ -208,5 +209,13 @@ _FORMATS: dict[str, dict[str, _Writer]] = {
 
 
 def _files_of(layer: str) -> Mapping[str, _Writer]:
-    """The files of a layer; labels of sentences are lines of id, gold and prediction."""
+    """The files of a layer; labels of sentences are lines of id, gold and prediction.
+
+    Translations are lines of text, as sacreBLEU's command reads them.
+    """
+    if layer == Translate.name:
+        return {
+            "gold.txt": lambda gold, _: f"{gold.layer(layer)}\n",
+            "pred.txt": lambda _, predicted: f"{predicted.layer(layer)}\n",
+        }
     return {"tsv": partial(_labels, layer)} if layer in SENTENCE_TASKS else _FORMATS.get(layer, {})

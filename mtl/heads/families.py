@@ -139,6 +139,14 @@ def heads_per_site(model: PreTrainedModel) -> int:
     return next(iter(numbers.values()))
 
 
+def heads_of(config: PretrainedConfig) -> int:
+    """The number of heads of the uncut model that a configuration describes, in all stacks."""
+    family = FAMILIES.get(config.model_type)
+    if family is None or len(family.stacks) == 1:
+        return int(config.num_hidden_layers * config.num_attention_heads)
+    return sum(getattr(config, stack.layers) * getattr(config, stack.heads) for stack in family.stacks)
+
+
 def heads_per_group(model: PreTrainedModel) -> int:
     """How many query heads of the uncut model share keys and values; 1 where each has its own."""
     config = model.config

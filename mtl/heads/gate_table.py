@@ -24,19 +24,20 @@ def gate_rows(
 ) -> list[dict[str, Any]]:
     """All gates as rows of `gate_table`; a mask that tasks share once for each of them.
 
-    Gates that are not learned have no log alpha.
+    Gates that are not learned, and heads without one, have no log alpha.
     """
     with torch.no_grad():
         gate, opened = gates.gate().tolist(), gates.open().tolist()
         log_alpha = gates.log_alpha.float().tolist() if isinstance(gates, HeadGates) else None
+        ungated = gates.ungated if isinstance(gates, HeadGates) else ()
     unit = "group" if isinstance(gates, HeadGates) and gates.group > 1 else "head"
     before = None if at_choice is None else at_choice.tolist()
     return [
         {
             "task": task, "step": update, "attention": site.attention, "layer": site.layer, "head": head,
-            "log_alpha": None if log_alpha is None else log_alpha[mask][row][head],
+            "log_alpha": None if log_alpha is None or row in ungated else log_alpha[mask][row][head],
             "gate": value, "open": opened[mask][row][head],
-            "log_alpha_at_choice": None if before is None else before[mask][row][head],
+            "log_alpha_at_choice": None if before is None or row in ungated else before[mask][row][head],
             "unit": unit,
         }
         for task in tasks
@@ -52,10 +53,11 @@ def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
-    """Per mask: open heads; of learned ones also expected L0 and the penalty before its weight."""
+    """Per mask: open heads; of learned ones those with a gate, expected L0 and the penalty without weight."""
     with torch.no_grad():
         figures = {"open": gates.open().sum((1, 2))}
         if isinstance(gates, HeadGates):
+            figures = {"open": gates.open_learned().sum((1, 2))}
             figures |= {"expected_l0": gates.expected_l0(), "penalty": gates.penalty()}
         return {
             mask: {name: float(values[index]) for name, values in figures.items()}

@@ -100,6 +100,7 @@ class HeadGates(Gates):
         eps: keeps the samples u of the uniform distribution away from 0 and 1.
         absent: places (row, head) without a head, of heads cut out or numbers that only other rows have; they
             start closed and do not count as heads.
+        ungated: rows whose heads have no gate of their own: theirs is 1, and they do not count as heads.
         group: heads side by side that have one gate, such as those that share keys and values. Every figure
             is still one per head, and heads are counted.
 
@@ -118,6 +119,8 @@ class HeadGates(Gates):
         -2.387
     """
 
+    learned: Tensor
+
     def __init__(
         self,
         layers: int,
@@ -130,6 +133,7 @@ class HeadGates(Gates):
         init_std: float = 0.01,
         eps: float = 1e-6,
         absent: Sequence[Sequence[int]] = (),
+        ungated: Sequence[int] = (),
         group: int = 1,
     ) -> None:
         super().__init__()
@@ -150,9 +154,14 @@ class HeadGates(Gates):
         with torch.no_grad():
             self.log_alpha.copy_(self.together(self.log_alpha))
         self.absent = tuple((row, head) for row, head in absent)
+        self.ungated = tuple(ungated)
+        learned = torch.ones(layers, heads, dtype=torch.bool)
+        learned[list(self.ungated)] = False
+        self.register_buffer("learned", learned, persistent=False)
         with torch.no_grad():
             for row, head in self.absent:
                 self.log_alpha[:, row, head] = CLOSED
+            self.log_alpha[:, list(self.ungated)] = CLOSED
 
     def configuration(self) -> dict[str, Any]:
         """The constructor's arguments, but for the initial values."""
@@ -167,6 +176,8 @@ class HeadGates(Gates):
         }
         if self.absent:
             description["absent"] = [list(place) for place in self.absent]
+        if self.ungated:
+            description["ungated"] = list(self.ungated)
         if self.group > 1:
             description["group"] = self.group
         return description
@@ -182,8 +193,13 @@ class HeadGates(Gates):
 
     @property
     def present(self) -> int:
-        """The number of heads of one mask that are there."""
-        return self.log_alpha[0].numel() - len(self.absent)
+        """The number of heads of one mask that are there and have a gate."""
+        absent = sum(row not in self.ungated for row, _ in self.absent)
+        return int(self.learned.sum()) - absent
+
+    def open_learned(self) -> Bool[Tensor, "mask site head"]:
+        """Which heads count as open, of those with a gate."""
+        return self.open() & self.learned
 
     @property
     def closing_point(self) -> float:
@@ -199,11 +215,11 @@ class HeadGates(Gates):
         log_alpha = self.together(self.log_alpha.float())
         u = torch.empty_like(log_alpha[..., :: self.group], requires_grad=False)
         u = u.uniform_(self.eps, 1 - self.eps).repeat_interleave(self.group, -1)
-        return self._clip(torch.sigmoid((torch.logit(u) + log_alpha) / self.temperature))
+        return self._with_ungated(torch.sigmoid((torch.logit(u) + log_alpha) / self.temperature))
 
     def gate(self) -> Float[Tensor, "mask site head"]:
         """The evaluation gates: neither sampled nor rounded, and without the temperature."""
-        return self._clip(torch.sigmoid(self.together(self.log_alpha.float())))
+        return self._with_ungated(torch.sigmoid(self.together(self.log_alpha.float())))
 
     def probability_open(self) -> Float[Tensor, "mask site head"]:
         """P(z > 0) of a sampled gate; still 0.17 for a head at the closing point."""
@@ -215,8 +231,8 @@ class HeadGates(Gates):
         return self.probability_open().sum((1, 2))
 
     def penalty(self) -> Float[Tensor, " mask"]:
-        """The expected number of gates that are not 0 over the number of layers (He & Choi 2021)."""
-        return self.expected_l0() / self.log_alpha.shape[1]
+        """The expected number of gates that are not 0 over that of layers with gates (He & Choi 2021)."""
+        return self.expected_l0() / (self.log_alpha.shape[1] - len(self.ungated))
 
     def overlap(self) -> Float[Tensor, ""]:
         """The sum over pairs of masks of z_t * z_u, evaluation gates.
@@ -226,6 +242,10 @@ class HeadGates(Gates):
         """
         gate = self.gate()
         return (gate.sum(0).square() - gate.square().sum(0)).sum() / 2
+
+    def _with_ungated(self, share: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
+        gates = self._clip(share)
+        return torch.where(self.learned, gates, 1.0) if self.ungated else gates
 
     def _clip(self, share: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
         low, high = self.stretch

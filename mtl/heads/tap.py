@@ -70,6 +70,9 @@ class HeadTap:
             heads = self.remaining[site]
             factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
             split = outputs.unflatten(-1, (len(heads), outputs.shape[-1] // max(len(heads), 1)))
+            if scale.dim() == 3 and len(outputs) > len(scale):
+                # A beam search has several rows for each sentence in the decoder, side by side.
+                factor = factor.repeat_interleave(len(outputs) // len(scale), 0)
             # [head] or [row head] against [row subword head head_dim].
             factor = factor[..., None] if scale.dim() == 2 else factor[:, None, :, None]
             scaled = split * factor.to(outputs.dtype)

@@ -135,7 +135,7 @@ class HeadTarget(nn.Module):
             expected = gates.expected_l0()
             if self.training:
                 self._follow(expected, progress)
-            heads = gates.open().sum((1, 2)) if annealed == 1 else expected
+            heads = gates.open_learned().sum((1, 2)) if annealed == 1 else expected
             ahead = heads + _LAG * self.slope
             error = ahead / total - (1 + (self.wanted / total - 1) * annealed)
             if self.training:

@@ -12,10 +12,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mtl.models.limits import BATCH_PAIRS
+from mtl.models.parallel import ParallelSubwords, ParallelTokenizer, ParallelTokens
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
 from tasks.twins import part_of, task_and_part
+
+Tokenizer = SubwordTokenizer | ParallelTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +26,17 @@ class Example:
     """A sentence made ready for training: its pieces, and its targets in each task annotated on it."""
 
     sentence: Sentence
-    tokens: Tokens
+    tokens: Tokens | ParallelTokens
     length: int
     targets: Mapping[str, Any]
 
 
 def examples(
     sentences: Sequence[Sentence],
-    tokenizer: SubwordTokenizer,
+    tokenizer: Tokenizer,
     tasks: Mapping[str, Task],
     labels: Mapping[str, Labels],
-    tokens: Sequence[Tokens] | None = None,
+    tokens: Sequence[Tokens | ParallelTokens] | None = None,
     *,
     halves: bool = False,
 ) -> list[Example]:
@@ -42,22 +45,27 @@ def examples(
     With `halves`, as in training, a twin has the sentences of its half only (`tasks.twins`).
     """
     if tokens is None:
-        tokens = tokenizer.encode_all(
-            [sentence.words for sentence in sentences], [sentence.second for sentence in sentences]
-        )
+        tokens = [*tokenizer.encode_sentences(sentences)]
     return [
         Example(
             sentence,
             pieces,
-            tokenizer.length(pieces),
+            tokenizer.length(pieces),  # type: ignore[arg-type]  # they are its own
             {
-                name: task.targets(sentence, labels[name])
+                name: _targets(task, sentence, labels[name], pieces)
                 for name, task in annotated(sentence, tasks)
                 if not halves or task_and_part(name)[1] in (None, part_of(sentence, number))
             },
         )
         for number, (sentence, pieces) in enumerate(zip(sentences, tokens, strict=True))
     ]
+
+
+def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | ParallelTokens) -> Any:
+    """A task's targets; of a translation they are its pieces."""
+    if isinstance(tokens, ParallelTokens) and task.unit == "piece":
+        return tokens.target
+    return task.targets(sentence, labels)
 
 
 def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
@@ -76,14 +84,14 @@ class Batch:
     """Sentences in one encoder pass, and per task which of them it learns from."""
 
     sentences: tuple[Sentence, ...]
-    subwords: Subwords
+    subwords: Subwords | ParallelSubwords
     mask: Bool[Tensor, "batch word"]
     rows: Mapping[str, Int[Tensor, " row"]]
     """Per task: the indices in the batch of the sentences annotated in it; tasks without any are absent."""
     targets: Mapping[str, Any]
     units: Mapping[str, int]
-    """Per task: its annotated words or sentences (`Task.units`) in the batch of all ranks: what its loss is
-    divided by."""
+    """Per task: its annotated words, sentences or pieces (`Task.units`) in the batch of all ranks: what its
+    loss is divided by."""
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
         """The batch with all its tensors on `device`."""
@@ -116,7 +124,7 @@ class Batch:
 
 def collate(
     share: Sequence[Example],
-    tokenizer: SubwordTokenizer,
+    tokenizer: Tokenizer,
     tasks: Mapping[str, Task],
     of_all_ranks: Sequence[Example] | None = None,
 ) -> Batch:
@@ -135,11 +143,13 @@ def collate(
             rows[name] = torch.tensor(there)
             targets[name] = task.collate([share[index].targets[name] for index in there], width)
         units[name] = sum(
-            task.units(example.sentence) for example in of_all_ranks or share if name in example.targets
+            task.units(example.sentence, example.targets[name])
+            for example in of_all_ranks or share
+            if name in example.targets
         )
     return Batch(
         sentences,
-        tokenizer.collate([example.tokens for example in share]),
+        tokenizer.collate([example.tokens for example in share]),  # type: ignore[misc]
         torch.from_numpy(mask),
         rows,
         targets,
@@ -214,7 +224,7 @@ class BatchLoader:
     def __init__(
         self,
         corpus: Sequence[Example],
-        tokenizer: SubwordTokenizer,
+        tokenizer: Tokenizer,
         tasks: Mapping[str, Task],
         plan: Sequence[Step],
         rank: int = 0,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.files import whole_folder
+from mtl.models.evaluate import signatures_of
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run
 
@@ -22,7 +23,7 @@ def write_cut_run(
     with whole_folder(run.model) as folder:
         model.save(folder)
     run.create({**source.config(), "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
-    run.write_metrics(metrics)
+    run.write_metrics({**metrics, **signatures_of(model.tasks)})
     parameters = sum(parameter.numel() for parameter in model.encoder.parameters())
     cut = {"cut_from": str(source.folder), "heads_kept": heads_kept, "encoder_parameters": parameters}
     run.update_status({**source.status(), **cut})

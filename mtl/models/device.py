@@ -39,6 +39,6 @@ def prepare(model: Model, accelerator: Accelerator = "auto", precision: Precisio
     """
     model.to(device_of(accelerator))
     if precision == "bf16-true":
-        encoder = model if isinstance(model, Encoder) else model.encoder
+        encoder = model.encoder if isinstance(model, JointModel) else model
         nn.Module.to(encoder.transformer, torch.bfloat16)
     return model

@@ -8,7 +8,9 @@ import torch
 
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.joint import JointModel, TaskScale, in_evaluation_mode
+from mtl.runs.run import SIGNATURES
 from tasks.task import Task
+from tasks.translate import Translate
 
 Scores = dict[str, dict[str, float]]
 """Per task its figures by name, in per cent."""
@@ -33,12 +35,9 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
     metrics = {name: task.metric() for name, task in model.tasks.items()}
     with in_evaluation_mode(model):
         for batch in batches:
-            for name, output in model(batch.to(device), head_scale).items():
+            for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
                 gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
-                decoder = model.decoder(name)
-                predicted = decoder.decode(output.scores, output.mask)
-                given = decoder.decode_given(output.scores, output.mask, gold)
-                metrics[name].update(predicted, gold, given)
+                metrics[name].update(decoded.predicted, gold, decoded.given)
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     figures = {}
     for name, metric in metrics.items():
@@ -46,6 +45,15 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
             continue  # no sentence is annotated in this task
         figures[name] = {key: float(value) for key, value in metric.compute().items()}
     return figures
+
+
+def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:
+    """How figures were counted, for metrics.json; empty where no library states it."""
+    if Translate.name not in tasks:
+        return {}
+    from tasks.metrics.bleu import signatures
+
+    return {SIGNATURES: {Translate.name: signatures()}}
 
 
 def mean_score(scores: Mapping[str, Mapping[str, float]], tasks: Mapping[str, Task]) -> float:

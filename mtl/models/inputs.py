@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a study that is only planned needs no torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from mtl.models.encoder import Encoder
+    from mtl.models.parallel import ParallelTokenizer, ParallelTokens
     from mtl.models.subwords import SubwordTokenizer, Tokens
 
 
@@ -75,8 +76,14 @@ class InputCache:
             Reading(config.pooling, config.layers, config.word_dropout),
         )
 
-    def pieces(self, tokenizer: SubwordTokenizer, sentences: Sequence[Sentence]) -> list[Tokens]:
-        """The pieces of every sentence."""
+    def pieces(
+        self, tokenizer: SubwordTokenizer | ParallelTokenizer, sentences: Sequence[Sentence]
+    ) -> Sequence[Tokens | ParallelTokens]:
+        """The pieces of every sentence; those of translations are not kept."""
+        from mtl.models.parallel import ParallelTokenizer
+
+        if isinstance(tokenizer, ParallelTokenizer):
+            return tokenizer.encode_sentences(sentences)
         texts = [(sentence.words, sentence.second) for sentence in sentences]
         if not self.keep:
             return _encoded(tokenizer, texts)

@@ -20,12 +20,16 @@ from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.limits import MAX_WORDS
+from mtl.models.parallel import ParallelSubwords
 from mtl.models.pretrained import AttentionKind
 from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
+from mtl.models.seq2seq import Seq2Seq
 from tasks.catalogue import TASKS
 from tasks.decoders.decoder import Decoder
+from tasks.decoders.translator import Translator
 from tasks.sentence import Sentence
 from tasks.task import Labels, Task
+from tasks.translate import Translate
 from tasks.twins import task_of
 
 TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
@@ -65,6 +69,13 @@ class TaskScores(NamedTuple):
     mask: Bool[Tensor, "row word"]
 
 
+class Decoded(NamedTuple):
+    """A task's annotations of the sentences annotated in it, and those with a part of the gold given."""
+
+    predicted: list[Any]
+    given: list[Any] | None = None
+
+
 class JointModel(nn.Module):
     """A shared encoder under the decoders of one or more tasks.
 
@@ -77,7 +88,7 @@ class JointModel(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: Encoder | Seq2Seq,
         tasks: Mapping[str, Task],
         labels: Mapping[str, Labels],
         gates: Gates | None = None,
@@ -165,6 +176,57 @@ class JointModel(nn.Module):
             scores[name] = TaskScores(decoder(words, mask), mask)
         return scores
 
+    def decoded(
+        self, batch: Batch, head_scale: TaskScale | None = None, *, given: bool = False
+    ) -> dict[str, Decoded]:
+        """Annotations per task of the batch's sentences; arguments are those of `forward`.
+
+        With `given` also those that follow where a part of the gold is known (`Decoder.decode_given`); of a
+        translation, how surprising the references are.
+        """
+        if isinstance(self.encoder, Seq2Seq):
+            return self._translated(self.encoder, batch, head_scale, given)
+        decoded = {}
+        for name, output in self(batch, head_scale).items():
+            decoder = self.decoder(name)
+            with_gold = None
+            if given:
+                gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
+                with_gold = decoder.decode_given(output.scores, output.mask, gold)
+            decoded[name] = Decoded(decoder.decode(output.scores, output.mask), with_gold)
+        return decoded
+
+    def _translated(
+        self, encoder: Seq2Seq, batch: Batch, head_scale: TaskScale | None, given: bool
+    ) -> dict[str, Decoded]:
+        if head_scale is None:
+            head_scale = self._own_scale()
+        if head_scale is not None and head_scale.dim() == 3:
+            head_scale = head_scale[0]  # of the only task
+        [name] = self.tasks
+        decoder = self.decoder(name)
+        assert isinstance(decoder, Translator)
+        subwords = batch.subwords
+        assert isinstance(subwords, ParallelSubwords)
+        predicted = self.search(encoder, subwords, batch.sentences, head_scale)
+        references = None
+        if given:
+            references = decoder.references(encoder(subwords, head_scale), batch.targets[name])
+        return {name: Decoded(predicted, references)}
+
+    def search(
+        self,
+        encoder: Seq2Seq,
+        subwords: ParallelSubwords,
+        sentences: Sequence[Sentence],
+        head_scale: Float[Tensor, "site head"] | None = None,
+    ) -> list[str]:
+        """The translations of sentences as the task has them searched for; an empty one's is empty."""
+        [task] = self.tasks.values()
+        assert isinstance(task, Translate)
+        texts = encoder.translate(subwords, head_scale, beam=task.beam, length_penalty=task.length_penalty)
+        return [text if sentence.words else "" for text, sentence in zip(texts, sentences, strict=True)]
+
     def _own_scale(self) -> TaskScale | None:
         gates = None if self.gates is None else self._gate_scale(self.gates)
         if self.routes is None:
@@ -179,7 +241,7 @@ class JointModel(nn.Module):
         return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task the loss in nats per word or sentence (`Task.unit`) of the batch of all ranks."""
+        """Per task the loss in nats per word, sentence or piece (`Task.unit`) of the batch of all ranks."""
         return {
             name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
             / max(batch.units[name], 1)
@@ -213,7 +275,7 @@ class JointModel(nn.Module):
             for sentence in sentences
         ]
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
-        if empty:
+        if empty and not isinstance(self.encoder, Seq2Seq):
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
         for position, sentence in enumerate(plain, 1):
             if len(sentence) > max_words:
@@ -233,12 +295,12 @@ class JointModel(nn.Module):
         for indices in buckets([example.length for example in corpus], self.evaluation_tokens(), None, None):
             share = [corpus[index] for index in indices]
             batch = unlabelled(share, self).to(device)
-            scores = self(batch) if batch.rows else {}
+            decoded = self.decoded(batch) if batch.rows else {}
             for name, task in self.tasks.items():
-                if name not in scores:
+                if name not in decoded:
                     continue
-                decoded = self.decoder(name).decode(scores[name].scores, scores[name].mask)
-                for position, annotation in zip(batch.rows[name].tolist(), decoded, strict=True):
+                rows = batch.rows[name].tolist()
+                for position, annotation in zip(rows, decoded[name].predicted, strict=True):
                     index = indices[position]
                     annotated[index] = task.annotate(annotated[index], annotation)
         return annotated
@@ -286,7 +348,7 @@ class JointModel(nn.Module):
         description = json.loads((folder / "model.json").read_text())
         names = json.loads((folder / "labels.json").read_text())
         model = cls(
-            Encoder.load(folder, attention=attention),
+            (Seq2Seq if Seq2Seq.is_in(folder) else Encoder).load(folder, attention=attention),
             {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()},
             {name: Labels(labels) for name, labels in names.items()},
             None if description["gates"] is None else gates_from(description["gates"]),
@@ -300,6 +362,19 @@ class JointModel(nn.Module):
                 f"{folder / _WEIGHTS} does not fit model.json (first at {wrong}): was it changed?"
             )
         return model.eval()
+
+
+def word_encoder(
+    model: JointModel,
+    command: str,
+    instead: str = "measure its heads with 'mtl importance', 'mtl ablate' or 'mtl curve'",
+) -> Encoder:
+    """The model's encoder; raises `InputError`, naming the command, for a model that translates."""
+    if isinstance(model.encoder, Seq2Seq):
+        raise InputError(
+            f"{command} is for models that label the words of a text, and this one translates: {instead}"
+        )
+    return model.encoder
 
 
 def unlabelled(share: Sequence[Example], model: JointModel) -> Batch:

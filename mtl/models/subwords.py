@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from mtl.errors import InputError
 from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
 from mtl.models.windows import Rows, rows_of
+from tasks.sentence import Sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,10 @@ class Subwords:
             self.width,
             None if self.token_types is None else self.token_types[row],
         )
+
+    def positions(self, attention: str) -> Int[Tensor, "row subword"]:
+        """1 at the positions that the attention has an output for, 0 at padding."""
+        return self.attention_mask
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
         return Subwords(
@@ -186,6 +191,12 @@ class SubwordTokenizer:
                 stacklevel=2,
             )
         return tokens
+
+    def encode_sentences(self, sentences: Sequence[Sentence]) -> list[Tokens]:
+        """`encode_all` for the words of sentences and pairs."""
+        return self.encode_all(
+            [sentence.words for sentence in sentences], [sentence.second for sentence in sentences]
+        )
 
     def length(self, tokens: Tokens) -> int:
         """Encoder positions that the sentence takes, specials included, in all of its windows."""

@@ -29,6 +29,10 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """A report reads every configuration several times, and the loader in C is some ten times as fast."""
 
 
+SIGNATURES = "signatures"
+"""The key of metrics.json beside the splits: by task and figure how it was counted."""
+
+
 @dataclass(frozen=True)
 class Run:
     """The files of one run; everything that is known about it afterwards is read from here."""
@@ -76,7 +80,7 @@ class Run:
         metrics: dict[str, dict[str, dict[str, float]]] = json.loads(
             (self.folder / "metrics.json").read_text()
         )
-        return metrics
+        return {split: figures for split, figures in metrics.items() if split != SIGNATURES}
 
     @property
     def lease(self) -> Path:

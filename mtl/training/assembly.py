@@ -11,7 +11,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 from rich.console import Console
 
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.families import heads_per_group
 from mtl.models.apply_masks import fixed_gates
@@ -88,8 +88,9 @@ def assemble(
         encoder_lr=config.optimizer.encoder_lr,
         decoder_lr=config.optimizer.decoder_lr,
         weight_decay=config.optimizer.weight_decay,
-        warmup=config.optimizer.warmup,
+        warmup=warmup_share(config.optimizer, updates),
         schedule=config.optimizer.schedule,
+        beta2=config.optimizer.beta2,
         clip=config.optimizer.clip,
         gate_loss=_gate_loss(config, model, updates, console),
         gate_lr=gate_rate(config.gates, updates),
@@ -110,6 +111,13 @@ def assemble(
     with distributed(config.trainer):
         trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
     return TrainingParts(trainer, module, TrainingData(corpora["train"], model, plan, trainer), evaluation)
+
+
+def warmup_share(config: OptimizerConfig, updates: int) -> float:
+    """The share of a run's updates in which its rates rise."""
+    if config.warmup_updates is None:
+        return config.warmup
+    return min(1.0, config.warmup_updates / updates)
 
 
 def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
@@ -138,7 +146,9 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
         if head not in there
     ]
     group = heads_per_group(encoder.transformer)
-    gates = new_gates(config.gates, encoder.layers, encoder.heads, tuple(model.tasks), absent, group)
+    gates = new_gates(
+        config.gates, encoder.layers, encoder.heads, tuple(model.tasks), absent, group, encoder.tap.sites
+    )
     model.gates = gates
     freeze_for(config.pruning, model)
     warning = reach_warning(gates, gate_rate(config.gates, updates), updates)

@@ -8,6 +8,7 @@ from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, TrainConfig
 from mtl.errors import InputError, plain_name
+from tasks.translate import Translate
 from tasks.twins import tasks_of
 
 _COMPARING = ("gradnorm", "pcgrad")
@@ -44,12 +45,32 @@ def check_settings(config: TrainConfig) -> None:
     if config.pruning in ("static", "gates_only") and config.init_from is None:
         raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
     check_clones(config, tasks)
+    check_translation(config, tasks)
     one_mask = len(tasks) > 1 and config.batch.mode == "aligned" and config.gates.scope == "shared"
     one_mask = one_mask and config.clones.kind not in ROWS_PER_TASK
     if config.gradient_conflict_every and not one_mask:
         raise InputError(
             "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
             "batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task"
+        )
+
+
+def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
+    """Raise `InputError` for what a run that translates cannot have, and for what only such a run has."""
+    if Translate.name not in tasks:
+        if config.seq2seq.architecture is not None:
+            raise InputError(
+                f"seq2seq.architecture={config.seq2seq.architecture} is for the task translate, and tasks is "
+                f"{', '.join(tasks)}: give encoder.name"
+            )
+        return
+    if len(tasks) > 1:
+        others = ", ".join(name for name in tasks if name != Translate.name)
+        raise InputError(f"translate is trained alone, since its model is another: leave out {others}")
+    if config.seq2seq.architecture is None and config.encoder.name == "minilm":
+        raise InputError(
+            "encoder.name=minilm has no decoder, and cannot translate: give seq2seq.architecture (for "
+            "instance marian) for a model from scratch, or an encoder-decoder checkpoint as encoder.name"
         )
 
 
@@ -114,19 +135,20 @@ def check_target(config: TrainConfig) -> None:
     from transformers import AutoConfig
 
     from mtl.heads.allotment import check_at_most
+    from mtl.heads.families import heads_of
     from mtl.heads.target import heads_wanted
     from mtl.models.known_encoders import check_encoder, embedded_minilm
 
-    if config.init_from is not None:
+    if config.init_from is not None or config.seq2seq.architecture is not None:
         return
     check_encoder(config.encoder.name)
     target = config.gates.target_open
-    if target is None or config.pruning in ("none", "fixed"):
-        return
+    if target is None or config.pruning in ("none", "fixed") or config.gates.kinds is not None:
+        return  # the heads of some kinds of attention are counted on the model itself
     name = config.encoder.name
     encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
     try:
-        heads = encoder.num_hidden_layers * encoder.num_attention_heads
+        heads = heads_of(encoder)
         wanted = heads_wanted(target, heads)
     except InputError as error:
         raise InputError(f"gates.target_open={target:g}: {error}") from error

@@ -12,6 +12,8 @@ from mtl.errors import InputError
 from mtl.heads.gates import CLOSED, HeadGates
 from mtl.heads.target import Choice, HeadTarget
 from mtl.models.joint import JointModel
+from mtl.models.seq2seq import Seq2Seq
+from probes.heads_table import Site
 
 RATE_TIMES_UPDATES = 10.0
 """Default of rate x planned updates. Adam moves a log alpha by about its rate per update, so this is the
@@ -91,10 +93,11 @@ def new_gates(
     tasks: Sequence[str],
     absent: Sequence[Sequence[int]] = (),
     group: int = 1,
+    sites: Sequence[Site] = (),
 ) -> HeadGates:
     """Fresh gates for an encoder, one mask for all tasks or one each; none for `absent` heads.
 
-    `group` heads of the encoder share keys and values.
+    `group` heads of the encoder share keys and values. `sites` are the rows' kinds of attention and layers.
     """
     if config.unit == "head":
         group = 1
@@ -115,10 +118,29 @@ def new_gates(
         return HeadGates(
             layers, heads, masks=masks, temperature=config.temperature,
             init_mean=config.init_mean, init_std=config.init_std, absent=absent,
-            group=group,
+            ungated=ungated_sites(config.kinds, sites), group=group,
         )  # fmt: skip
     except ValueError as error:
         raise InputError(f"gates: {error}") from error
+
+
+def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[int, ...]:
+    """The numbers of the sites without gates, where only some kinds of attention have them.
+
+    Raises `InputError` for a kind that the model has not.
+    """
+    if kinds is None:
+        return ()
+    there = tuple(dict.fromkeys(site.attention for site in sites))
+    for kind in kinds:
+        if kind not in there:
+            raise InputError(
+                f"gates.kinds={','.join(kinds)}: the model has no attention of kind {kind}: it has "
+                f"{', '.join(there)}"
+            )
+    if not kinds:
+        raise InputError(f"gates.kinds is empty: give at least one of {', '.join(there)}")
+    return tuple(number for number, site in enumerate(sites) if site.attention not in kinds)
 
 
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
@@ -137,9 +159,14 @@ def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
 
 
 def freeze_for(regime: PruningRegime, model: JointModel) -> None:
-    """Freeze what the regime does not train: decoders (static), encoder and decoders (gates_only)."""
+    """Freeze what the regime does not train: decoders (static), encoder and decoders (gates_only).
+
+    Of a translation model that is its decoder, with all embeddings.
+    """
     if regime in ("static", "gates_only"):
         model.decoders.requires_grad_(False).eval()
+        if isinstance(model.encoder, Seq2Seq):
+            model.encoder.freeze_decoder()
     if regime == "gates_only":
         model.encoder.requires_grad_(False).eval()
 

@@ -18,10 +18,13 @@ from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
+from mtl.models.seq2seq import Seq2Seq
 from mtl.training.clones import describe_clones, make_clones
+from mtl.training.initial_seq2seq import build_seq2seq
 from tasks.catalogue import TASKS
 from tasks.sentence import Sentence
 from tasks.task import Task
+from tasks.translate import Translate
 from tasks.twins import task_of
 
 
@@ -46,7 +49,7 @@ def with_settings_of_source(config: TrainConfig) -> TrainConfig:
         if name == "encoder" and _same_encoder(config.encoder.name, values.get("name")):
             values["name"] = config.encoder.name
         inherited[name] = (
-            dataclasses.replace(config.encoder, **values) if name == "encoder" else TASKS[name](**values)
+            TASKS[name](**values) if name in TASKS else dataclasses.replace(getattr(config, name), **values)
         )
     return dataclasses.replace(config, **inherited)
 
@@ -68,26 +71,30 @@ def refuse_given(config: TrainConfig, given: Mapping[str, Any]) -> None:
 def _inherited_sections(config: TrainConfig) -> dict[str, dict[str, Any]]:
     """The settings that come with the run to start from, per section of the configuration."""
     assert config.init_from is not None
-    encoder, tasks = _settings_of(Path(config.init_from))
-    return {"encoder": encoder} | {task_of(name): tasks[name] for name in tasks if name in config.tasks}
+    sections, tasks = _settings_of(Path(config.init_from))
+    return sections | {task_of(name): tasks[name] for name in tasks if name in config.tasks}
 
 
-def _settings_of(source: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The settings of a run's encoder and tasks, as its model has them."""
+def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The settings of a run's model by section, and of its tasks, as its model has them."""
     model = source / "model" if (source / "model" / "model.json").exists() else source
-    if not (model / "model.json").exists() or not (model / "encoder.json").exists():
+    translates = Seq2Seq.is_in(model)
+    if not (model / "model.json").exists() or not (translates or (model / "encoder.json").exists()):
         raise InputError(f"{source} holds no trained model (no model.json): give a run's folder")
+    tasks: dict[str, dict[str, Any]] = json.loads((model / "model.json").read_text())["tasks"]
+    written = model.parent / "config.yaml"
+    config = yaml.safe_load(written.read_text()) if written.exists() else None
+    if translates:
+        return ({} if config is None else {"seq2seq": config["seq2seq"]}), tasks
     saved = json.loads((model / "encoder.json").read_text())
     encoder = {
         "pooling": saved["pooling"],
         "layers": "last" if saved["mix"] is None else "mix",
         "word_dropout": saved["word_dropout"],
     }
-    written = model.parent / "config.yaml"
-    if written.exists():
-        encoder["name"] = yaml.safe_load(written.read_text())["encoder"]["name"]
-    tasks: dict[str, dict[str, Any]] = json.loads((model / "model.json").read_text())["tasks"]
-    return encoder, tasks
+    if config is not None:
+        encoder["name"] = config["encoder"]["name"]
+    return {"encoder": encoder}, tasks
 
 
 def _refuse_others(
@@ -125,11 +132,19 @@ def build_model(
     """
     if config.init_from is None:
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
+        translation = tasks.get(Translate.name)
+        if isinstance(translation, Translate):
+            return JointModel(build_seq2seq(config, translation, sentences), tasks, labels).train()
         encoder = inputs.encoder(config.encoder)
         model = JointModel(encoder, tasks, labels, owners=_clones(config, encoder, tasks, console))
         model.shuffle_owners = config.clones.kind == "shuffled"
         return model.train()
     source = JointModel.from_pretrained(config.init_from, attention=config.encoder.attention)
+    if isinstance(source.encoder, Seq2Seq) != (Translate.name in tasks):
+        raise InputError(
+            f"{config.init_from} was trained for {', '.join(source.tasks)}, and its model cannot be trained "
+            f"for {', '.join(tasks)}: models that translate are others than those that label"
+        )
     new = [name for name in tasks if name not in source.tasks]
     if new and config.pruning in ("static", "gates_only"):
         raise InputError(
@@ -172,10 +187,12 @@ def build_model(
 
 
 def _clones(
-    config: TrainConfig, encoder: Encoder, tasks: Mapping[str, Task], console: Console
+    config: TrainConfig, encoder: Encoder | Seq2Seq, tasks: Mapping[str, Task], console: Console
 ) -> Owners | None:
     """Copy the encoder's heads as configured; returns which heads are for which tasks."""
     clones = config.clones
+    if isinstance(encoder, Seq2Seq):
+        return None  # there is one task, and copies are for several
     if clones.seed is None:
         clones = dataclasses.replace(clones, seed=config.seed)
     plan, owners = make_clones(encoder, clones, tuple(tasks))

@@ -19,7 +19,7 @@ from mtl.training.balancing import gram_matrix, shared_parameters
 from mtl.training.gate_loss import GateLoss
 from mtl.training.gradient_conflict import GradientConflict
 
-Schedule = Literal["linear", "cosine", "constant"]
+Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
 
 
 class JointTraining(pl.LightningModule):
@@ -37,7 +37,8 @@ class JointTraining(pl.LightningModule):
         decoder_lr: Peak learning rate of the decoders.
         weight_decay: AdamW's decay, on matrices only.
         warmup: Share of the updates in which the rates rise linearly.
-        schedule: How the rates change after the warm-up (to zero, but for `constant`).
+        schedule: How the rates change after the warm-up (`rate_factor`).
+        beta2: Adam's decay of squared gradients.
         clip: Largest norm of the gradient, gates excluded; 0: no clipping.
         gate_loss: What the gates cost; its gates are trained.
         gate_lr: Learning rate of log alpha.
@@ -59,6 +60,7 @@ class JointTraining(pl.LightningModule):
         weight_decay: float = 0.01,
         warmup: float = 0.1,
         schedule: Schedule = "linear",
+        beta2: float = 0.999,
         clip: float = 1.0,
         gate_loss: GateLoss | None = None,
         gate_lr: float = 0.0,
@@ -68,6 +70,7 @@ class JointTraining(pl.LightningModule):
         super().__init__()
         self.model, self.balancer, self.gate_loss, self.conflict = model, balancer, gate_loss, conflict
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
+        self.beta2 = beta2
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
         self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
         self.names = tuple(model.tasks)
@@ -138,7 +141,7 @@ class JointTraining(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """One AdamW with a group per learning rate, and the schedule of those rates."""
         groups = list(self._groups())
-        optimizer = torch.optim.AdamW(groups, fused=True)
+        optimizer = torch.optim.AdamW(groups, betas=(0.9, self.beta2), fused=True)
         # The gates are held to their target as a part of the update: Lightning calls callbacks, one of which
         # writes checkpoints, before the module's own hook at a batch's end.
         optimizer.register_step_post_hook(self._hold_gates)
@@ -175,10 +178,15 @@ class JointTraining(pl.LightningModule):
 
 
 def rate_factor(update: int, updates: int, warmup: float, schedule: Schedule) -> float:
-    """The share of the peak learning rate that an update has: linear warm-up, then the schedule."""
+    """The share of the peak learning rate that an update has: linear warm-up, then the schedule.
+
+    `inverse_sqrt` is that of Vaswani et al. (2017).
+    """
     rising = warmup * updates
     if update < rising:
         return (update + 1) / (rising + 1)
+    if schedule == "inverse_sqrt":
+        return math.sqrt(max(rising, 1.0) / max(update, 1.0))
     progress = min(1.0, (update - rising) / max(1.0, updates - rising))
     curves: dict[str, Callable[[float], float]] = {
         "linear": lambda x: 1.0 - x,

@@ -17,13 +17,14 @@ from rich.console import Console
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
+from mtl.corpora.formats.parallel import describe_empty, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import annotated, examples
 from mtl.models.device import device_of
-from mtl.models.evaluate import Scores, batches, evaluate
+from mtl.models.evaluate import Scores, batches, evaluate, signatures_of
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.limits import describe_long, require_limit, within_limit
@@ -38,6 +39,7 @@ from mtl.training.trainer import device_name, quiet_lightning, trainer_for
 from mtl.workers.lease import holder_of, lease
 from tasks.sentence import Sentence
 from tasks.task import Task
+from tasks.translate import Translate
 
 
 class Interrupted(Exception):
@@ -111,6 +113,12 @@ def _train(
     if message is not None:
         console.print(f"train: {message}: left out", highlight=False, soft_wrap=True)
     splits["train"] = within_limit(splits["train"], longest)
+    if Translate.name in tasks:
+        for split, sentences in splits.items():
+            if message := describe_empty(sentences):
+                what = "left out" if split == "train" else "scored as they are"
+                console.print(f"{split}: {message}: {what}", highlight=False, soft_wrap=True)
+        splits["train"] = [sentence for sentence in splits["train"] if not is_empty(sentence)]
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
     training = None if trained else assemble(config, run, splits, console, inputs, observers)
@@ -185,7 +193,7 @@ def _score(
             if any(annotated(sentence, tasks) for sentence in splits[split]):
                 corpus = examples(splits[split], model.encoder.tokenizer, model.tasks, model.labels)
                 metrics[split] = evaluate(model, batches(corpus, model))
-        run.write_metrics(metrics)
+        run.write_metrics(metrics | signatures_of(model.tasks))
     run.update_status({"state": "finished", "finished": _now()})
     _remove_leftovers(run)
     for observer in observers:

@@ -25,9 +25,9 @@ SENTENCE = Sentence(
     labels=tuple(
         Label(
             name,
-            2.5 if name in ("stsb", "regress") else (*getattr(SENTENCE_TASKS[name], "inventory", ()), "x")[0],
+            2.5 if name in ("stsb", "regress") else (*getattr(TASKS[name], "inventory", ()), "x")[0],
         )
-        for name in sorted(SENTENCE_TASKS)
+        for name in sorted((*SENTENCE_TASKS, "translate"))
     ),
 )
 

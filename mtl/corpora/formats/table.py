@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.brackets import read_brackets
@@ -14,15 +13,19 @@ from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.jsonl import iterate_jsonl
+from mtl.corpora.formats.parallel import read_parallel
 from mtl.errors import InputError, did_you_mean
 from tasks.catalogue import LAYERS, SENTENCE_TASKS
 from tasks.sentence import Sentence
 
 
 class Format(NamedTuple):
-    """A reader, the names of the files that it takes from a folder, and the layers that it can give."""
+    """A reader, the names of the files that it takes from a folder, and the layers that it can give.
 
-    read: Callable[[Path], Iterable[Sentence]]
+    Without names the reader takes the two files of a path SOURCE:TARGET.
+    """
+
+    read: Callable[..., Iterable[Sentence]]
     patterns: tuple[str, ...]
     layers: tuple[str, ...]
 
@@ -46,6 +49,7 @@ FORMATS = {
     "brackets": Format(read_brackets, _BRACKETS, ("tags", "tree")),
     "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS, ("tags", "tree")),
     "conll2005": Format(read_conll2005, ("*.props",), ("frames",)),
+    "parallel": Format(read_parallel, (), ("translate",)),
     "glue": Format(unnamed_task, _GLUE, ()),
     **{f"glue-{name}": Format(partial(read_glue, task=name), _GLUE, (name,)) for name in SENTENCE_TASKS},
 }

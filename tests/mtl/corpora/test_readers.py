@@ -38,7 +38,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "glue"])
+@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.patterns and name != "glue"])
 def test_files_folders_and_globs(tmp_path, monkeypatch, name):
     sample = name if name in SAMPLES else name.partition("-")[0]
     file, text = SAMPLES[sample]

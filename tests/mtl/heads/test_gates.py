@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from torch import Tensor
 
 from mtl.errors import InputError
-from mtl.heads.gates import HeadGates
+from mtl.heads.gates import HeadGates, gates_from
 from mtl.heads.target import HeadTarget
 
 LOG_ALPHAS = [-4.0, -2.398, -1.0, 0.0, 0.5, 2.0, 4.0]
@@ -219,3 +219,30 @@ def test_a_target_chooses_whole_groups() -> None:
     assert HeadTarget(gates, 0.4).wanted == 4
     with pytest.raises(InputError, match="target 5: heads go by groups of 2: give a multiple of 2"):
         HeadTarget(gates, 5)
+
+
+def test_heads_of_ungated_rows_stay_open_and_are_not_counted():
+    gates = HeadGates(3, 4, ungated=(1,), absent=((0, 3), (1, 0)), init_mean=0.0)
+    assert gates.present == 7
+    for mode in (True, False):
+        gates.train(mode)
+        assert gates()[0, 1].tolist() == [1.0] * 4
+    assert gates.gate()[0, 1].tolist() == [1.0] * 4
+    assert gates.open()[0, 1].all()
+    assert int(gates.open_learned().sum()) == 7
+    assert gates.expected_l0().item() == pytest.approx(
+        7 * torch.sigmoid(torch.tensor(0.7913)).item(), abs=0.5
+    )
+    assert gates.penalty().item() == pytest.approx(gates.expected_l0().item() / 2)
+    gates.train()().sum().backward()
+    assert gates.log_alpha.grad is not None
+    assert gates.log_alpha.grad[0, 1].eq(0).all()
+    again = gates_from(gates.configuration())
+    assert isinstance(again, HeadGates)
+    assert again.ungated == (1,)
+    again.load_state_dict(gates.state_dict())
+    assert torch.equal(again.gate(), gates.gate())
+    target = HeadTarget(gates, 3)
+    target.project(gates, 0.9)
+    assert int(gates.open_learned().sum()) == 3
+    assert gates.open()[0, 1].all()

@@ -1,0 +1,91 @@
+"""Translations in two files, a sentence a line; either may be compressed by gzip."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mtl.corpora.formats.lines import malformed
+from mtl.errors import InputError
+from tasks.sentence import Label, Sentence
+
+SEPARATOR = ":"
+"""Between the paths of the two files, where they are written as one."""
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
+
+
+def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
+    """A sentence for each line of `source`, translated by the same line of `target`.
+
+    Words are what blanks separate; the translation is kept as it is, but for blanks around it. Empty lines
+    are kept. Raises `InputError` for files of unequal length.
+    """
+    sources, targets = _lines(source), _lines(target)
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{source} has {len(sources):,} lines and {target} {len(targets):,}: give two files whose lines "
+            "belong together, with an empty line where a sentence has no translation"
+        )
+    for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
+        yield Sentence(
+            words=tuple(_CONTROL.sub("", text).split()),
+            labels=(Label("translate", _CONTROL.sub("", translation).strip()),),
+            id=f"{source.name}-{number:07d}",
+            place=f"{source}:{number}",
+        )
+
+
+def two_paths(paths: str | Path) -> tuple[Path, Path]:
+    """The paths of source and target, written SOURCE:TARGET; raises `InputError` if they are not two."""
+    source, _, target = str(paths).partition(SEPARATOR)
+    if not source or not target or SEPARATOR in target:
+        raise InputError(
+            f"{paths}: a translation is read from two files: write them as SOURCE{SEPARATOR}TARGET, for "
+            f"instance train.en.gz{SEPARATOR}train.de.gz"
+        )
+    return Path(source), Path(target)
+
+
+def pair_of_files(paths: str | Path) -> tuple[Path, Path]:
+    """`two_paths`, of which both must be files."""
+    both = two_paths(paths)
+    for path in both:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; check the path")
+    return both
+
+
+def describe_empty(sentences: Sequence[Sentence]) -> str | None:
+    """How many translations have an empty side, and where the first is; `None` without any."""
+    empty = [sentence for sentence in sentences if is_empty(sentence)]
+    if not empty:
+        return None
+    number = "1 pair has an empty line" if len(empty) == 1 else f"{len(empty):,} pairs have an empty line"
+    return f"{number} (the first, {empty[0].place or empty[0].id})"
+
+
+def is_empty(sentence: Sentence) -> bool:
+    """Whether one side of a translation is empty."""
+    return not sentence.words or not sentence.layer("translate")
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, broken at line feeds only."""
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read()
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise InputError(f"{path} is a damaged gzip file ({error}): copy it anew") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8") from error
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines

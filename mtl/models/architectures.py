@@ -1,0 +1,79 @@
+"""Encoder-decoder models from scratch, of the size that a configuration gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from mtl.config.schema import Seq2SeqConfig
+from mtl.errors import InputError
+from mtl.models.pretrained import AttentionKind
+
+MAX_LENGTH = 512
+"""Positions that a model from scratch has."""
+
+
+def from_scratch(
+    config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerFast, attention: AttentionKind = "sdpa"
+) -> PreTrainedModel:
+    """A model of random weights; source, translation and output share their embeddings.
+
+    Weights start with a standard deviation of 1 / sqrt(width), which for the square ones is Xavier's. Norms
+    come before or after each sublayer as the architecture has it.
+    """
+    assert config.architecture is not None
+    if config.width % config.heads:
+        raise InputError(
+            f"seq2seq.width={config.width} is no multiple of seq2seq.heads={config.heads}: change one of them"
+        )
+    shared = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "decoder_start_token_id": tokenizer.pad_token_id,
+        "tie_word_embeddings": True,
+    }
+    kind = CONFIG_MAPPING[config.architecture]
+    own = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
+    settings = kind(**shared, **own)
+    if config.architecture in ("t5", "mt5"):
+        settings.tie_word_embeddings = True
+    return AutoModelForSeq2SeqLM.from_config(
+        settings, attn_implementation="eager" if attention == "eager" else None
+    )
+
+
+def _of_bart(config: Seq2SeqConfig) -> dict[str, Any]:
+    return {
+        "d_model": config.width,
+        "encoder_layers": config.layers,
+        "decoder_layers": config.decoder_layers or config.layers,
+        "encoder_attention_heads": config.heads,
+        "decoder_attention_heads": config.heads,
+        "encoder_ffn_dim": config.feed_forward,
+        "decoder_ffn_dim": config.feed_forward,
+        "dropout": config.dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "activation_function": "relu",
+        "scale_embedding": True,
+        "init_std": config.width**-0.5,
+        "max_position_embeddings": MAX_LENGTH,
+        "bos_token_id": None,
+        "forced_eos_token_id": None,
+    }
+
+
+def _of_t5(config: Seq2SeqConfig) -> dict[str, Any]:
+    return {
+        "d_model": config.width,
+        "d_kv": config.width // config.heads,
+        "d_ff": config.feed_forward,
+        "num_layers": config.layers,
+        "num_decoder_layers": config.decoder_layers or config.layers,
+        "num_heads": config.heads,
+        "dropout_rate": config.dropout,
+        "feed_forward_proj": "relu",
+    }

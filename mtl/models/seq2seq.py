@@ -1,0 +1,264 @@
+"""An encoder-decoder model: a sentence and its translation in, scores of the translation's pieces out."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from mtl.errors import InputError
+from mtl.files import write_json
+from mtl.heads.families import family_of, recorded_copies
+from mtl.heads.family_table import FAMILIES
+from mtl.heads.prune import prune_heads, rebuild
+from mtl.heads.tap import HeadTap
+from mtl.models import pretrained
+from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
+from mtl.models.pretrained import AttentionKind
+
+HeadScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
+_SETTINGS = "seq2seq.json"
+_LONGEST = (2, 20)
+"""A translation has at most twice the pieces of its source, and 20 more."""
+
+
+class Seq2Seq(nn.Module):
+    """Scores of a translation's pieces from an encoder-decoder model, with a tap on every attention head.
+
+    It has an encoder's place in a joint model: what an encoder gives for a word it gives for each piece of
+    the translation, the scores of all pieces of the vocabulary.
+
+    Args:
+        transformer: the model, with its head over the vocabulary.
+        tokenizer: for source and translation.
+        source: the source's language; empty if there is only one.
+        target: the translation's.
+        max_length: pieces of a sentence, at most; `None`: as many as the model has positions for.
+    """
+
+    causal = False
+    note = None
+    mix = None
+
+    def __init__(
+        self,
+        transformer: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        source: str = "",
+        target: str = "",
+        *,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.transformer, self.family = transformer, family_of(transformer)
+        require_decoder(transformer.config.model_type, type(transformer).__name__)
+        self.source, self.target = source, target
+        longest = min(_positions(transformer), tokenizer.model_max_length)
+        self.tokenizer = ParallelTokenizer(
+            tokenizer, longest if max_length is None else max_length, source, target
+        )
+        self.tap = HeadTap(transformer, self.family)
+        self.hidden = int(transformer.get_output_embeddings().weight.shape[0])
+        self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str, source: str = "", target: str = "", *, attention: AttentionKind = "sdpa"
+    ) -> Seq2Seq:
+        """A checkpoint by hub name or folder; raises `InputError` for one that cannot translate this way."""
+        transformer, tokenizer = _load(name, attention)
+        require_languages(name, transformer.config, tokenizer, source, target)
+        return cls(transformer, tokenizer, source, target)
+
+    def forward(
+        self, subwords: ParallelSubwords, head_scale: HeadScale | None = None, first: bool = False
+    ) -> Float[Tensor, "batch piece vocabulary"]:
+        """Scores of every piece at every position, given the pieces of the translation before it.
+
+        `head_scale` multiplies what each head writes.
+        """
+        assert not first
+        assert subwords.pieces is not None
+        # BART and its like add a bias in float32, which would widen all scores of a pass in bfloat16.
+        bias: Tensor | None = getattr(self.transformer, "final_logits_bias", None)
+        model = self.transformer if bias is None else self.transformer.base_model
+        with self._scaled(head_scale):
+            output = model(
+                input_ids=subwords.input_ids,
+                attention_mask=subwords.attention_mask,
+                decoder_input_ids=self.transformer.prepare_decoder_input_ids_from_labels(subwords.pieces),
+                use_cache=False,
+            )
+        if bias is None:
+            return output.logits
+        scores: Tensor = self.transformer.get_output_embeddings()(output.last_hidden_state)
+        return scores.add_(bias.to(scores.dtype))
+
+    @torch.inference_mode()
+    def translate(
+        self,
+        subwords: ParallelSubwords,
+        head_scale: HeadScale | None = None,
+        *,
+        beam: int = 5,
+        length_penalty: float = 1.0,
+    ) -> list[str]:
+        """The best translation of each sentence that beam search finds."""
+        times, more = _LONGEST
+        limits = (times * subwords.attention_mask.sum(1) + more).clamp_max(self.tokenizer.max_length - 1)
+        settings = copy.deepcopy(self.transformer.generation_config)
+        settings.update(
+            num_beams=beam, length_penalty=length_penalty, do_sample=False, max_new_tokens=int(limits.max()),
+            max_length=None, early_stopping=False, use_cache=True,
+        )  # fmt: skip
+        with self._scaled(head_scale):
+            pieces = self.transformer.generate(
+                input_ids=subwords.input_ids,
+                attention_mask=subwords.attention_mask,
+                generation_config=settings,
+                logits_processor=LogitsProcessorList([_Bounded(limits, settings.eos_token_id)]),
+            )
+        return self.tokenizer.text(pieces)
+
+    def prune(
+        self, heads: Mapping[int, Iterable[int]], scale: Float[Tensor, "site head"] | None = None
+    ) -> None:
+        """Cut heads out of the transformer; see `prune_heads`."""
+        prune_heads(self.transformer, heads, scale)
+        self.tap = HeadTap(self.transformer, self.family)
+        self.heads = self.tap.heads
+
+    def last_layer(self) -> nn.Module:
+        """The decoder's last layer, nearest to the scores of all layers."""
+        layers = self.transformer.get_decoder().get_submodule(
+            "block" if self.family.position_bias else "layers"
+        )
+        assert isinstance(layers, nn.ModuleList)
+        return layers[-1]
+
+    def freeze_decoder(self) -> None:
+        """Leave only the encoder's layers to train (Voita et al. 2019): not the decoder, nor embeddings."""
+        trained = {id(parameter) for parameter in self.transformer.get_encoder().parameters()}
+        trained -= {id(parameter) for parameter in self.transformer.get_input_embeddings().parameters()}
+        for parameter in self.transformer.parameters():
+            if id(parameter) not in trained:
+                parameter.requires_grad_(False)
+        self.transformer.get_decoder().eval()
+
+    def save(self, folder: Path) -> None:
+        """Write config.json, generation_config.json, model.safetensors, tokenizer files, and our settings."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with pretrained.quiet():
+            self.transformer.save_pretrained(folder)
+            self.tokenizer.tokenizer.save_pretrained(folder)
+        write_json(
+            folder / _SETTINGS,
+            {"source": self.source, "target": self.target, "max_length": self.tokenizer.max_length},
+        )
+
+    @classmethod
+    def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Seq2Seq:
+        """What `save` wrote."""
+        settings = json.loads((folder / _SETTINGS).read_text())
+        transformer, tokenizer = _load(str(folder), attention)
+        return cls(transformer, tokenizer, **settings)
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether `save` wrote into the folder."""
+        return (folder / _SETTINGS).is_file()
+
+    def _scaled(self, head_scale: Tensor | None) -> AbstractContextManager[None]:
+        return nullcontext() if head_scale is None else self.tap.scale(head_scale)
+
+
+class _Bounded(LogitsProcessor):
+    """Ends every translation at a length that follows from its own source, whatever it is batched with."""
+
+    def __init__(self, limits: Int[Tensor, " row"], end: int | list[int]) -> None:
+        self.limits, self.end = limits, end
+
+    def __call__(
+        self, input_ids: Int[Tensor, "hypothesis piece"], scores: Float[Tensor, "hypothesis vocabulary"]
+    ) -> Float[Tensor, "hypothesis vocabulary"]:
+        """The scores, in which nothing but the end is left to hypotheses that have reached their limit."""
+        ended = input_ids.shape[1] >= self.limits.repeat_interleave(len(scores) // len(self.limits))
+        last = torch.full_like(scores, -torch.inf)
+        last[:, self.end] = 0.0
+        return torch.where(ended[:, None], last, scores)
+
+
+def require_decoder(kind: str, where: str) -> None:
+    """Raise `InputError` for a model of a family that has no attention from a decoder to an encoder."""
+    family = FAMILIES.get(kind)
+    if family is not None and "cross" not in {stack.kind for stack in family.stacks}:
+        raise InputError(
+            f"{where} has no decoder that reads an encoder, and cannot translate: give an encoder-decoder "
+            "model (marian, bart, t5 and their like), or seq2seq.architecture for one from scratch"
+        )
+
+
+def require_languages(name: str, config: Any, tokenizer: Any, source: str, target: str) -> None:
+    """Raise `InputError` if a checkpoint is for other languages, or for these the other way round."""
+    pair = getattr(config, "langs", None) or [
+        getattr(holder, key, None)
+        for key in ("source_lang", "target_lang")
+        for holder in (config, tokenizer)
+        if getattr(holder, key, None)
+    ]
+    if len(pair or ()) != 2 or not (source or target):
+        return
+    given = (source or pair[0], target or pair[1])
+    if given == tuple(pair):
+        return
+    mend = f"give translate.source={pair[0]} and translate.target={pair[1]}, or another checkpoint"
+    if given == tuple(reversed(pair)):
+        raise InputError(f"{name} translates from {pair[0]} to {pair[1]}, the other way round: {mend}")
+    raise InputError(
+        f"{name} translates from {pair[0]} to {pair[1]}, not from {given[0]} to {given[1]}: {mend}"
+    )
+
+
+def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    with pretrained.quiet():
+        try:
+            config = AutoConfig.from_pretrained(name)
+            require_decoder(config.model_type, repr(name))
+            tokenizer = AutoTokenizer.from_pretrained(name)
+            kind = pretrained.implementation(attention, config)
+            if getattr(config, "pruned_heads", None) or recorded_copies(config):
+                model = rebuild(config, Path(name), kind, torch.float32)
+                model.generation_config = GenerationConfig.from_pretrained(name)
+            else:
+                model = AutoModelForSeq2SeqLM.from_pretrained(
+                    name, config=config, dtype=torch.float32, attn_implementation=kind
+                )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"cannot load the encoder-decoder model {name!r} ({reason}); give a folder with config.json, "
+                "model.safetensors and tokenizer files, or a name on the hub"
+            ) from error
+    return model, tokenizer
+
+
+def _positions(model: PreTrainedModel) -> int:
+    """How many positions a model can read; T5's have no end."""
+    return int(getattr(model.config, "max_position_embeddings", None) or 100_000)

@@ -1,0 +1,107 @@
+"""The loss of a translation under an encoder-decoder model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tasks.decoders.decoder import Decoder, StructureScore
+from tasks.decoders.smoothed import smoothed_cross_entropy
+from tasks.sentence import Sentence
+from tasks.task import UNKNOWN
+
+
+class PieceTargets(NamedTuple):
+    """The pieces of one translation, the one that ends it included."""
+
+    pieces: Int[np.ndarray, " piece"]
+
+
+class PieceBatch(NamedTuple):
+    """`PieceTargets` of a batch, `UNKNOWN` at padding."""
+
+    pieces: Int[Tensor, "batch piece"]
+
+
+class Reference(NamedTuple):
+    """How surprising a reference translation is to the model."""
+
+    nats: float
+    pieces: int
+
+
+def no_pieces() -> PieceTargets:
+    """The targets of a translation that no tokenizer has read."""
+    return PieceTargets(np.zeros(0, dtype=np.int64))
+
+
+def collate_pieces(targets: Sequence[PieceTargets]) -> PieceBatch:
+    """The pieces of a batch, padded to its longest translation."""
+    padded = np.full((len(targets), max(len(target.pieces) for target in targets)), UNKNOWN, dtype=np.int64)
+    for row, target in zip(padded, targets, strict=True):
+        row[: len(target.pieces)] = target.pieces
+    return PieceBatch(torch.from_numpy(padded))
+
+
+class Translator(Decoder):
+    """A decoder without parameters: the model below it computes the score of every piece at every position.
+
+    Its "word vectors" are these scores, under the reference's pieces as far as they go before the position.
+    """
+
+    def __init__(self, label_smoothing: float) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def forward(
+        self, words: Float[Tensor, "batch piece vocabulary"], mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, "batch piece vocabulary"]:
+        return words
+
+    def loss(
+        self,
+        scores: Float[Tensor, "batch piece vocabulary"],
+        targets: PieceBatch,
+        mask: Bool[Tensor, "batch word"],
+    ) -> Float[Tensor, " batch"]:
+        smoothing = self.label_smoothing if self.training else 0.0
+        return smoothed_cross_entropy(scores, targets.pieces, smoothing).sum(1)
+
+    def structure_score(
+        self,
+        scores: Float[Tensor, "batch piece vocabulary"],
+        targets: PieceBatch,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        chosen = targets.pieces != UNKNOWN if label is None else targets.pieces == label
+        pieces = scores.gather(2, targets.pieces.clamp_min(0)[:, :, None]).squeeze(2)
+        return StructureScore(pieces.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
+
+    def decode(
+        self, scores: Float[Tensor, "batch piece vocabulary"], mask: Bool[Tensor, "batch word"]
+    ) -> list[str]:
+        """Not possible: a translation is searched for by the model (`JointModel.decoded`)."""
+        raise ValueError("scores under a reference give no translation: use JointModel.decoded")
+
+    def references(
+        self, scores: Float[Tensor, "batch piece vocabulary"], targets: PieceBatch
+    ) -> list[Reference]:
+        """The cross-entropy of each reference translation, without label smoothing."""
+        nats = smoothed_cross_entropy(scores, targets.pieces, 0.0).sum(1).tolist()
+        pieces = (targets.pieces != UNKNOWN).sum(1).tolist()
+        return [Reference(*pair) for pair in zip(nats, pieces, strict=True)]
+
+    def decode_given(
+        self,
+        scores: Float[Tensor, "batch piece vocabulary"],
+        mask: Bool[Tensor, "batch word"],
+        sentences: Sequence[Sentence],
+    ) -> None:
+        """Nothing: `references` needs the pieces of the references."""
+        return None

@@ -1,0 +1,79 @@
+"""Translation of a sentence into another language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tasks.sentence import Sentence
+from tasks.task import Labels, Task
+
+if TYPE_CHECKING:
+    from tasks.decoders.decoder import Decoder
+    from tasks.metrics.metric import TaskMetric
+
+
+@dataclass(frozen=True)
+class Translate(Task):
+    """The text in another language; trained alone, on an encoder-decoder model.
+
+    The translation is the label of the sentence in this task. What is learned are its subwords, which the
+    model's tokenizer makes, so that the task has no inventory of labels.
+    """
+
+    name: ClassVar[str] = "translate"
+    layers: ClassVar[tuple[str, ...]] = ("translate",)
+    unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"
+    score: ClassVar[str] = "bleu"
+    figures: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "cross_entropy")
+
+    source: str = ""
+    """Language of the source, as the checkpoint names it if it is for several (`en`, `en_XX`)."""
+    target: str = ""
+    """Language of the translation."""
+    label_smoothing: float = 0.1
+    """Share of the probability that training spreads evenly over all subwords."""
+    beam: int = 5
+    """Hypotheses of beam search; 1: greedy."""
+    length_penalty: float = 1.0
+    """Hypotheses are compared by log probability / length to this power; larger numbers favour long ones."""
+
+    @property
+    def layer(self) -> str:
+        """The label in the task of this name."""
+        return self.name
+
+    def units(self, sentence: Sentence, targets: Any = None) -> int:
+        """The subwords of the translation, with the one that ends it."""
+        return len(targets.pieces)
+
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        return {"translations": 1}
+
+    def labels(self, sentences: Iterable[Sentence]) -> Labels:
+        return Labels(())
+
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        """No pieces: those of the translation come from the model's tokenizer."""
+        from tasks.decoders.translator import no_pieces
+
+        return no_pieces()
+
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
+        from tasks.decoders.translator import collate_pieces
+
+        return collate_pieces(targets)
+
+    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+        from tasks.decoders.translator import Translator
+
+        return Translator(self.label_smoothing)
+
+    def metric(self) -> TaskMetric:
+        from tasks.metrics.bleu import Bleu
+
+        return Bleu(self.name)
+
+    def annotate(self, sentence: Sentence, annotation: str) -> Sentence:
+        return sentence.with_layers({self.name: annotation})

@@ -1,0 +1,116 @@
+"""Commands on a translation run, from training to ablation."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+from sacrebleu import corpus_bleu
+
+from mtl.analysis.ablation import mean_outputs
+from mtl.analysis.trained import open_trained
+from mtl.commands.main import main
+from mtl.runs.run import Run
+from mtl.training.train import train
+from tests.mtl import digits
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that has learned a little: single digits."""
+    folder = tmp_path_factory.mktemp("digits")
+    return train(
+        digits.config(folder, sentences=300, epochs=3, pruning="dynamic"), console=Console(quiet=True)
+    )
+
+
+def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_lines_are_translated_and_empty_ones_kept(run, monkeypatch, capsys):
+    given(monkeypatch, b"1 2\n\n7\n")
+    assert main(["translate", str(run.folder), "--beam=1"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert len(lines) == 3
+    assert lines[0]
+    assert not lines[1]
+    assert "3 lines" in captured.err
+    given(monkeypatch, b"1\nM\xe4n\n")
+    assert main(["translate", str(run.folder)]) == 2
+    assert "standard input, line 2: not UTF-8" in capsys.readouterr().err
+    assert main(["translate", str(run.folder), "--beam=0"]) == 2
+
+
+def test_a_run_is_scored_on_other_files_and_exported(run, tmp_path, capsys):
+    other = digits.write(tmp_path, 8, 9)
+    assert main(["evaluate", str(run.folder), f"--corpus={other}", f"--export={tmp_path / 'out'}",
+                 f"--json_out={tmp_path / 'scores.json'}"]) == 0  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "tok:13a|smooth:exp" in printed
+    gold, predicted = (
+        (tmp_path / "out" / f"translate.{side}.txt").read_text().splitlines() for side in ("gold", "pred")
+    )
+    assert gold == Path(other.split(":")[1]).read_text().splitlines()
+    assert f"{corpus_bleu(predicted, [gold]).score:.2f}" in printed
+
+
+def test_heads_are_measured_closed_and_cut(run, tmp_path, capsys):
+    folder = str(run.folder)
+    assert main(["importance", folder, "--split=dev"]) == 0
+    assert main(["ablate", folder, "--heads=cross.0.1,decoder.0", "--sentences=2"]) == 0
+    for heads, message in (
+        ("0.1", "give KIND.LAYER.HEAD"), ("self.0", "no attention of kind self: it has encoder"),
+        ("cross.1", "layers 0 to 0 of heads 0 to 1"),
+    ):  # fmt: skip
+        assert main(["ablate", folder, f"--heads={heads}"]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["ablate", folder, "--split=dev", "--sentences=6"]) == 0
+    table = pl.read_parquet(run.folder / "heads.parquet")
+    for measure in ("importance", "ablation"):
+        kinds = table.filter(measure=measure, task="translate")["attention"]
+        assert kinds.value_counts().sort("attention").rows() == [("cross", 2), ("decoder", 2), ("encoder", 2)]
+    capsys.readouterr()
+    assert main(["prune", folder, f"--out={tmp_path / 'cut'}"]) == 0
+    cut = Run.open(tmp_path / "cut")
+    assert cut.metrics()["dev"]["translate"]["bleu"] == pytest.approx(
+        run.metrics()["dev"]["translate"]["bleu"]
+    )
+    assert "2 of 6 heads kept" in capsys.readouterr().out
+
+
+def test_ablation_without_effect_and_mean_outputs_count_positions(run):
+    trained = open_trained(run.folder, None, "dev", sentences=4)
+    [means] = mean_outputs(trained.model, trained.batches(64)).values()
+    again = mean_outputs(trained.model, trained.batches(100_000))
+    assert means.shape[:2] == (3, 2)
+    for other in again.values():
+        assert (means - other).abs().max() < 1e-5
+
+
+@pytest.mark.slow
+def test_a_pruning_curve_of_a_translation_run(run, capsys):
+    words = ["curve", str(run.folder), "--by=importance,random", "--draws=1", "--steps=3"]
+    assert main([*words, "--masks=false", "--sentences=8", "--cut", "--batches=[2]", "--rounds=1"]) == 0
+    kept = pl.read_parquet(run.folder / "curve.parquet").filter(by="importance")["kept"].to_list()
+    assert kept == [6, 4, 2, 0]
+    assert pl.read_parquet(run.folder / "curve_time.parquet").height == 8
+
+
+def test_commands_for_the_other_kind_of_model_say_so(run, monkeypatch, capsys):
+    given(monkeypatch, b"one two\n")
+    for words in (["predict"], ["probe"], ["relevance"]):
+        assert main([*words, str(run.folder)]) == 2
+        assert "this one translates" in capsys.readouterr().err
+
+
+def test_a_kind_that_the_model_has_not(tmp_path, capsys, toy, tiny_encoder):
+    words = ["train", f"--encoder.name={tiny_encoder}", f"--corpus.path={toy}", "--tasks=pos", "--name=x",
+             f"--runs={tmp_path}", "--pruning=dynamic", "--gates.kinds=cross"]  # fmt: skip
+    assert main(words) == 2
+    assert "the model has no attention of kind cross: it has self" in capsys.readouterr().err

@@ -1,0 +1,65 @@
+"""Translations in two files: lines that belong together, empty ones, gzip, and faults."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.formats.parallel import describe_empty, is_empty, read_parallel, two_paths
+from mtl.corpora.load import corpus_at, corpus_fingerprint, load_split
+from mtl.corpora.readers import read
+from mtl.errors import InputError
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files, the source compressed."""
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"A  man .\r\n\r\nTwo dogs\n"))
+    (tmp_path / "a.de").write_text("Ein  Mann .\nNichts\n\n", encoding="utf-8")
+    return tmp_path / "a.en.gz", tmp_path / "a.de"
+
+
+def test_lines_belong_together_and_empty_ones_are_kept_and_counted(files):
+    sentences = read(f"{files[0]}:{files[1]}", "parallel")
+    assert [sentence.words for sentence in sentences] == [("A", "man", "."), (), ("Two", "dogs")]
+    assert [sentence.layer("translate") for sentence in sentences] == ["Ein  Mann .", "Nichts", ""]
+    assert sentences[2].place == f"{files[0]}:3"
+    assert describe_empty(sentences) == f"2 pairs have an empty line (the first, {files[0]}:2)"
+    assert describe_empty(sentences[:1]) is None
+    assert [is_empty(sentence) for sentence in sentences] == [False, True, True]
+
+
+def test_files_of_unequal_length_are_refused(files):
+    files[1].write_text("Ein Mann .\n")
+    with pytest.raises(InputError, match=r"a\.en\.gz has 3 lines and .*a\.de 1: give two files"):
+        list(read_parallel(*files))
+
+
+@pytest.mark.parametrize("paths", ["a.en", "a.en:", ":b", "a:b:c"])
+def test_a_path_that_is_not_two_is_refused(paths):
+    with pytest.raises(InputError, match="write them as SOURCE:TARGET"):
+        two_paths(paths)
+
+
+def test_damaged_files_are_named(files):
+    with pytest.raises(InputError, match=r"gone\.en: no such file"):
+        read(f"{files[0].parent / 'gone.en'}:{files[1]}", "parallel")
+    files[1].write_bytes(b"Ein Mann\nM\xe4nner\n\n")
+    with pytest.raises(InputError, match=r"a\.de:2: not UTF-8"):
+        list(read_parallel(*files))
+    files[0].write_bytes(files[0].read_bytes()[:-9])
+    with pytest.raises(InputError, match="damaged gzip file"):
+        list(read_parallel(*files))
+
+
+def test_both_files_make_the_corpus_what_it_is(files):
+    both = f"{files[0]}:{files[1]}"
+    config = CorpusConfig(None, translate=Files(both, both, both, "parallel"))
+    before = corpus_fingerprint(config, ("translate",))
+    assert len(load_split(config, ("translate",), "dev")) == 3
+    assert corpus_at(both, ("translate",)) == config
+    assert corpus_at(files[0].parent, ("pos",)) == CorpusConfig(str(files[0].parent))
+    files[1].write_text("Ein Mann .\nNichts\nZwei Hunde\n")
+    assert corpus_fingerprint(config, ("translate",)) != before

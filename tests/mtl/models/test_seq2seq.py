@@ -1,0 +1,188 @@
+"""Encoder-decoder models in an encoder's place: scores, searches, heads, files, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import BertConfig
+
+from mtl.config.schema import Seq2SeqConfig
+from mtl.errors import InputError
+from mtl.models.apply_masks import apply_masks
+from mtl.models.architectures import from_scratch
+from mtl.models.batches import collate, examples
+from mtl.models.encoder import Encoder
+from mtl.models.evaluate import batches, evaluate
+from mtl.models.joint import JointModel, in_evaluation_mode
+from mtl.models.parallel import ParallelTokenizer
+from mtl.models.seq2seq import Seq2Seq, require_languages
+from mtl.models.vocabulary import train_vocabulary
+from tasks.sentence import Label, Sentence
+from tasks.task import UNKNOWN, Labels
+from tasks.translate import Translate
+from tests.mtl import tiny
+from tests.mtl.digits import pair
+
+PAIRS = [pair(digits) for digits in ("12", "7", "3041", "99", "580")]
+SENTENCES = [
+    Sentence(tuple(source.split()), labels=(Label("translate", target),)) for source, target in PAIRS
+]
+ARCHITECTURES = (
+    "marian",
+    "t5",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("bart", "mbart", "m2m_100", "pegasus", "mt5")),
+)
+
+
+def seq2seq(architecture: str = "marian") -> Seq2Seq:
+    """A random model of 2 + 2 layers of 2 heads, in double precision."""
+    tokenizer = train_vocabulary([text for both in PAIRS for text in both], 300, 64)
+    torch.manual_seed(1)
+    transformer = from_scratch(Seq2SeqConfig(architecture, 2, None, 2, 16, 24, 0.1, 300), tokenizer)
+    tiny.shake(transformer)
+    return Seq2Seq(transformer.double(), tokenizer, "digits", "names").eval()
+
+
+def joint(encoder: Seq2Seq) -> JointModel:
+    return JointModel(encoder, {"translate": Translate(beam=3)}, {"translate": Labels(())}).eval()
+
+
+def one_batch(model: JointModel):
+    corpus = examples(SENTENCES, model.encoder.tokenizer, model.tasks, model.labels)
+    return collate(corpus, model.encoder.tokenizer, model.tasks)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_loss_is_that_of_transformers(architecture):
+    model = joint(seq2seq(architecture))
+    batch = one_batch(model)
+    pieces = batch.subwords.pieces
+    with torch.no_grad():
+        losses = model.losses(batch, model(batch))
+        theirs = model.encoder.transformer(
+            input_ids=batch.subwords.input_ids, attention_mask=batch.subwords.attention_mask, labels=pieces
+        )
+    assert batch.units["translate"] == int((pieces != UNKNOWN).sum())
+    assert losses["translate"].item() == pytest.approx(float(theirs.loss), rel=1e-6)
+    scores = theirs.logits.flatten(0, 1)
+    smoothed = functional.cross_entropy(scores, pieces.flatten(), label_smoothing=0.1)
+    model.decoders.train()
+    with torch.no_grad():
+        assert model.losses(batch, model(batch))["translate"].item() == pytest.approx(
+            float(smoothed), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_gates_of_1_change_nothing_and_a_cut_model_translates_as_the_masked_one(architecture):
+    model = joint(seq2seq(architecture))
+    batch, sites, heads = one_batch(model), model.encoder.layers, model.encoder.heads
+    assert (sites, heads) == (6, 2)
+    mask = torch.ones(sites, heads, dtype=torch.float64)
+    with torch.no_grad():
+        assert torch.equal(model(batch)["translate"].scores, model(batch, mask)["translate"].scores)
+        # A layer of every kind without heads, and one head less in another.
+        mask[[0, 2, 5]] = 0.0
+        mask[1, 0] = mask[3, 1] = 0.0
+        mask[4, 0] = 0.5
+        masked, texts = (
+            model(batch, mask)["translate"].scores,
+            model.decoded(batch, mask)["translate"].predicted,
+        )
+        assert not torch.allclose(masked, model(batch)["translate"].scores)
+        cut = apply_masks(model, mask, ("translate",))
+        assert torch.allclose(cut(batch)["translate"].scores, masked, atol=1e-10)
+        assert cut.decoded(batch)["translate"].predicted == texts
+
+
+def test_a_scale_per_sentence_holds_for_all_of_its_hypotheses():
+    model = joint(seq2seq())
+    encoder, batch = model.encoder, one_batch(model)
+    scales = torch.rand(len(SENTENCES), encoder.layers, encoder.heads, dtype=torch.float64).round(decimals=1)
+    together = encoder.translate(batch.subwords, scales, beam=3)
+    for row, scale in enumerate(scales):
+        alone = batch.subwords.take(torch.tensor([row]))
+        assert encoder.translate(alone, scale, beam=3)[0] == together[row]
+
+
+def test_a_saved_model_is_the_same_also_when_cut(tmp_path):
+    model = joint(seq2seq().float())
+    batch = one_batch(model)
+    for folder in (tmp_path / "whole", tmp_path / "cut"):
+        if folder.name == "cut":
+            mask = torch.ones(model.encoder.layers, model.encoder.heads)
+            mask[1], mask[2, 0] = 0.0, 0.0
+            model = apply_masks(model, mask, ("translate",))
+        model.save(folder)
+        again = JointModel.from_pretrained(folder)
+        assert isinstance(again.encoder, Seq2Seq)
+        assert (again.encoder.source, again.encoder.target) == ("digits", "names")
+        with torch.no_grad():
+            first, second = model(batch)["translate"].scores, again(batch)["translate"].scores
+        assert torch.allclose(first, second, atol=1e-6)
+        assert again.decoded(batch)["translate"].predicted == model.decoded(batch)["translate"].predicted
+
+
+def test_the_order_and_company_of_sentences_change_no_score():
+    model = joint(seq2seq())
+    corpus = examples(SENTENCES, model.encoder.tokenizer, model.tasks, model.labels)
+    figures = evaluate(model, batches(corpus, model))["translate"]
+    one_by_one = [collate([example], model.encoder.tokenizer, model.tasks) for example in reversed(corpus)]
+    assert evaluate(model, one_by_one)["translate"] == pytest.approx(figures, rel=1e-9)
+
+
+def test_an_empty_sentence_is_translated_by_nothing():
+    model = joint(seq2seq())
+    annotated = model.annotate([Sentence(()), SENTENCES[0]])
+    assert annotated[0].layer("translate") == ""
+    assert annotated[1].layer("translate")
+
+
+def test_only_the_encoder_is_trained_where_the_decoder_is_frozen():
+    encoder = seq2seq().train()
+    encoder.freeze_decoder()
+    trained = {name for name, parameter in encoder.named_parameters() if parameter.requires_grad}
+    assert trained
+    assert all(".encoder.layers." in name for name in trained)
+    with in_evaluation_mode(encoder):
+        pass
+    assert not encoder.transformer.get_decoder().training
+    assert encoder.transformer.get_encoder().training
+
+
+def test_too_long_a_sentence_is_named():
+    encoder = seq2seq()
+    tokenizer = ParallelTokenizer(encoder.tokenizer.tokenizer, 6)
+    sentence = dataclasses.replace(SENTENCES[2], place="a.en:3")
+    with pytest.raises(InputError, match=r"a\.en:3: \d+ subwords, and the model reads at most 6"):
+        tokenizer.encode_sentences([sentence])
+
+
+def test_models_of_the_other_kind_are_refused(tiny_encoder, tmp_path):
+    with pytest.raises(InputError, match="has no decoder that reads an encoder, and cannot translate"):
+        Seq2Seq.from_pretrained(str(tiny_encoder))
+    seq2seq().save(tmp_path)
+    with pytest.raises(InputError, match="has no vector for each word of one text"):
+        Encoder.from_pretrained(str(tmp_path))
+    with pytest.raises(InputError, match="cannot load the encoder-decoder model"):
+        Seq2Seq.from_pretrained(str(tmp_path / "gone"))
+
+
+def test_a_checkpoint_for_other_languages_is_refused():
+    config = BertConfig(source_lang="en", target_lang="de")
+    require_languages("opus", config, None, "en", "de")
+    require_languages("opus", config, None, "", "")
+    require_languages("opus", BertConfig(), None, "de", "en")
+    with pytest.raises(InputError, match="opus translates from en to de, the other way round: give"):
+        require_languages("opus", config, None, "de", "en")
+    with pytest.raises(InputError, match="from en to de, not from en to fr"):
+        require_languages("opus", config, None, "en", "fr")
+
+
+def test_a_width_that_heads_do_not_divide_is_refused():
+    tokenizer = train_vocabulary(["1 2"], 300, 64)
+    with pytest.raises(InputError, match=r"seq2seq\.width=16 is no multiple of seq2seq\.heads=3"):
+        from_scratch(Seq2SeqConfig("marian", heads=3, width=16), tokenizer)
