@@ -14,7 +14,7 @@ import torch
 from mtl.analysis.curve import CurvePoint, task_scores
 from mtl.analysis.curve_file import CurveFiles, part
 from mtl.analysis.curve_start import Start
-from mtl.analysis.timing import Parts, alternate, encode, multiply_adds
+from mtl.analysis.timing import Parts, alternate, device_name, encode, multiply_adds
 from mtl.errors import InputError
 from mtl.models.apply_masks import apply_masks
 from mtl.models.batches import Example, collate
@@ -50,7 +50,7 @@ def measure_cut(
         raise InputError(f"rounds={rounds}, batches={list(batches)}: give at least 1")
     table = CurveFiles(start.scoring.run.folder).times
     uncut = start.scoring.model
-    device = _device(uncut)
+    device = device_name(uncut)
     sentences = _of_median_length(start.scoring.corpus, max(batches))
     parts = {size: _batches(uncut.encoder, sentences, size) for size in batches}
     operations = {size: multiply_adds(uncut.encoder, parts[size]) for size in batches}
@@ -120,10 +120,3 @@ def _batches(encoder: Encoder | Seq2Seq, sentences: Sequence[Example], size: int
         collate(sentences[first : first + size], encoder.tokenizer, {}).subwords.to(device)
         for first in range(0, len(sentences), size)
     ]
-
-
-def _device(model: JointModel) -> str:
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"

@@ -22,7 +22,7 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import examples
-from mtl.models.cut_run import write_cut_run
+from mtl.models.derived_run import write_cut_run
 from mtl.models.device import Accelerator, prepare
 from mtl.models.evaluate import evaluate
 from mtl.models.joint import JointModel

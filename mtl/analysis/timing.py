@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mtl.heads.tap import eager_attention
@@ -51,3 +52,11 @@ def multiply_adds(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> float:
         for subwords in parts:
             encoder(subwords)
     return counter.get_total_flops() / 2
+
+
+def device_name(model: nn.Module) -> str:
+    """What the model computes on, with the threads of a CPU."""
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"

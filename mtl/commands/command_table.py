@@ -74,6 +74,12 @@ COMMANDS = {
     "curve": Command(
         "mtl.commands.curve:curve", "score a model with fewer and fewer heads", resumes=True
     ),
+    "energy": Command(
+        "mtl.commands.energy:energy", "measure how many components heads need to compare, apart and together"
+    ),
+    "collaborate": Command(
+        "mtl.commands.collaborate:collaborate", "let the heads of a model share query and key components"
+    ),
     "study": Command(
         "mtl.commands.study:study",
         "carry out a grid of runs, their probes and the report",

@@ -35,7 +35,7 @@ def prune(
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, own_heads, tasks_of
     from mtl.models.batches import examples
-    from mtl.models.cut_run import write_cut_run
+    from mtl.models.derived_run import write_cut_run
     from mtl.models.device import prepare
     from mtl.models.evaluate import batches, evaluate
     from mtl.models.joint import JointModel

@@ -78,6 +78,18 @@ def recorded_sharing(config: PretrainedConfig) -> dict[int, int]:
     return {int(site): int(number) for site, number in recorded.items()}
 
 
+def recorded_components(config: PretrainedConfig) -> dict[int, int]:
+    """The components that heads share at each collaborative site (`collaborate`)."""
+    recorded = getattr(config, "collaborative_components", None) or {}
+    return {int(site): int(number) for site, number in recorded.items()}
+
+
+def needs_rebuild(config: PretrainedConfig) -> bool:
+    """Whether a saved model's heads were cut, copied or made to share: transformers alone cannot load it."""
+    cut = bool(getattr(config, "pruned_heads", None))
+    return cut or any(record(config) for record in (recorded_copies, recorded_sharing, recorded_components))
+
+
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
     """The attention at every site, by stack and layer; a module that layers share comes repeatedly."""
     config, gone, copies = model.config, pruned_heads(model), cloned_heads(model)

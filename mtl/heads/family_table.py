@@ -47,14 +47,36 @@ class Family:
     """Position ids start at the padding index + 1 (RoBERTa), so padding index + 1 fewer are usable."""
     not_prunable_because: str = ""
     """Why single heads cannot be cut out; empty where they can."""
+    not_collaborative_because: str = ""
+    """Why heads cannot share query and key components (`collaborate`); empty where they can."""
+    normed_inside: bool = False
+    """The attention module also adds its input to what it projects, and norms the sum (ALBERT)."""
 
 
 BERT = Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.dense"),))
 ROBERTA = replace(BERT, positions_after_padding=True)
 SEPARATE = Family((), query="q_proj", key="k_proj", value="v_proj")
-LLAMA = replace(SEPARATE, stacks=(Stack("self", "layers.{}.self_attn", "o_proj"),), causal=True)
+_ROTATED = (
+    "its queries and keys are rotated by position after their projection, so that a head has another product "
+    "of the two for every distance"
+)
+_POSITIONS_COMPARED = (
+    "the same query and key matrices of a head also compare contents with relative positions, which "
+    "components shared for contents do not give"
+)
+_CACHED = (
+    "a decoder-only model caches the keys of every head, and shared components are as wide for each head"
+)
+_TRANSLATES = "only models that read one text are supported, not encoder-decoder models"
+LLAMA = replace(
+    SEPARATE,
+    stacks=(Stack("self", "layers.{}.self_attn", "o_proj"),),
+    causal=True,
+    not_collaborative_because=_ROTATED,
+)
 BART = replace(
     SEPARATE,
+    not_collaborative_because=_TRANSLATES,
     stacks=(
         Stack(
             "encoder", "encoder.layers.{}.self_attn", "out_proj", "encoder_layers", "encoder_attention_heads"
@@ -77,19 +99,25 @@ T5 = Family(
     key="k",
     value="v",
     position_bias="handed_on",
+    not_collaborative_because=_TRANSLATES,
 )
 FAMILIES = {
     "albert": Family(
         (Stack("self", "encoder.albert_layer_groups.{}.albert_layers.{}.attention", "dense"),),
         not_prunable_because="one attention module serves several layers, so a head cut from one would be "
         "gone from all",
+        normed_inside=True,
     ),
     "bart": BART,
     "bert": BERT,
     "camembert": ROBERTA,
     "data2vec-text": ROBERTA,
     "deberta": replace(
-        BERT, query="in_proj", fused="heads", other_head_rows=("q_bias", "v_bias", "pos_proj", "pos_q_proj")
+        BERT,
+        query="in_proj",
+        fused="heads",
+        other_head_rows=("q_bias", "v_bias", "pos_proj", "pos_q_proj"),
+        not_collaborative_because=_POSITIONS_COMPARED,
     ),
     "deberta-v2": replace(
         BERT,
@@ -97,6 +125,7 @@ FAMILIES = {
         key="key_proj",
         value="value_proj",
         other_head_rows=("pos_key_proj", "pos_query_proj"),
+        not_collaborative_because=_POSITIONS_COMPARED,
     ),
     "distilbert": Family(
         (Stack("self", "transformer.layer.{}.attention", "out_lin"),),
@@ -109,9 +138,19 @@ FAMILIES = {
     "eurobert": replace(LLAMA, causal=False),
     "gemma2": LLAMA,
     "gemma3_text": LLAMA,
-    "gpt2": Family((Stack("self", "h.{}.attn", "c_proj"),), query="c_attn", fused="blocks", causal=True),
+    "gpt2": Family(
+        (Stack("self", "h.{}.attn", "c_proj"),),
+        query="c_attn",
+        fused="blocks",
+        causal=True,
+        not_collaborative_because=_CACHED,
+    ),
     "gpt_neox": Family(
-        (Stack("self", "layers.{}.attention", "dense"),), query="query_key_value", fused="heads", causal=True
+        (Stack("self", "layers.{}.attention", "dense"),),
+        query="query_key_value",
+        fused="heads",
+        causal=True,
+        not_collaborative_because=_ROTATED,
     ),
     "llama": LLAMA,
     "m2m_100": BART,
@@ -119,7 +158,12 @@ FAMILIES = {
     "mbart": BART,
     "megatron-bert": BERT,
     "mistral": LLAMA,
-    "modernbert": Family((Stack("self", "layers.{}.attn", "Wo"),), query="Wqkv", fused="blocks"),
+    "modernbert": Family(
+        (Stack("self", "layers.{}.attn", "Wo"),),
+        query="Wqkv",
+        fused="blocks",
+        not_collaborative_because=_ROTATED,
+    ),
     "mpnet": Family(
         (Stack("self", "encoder.layer.{}.attention.attn", "o"),),
         query="q",
@@ -130,7 +174,12 @@ FAMILIES = {
     ),
     "mt5": T5,
     "olmo2": replace(LLAMA, norms_over_heads=("q_norm", "k_norm")),
-    "opt": replace(SEPARATE, stacks=(Stack("self", "decoder.layers.{}.self_attn", "out_proj"),), causal=True),
+    "opt": replace(
+        SEPARATE,
+        stacks=(Stack("self", "decoder.layers.{}.self_attn", "out_proj"),),
+        causal=True,
+        not_collaborative_because=_CACHED,
+    ),
     "pegasus": BART,
     "phi3": replace(LLAMA, query="qkv_proj", fused="blocks", reads_configuration=True),
     "qwen2": LLAMA,

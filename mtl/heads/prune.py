@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.collaborative import put_components
 from mtl.heads.families import (
     Attention,
     attentions,
@@ -29,6 +30,7 @@ from mtl.heads.families import (
     heads_per_site,
     heads_sharing_keys,
     pruned_heads,
+    recorded_components,
     recorded_copies,
     recorded_sharing,
 )
@@ -140,7 +142,10 @@ def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
 
 
 def load_pruned(folder: Path | str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The model that `save_pretrained` wrote after `prune_heads` or `clone_heads`, in evaluation mode."""
+    """The model that `save_pretrained` wrote after `prune_heads`, `clone_heads` or `collaborate`.
+
+    It is in evaluation mode.
+    """
     return rebuild(AutoConfig.from_pretrained(str(folder)), Path(folder), None, dtype)
 
 
@@ -149,7 +154,8 @@ def rebuild(
 ) -> PreTrainedModel:
     """A random model with the heads that the configuration records, and the folder's weights.
 
-    `config.cloned_heads` says which heads are there as copies, `config.pruned_heads` which are cut out.
+    `config.cloned_heads` says which heads are there as copies, `config.pruned_heads` which are cut out, and
+    `config.collaborative_components` where heads share how many components.
     """
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
@@ -160,14 +166,18 @@ def rebuild(
         raise InputError(f"{folder / 'config.json'} names no known class under 'architectures'")
     heads = {int(layer): cut for layer, cut in (getattr(config, "pruned_heads", None) or {}).items()}
     copies, sharing = recorded_copies(config), recorded_sharing(config)
+    components = recorded_components(config)
     config.pruned_heads, config.cloned_heads, config.heads_sharing_keys = {}, {}, {}
+    config.collaborative_components = {}
     pooler = any(name.startswith("pooler.") for name in weights)
     choosable = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
     model = kind._from_config(
         config, attn_implementation=attention, **({"add_pooling_layer": pooler} if choosable else {})
     )
     _put_copies(model, copies)
-    _prune(model, heads, None, sharing)
+    put_components(model, components)
+    if heads or sharing:
+        _prune(model, heads, None, sharing)
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)
     except RuntimeError as error:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 from transformers.pytorch_utils import Conv1D
 
+from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import Attention
 from mtl.heads.family_table import Family
 from mtl.heads.position_bias import choose_given_bias, hand_on_whole_bias
@@ -55,7 +56,12 @@ def head_parts(
     keys = positions // groups if keys is None else keys
     key_columns = _rows(keys, size)
     yield HeadPart(attention.output, "weight", attention.output.weight, input_dim(attention.output), columns)
-    if family.fused == "heads":
+    if isinstance(module, CollaborativeAttention):
+        # Queries and keys are those of all heads, and stay.
+        for name in ("mixing", "content"):
+            yield HeadPart(module, name, getattr(module, name), 0, positions)
+        yield from _of_projection(module.get_submodule(family.value), columns)
+    elif family.fused == "heads":
         yield from _of_projection(module.get_submodule(family.query), _rows(positions, 3 * size))
     elif family.fused == "blocks":
         blocks = (columns, present * size + key_columns, (present + present // groups) * size + key_columns)

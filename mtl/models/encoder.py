@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
 from mtl.heads.clone import Copies, clone_heads, transplant_heads
+from mtl.heads.collaborative import SharedAttention, collaborate
 from mtl.heads.families import family_of, looks_back_only
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import HeadTap, eager_attention
@@ -202,6 +203,20 @@ class Encoder(nn.Module):
         """Overwrite heads of the transformer by copies of others; see `transplant_heads`."""
         transplant_heads(self.transformer, heads, divide=divide, noise=noise, seed=seed)
         self._tap_anew()
+
+    def collaborate(
+        self,
+        dim: int,
+        *,
+        starts: int = 3,
+        steps: int = 200,
+        seed: int = 0,
+        advance: Callable[[SharedAttention], None] = lambda attention: None,
+    ) -> list[SharedAttention]:
+        """Let the heads of each layer share query and key components; see `collaborate`."""
+        made = collaborate(self.transformer, dim, starts=starts, steps=steps, seed=seed, advance=advance)
+        self._tap_anew()
+        return made
 
     def _tap_anew(self) -> None:
         self.tap = HeadTap(self.transformer, self.family)

@@ -22,7 +22,7 @@ from transformers import (
 from transformers.utils import logging
 
 from mtl.errors import InputError
-from mtl.heads.families import family_of, recorded_copies, recorded_sharing
+from mtl.heads.families import family_of, needs_rebuild
 from mtl.heads.family_table import Family
 from mtl.heads.prune import rebuild
 from mtl.models.known_encoders import embedded_minilm
@@ -53,7 +53,7 @@ def load(
             config = with_dropout(AutoConfig.from_pretrained(where), dropout)
             tokenizer = AutoTokenizer.from_pretrained(where)
             kind = implementation(attention, config)
-            if getattr(config, "pruned_heads", None) or recorded_copies(config) or recorded_sharing(config):
+            if needs_rebuild(config):
                 model, misfits = rebuild(config, Path(where), kind, dtype), []
             else:
                 model, report = AutoModel.from_pretrained(

@@ -63,7 +63,7 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
             notes.append(f"{path} is not finished ({state}): left out")
             continue
         configs[path] = config
-    setups = setups_of([_with_cut(Run(path), config) for path, config in configs.items()])
+    setups = setups_of([_with_derivation(Run(path), config) for path, config in configs.items()])
     runs = [
         RunWithSetup(Run(path), config, setup)
         for (path, config), setup in zip(configs.items(), setups, strict=True)
@@ -78,9 +78,10 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
     return sorted(runs, key=order)
 
 
-def _with_cut(run: Run, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration by which a run's setup is named; a cut run has that of the run it was cut from."""
-    return {**config, "pruning": f"{config.get('pruning', 'none')}, cut"} if run.was_cut() else config
+def _with_derivation(run: Run, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration by which a run's setup is named; a derived run has that of its source."""
+    derivation = run.derivation()
+    return {**config, "pruning": f"{config.get('pruning', 'none')}, {derivation}"} if derivation else config
 
 
 def _configuration(run: Run) -> dict[str, Any]:

@@ -108,10 +108,10 @@ def _remedies(
 
 
 def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
-    """The learning curves of all runs that were trained; a run that was cut out of another has none."""
+    """The learning curves of all runs that were trained; a run that was made from another has none."""
     parts = [pl.DataFrame(schema=HISTORY)]
     for run in runs:
-        if run.run.was_cut():
+        if run.run.derivation():
             continue
         try:
             history = history_of(run.run, score)

@@ -21,7 +21,7 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     """
     by_variant: dict[str, list[RunWithSetup]] = {}
     for run in runs:
-        plain = run.config.get("pruning", "none") == "none" and not run.run.was_cut()
+        plain = run.config.get("pruning", "none") == "none" and not run.run.derivation()
         if plain and len(run.config["tasks"]) == 2:
             by_variant.setdefault(_variant(run), []).append(run)
     if not by_variant:

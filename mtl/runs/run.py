@@ -71,9 +71,16 @@ class Run:
         status: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"state": "new"}
         return status
 
-    def was_cut(self) -> bool:
-        """Whether `mtl prune` cut the run out of another: it has a model and scores, no history or masks."""
-        return "cut_from" in self.status()
+    def derivation(self) -> str:
+        """How this run was made from another: `cut` (mtl prune), `collaborative 256` (mtl collaborate).
+
+        Such a run has a model and scores, no history or masks. Empty: it was trained.
+        """
+        status = self.status()
+        steps = ["cut"] if "cut_from" in status else []
+        if "collaborated_from" in status:
+            steps.append(f"collaborative {status['components']}")
+        return ", ".join(steps)
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
         """Per split and task the figures of the best model."""

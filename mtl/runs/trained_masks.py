@@ -19,9 +19,9 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     forced: list[tuple[Run, int, int]] = []
     for run in runs:
         folder = run.run.folder
-        maskless = run.config.get("pruning", "none") == "none" or run.run.was_cut()
+        maskless = run.config.get("pruning", "none") == "none" or bool(run.run.derivation())
         if maskless and not (folder / "gates.parquet").is_file():
-            continue  # trained without gates, or cut: has no masks, and should not
+            continue  # trained without gates, or derived: has no masks, and should not
         try:
             gates, left_out = gates_of([run.run])
             gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))

@@ -66,6 +66,10 @@ FIGURES = {
     "curve": FigureRow("score against heads kept, of runs with pruning curves (mtl curve)", "scores:curve"),
     "curve-roles": FigureRow("roles that survive along pruning curves", "scores:roles"),
     "curve-time": FigureRow("time per sentence of cut models along pruning curves", "scores:times"),
+    "energy": FigureRow(
+        "variance that leading components of queries and keys capture, of tables that mtl energy wrote",
+        "energy:captured",
+    ),
 }  # fmt: skip
 """Every figure by its name, in the order in which the help lists them."""
 SUMMARIES = {name: row.summary for name, row in FIGURES.items()}

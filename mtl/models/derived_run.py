@@ -1,4 +1,4 @@
-"""The folder of a run whose heads were cut out of another's model."""
+"""Folders of runs that were made from other runs' models: heads cut out, or made to share components."""
 
 from __future__ import annotations
 
@@ -19,12 +19,25 @@ def write_cut_run(
 
     `source` is the run that it was cut from, `metrics` the figures of the cut model by split and task.
     """
+    return _write(source, out, model, metrics, {"cut_from": str(source.folder), "heads_kept": heads_kept})
+
+
+def write_collaborative_run(
+    source: Run, out: Path, model: JointModel, metrics: Mapping[str, Any], components: int
+) -> Run:
+    """Write a model whose heads share `components` as a run of its own, as `write_cut_run` does."""
+    made = {"collaborated_from": str(source.folder), "components": components}
+    return _write(source, out, model, metrics, made)
+
+
+def _write(
+    source: Run, out: Path, model: JointModel, metrics: Mapping[str, Any], made: Mapping[str, Any]
+) -> Run:
     run = Run(out)
     with whole_folder(run.model) as folder:
         model.save(folder)
     run.create({**source.config(), "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
     run.write_metrics({**metrics, **signatures_of(model.tasks)})
     parameters = sum(parameter.numel() for parameter in model.encoder.parameters())
-    cut = {"cut_from": str(source.folder), "heads_kept": heads_kept, "encoder_parameters": parameters}
-    run.update_status({**source.status(), **cut})
+    run.update_status({**source.status(), **made, "encoder_parameters": parameters})
     return run

@@ -1,0 +1,159 @@
+"""`mtl collaborate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from mtl.commands.score_table import print_scores
+
+if TYPE_CHECKING:
+    from mtl.analysis.sharing_costs import Cost
+    from mtl.heads.collaborative import SharedAttention
+    from mtl.models.encoder import Encoder
+    from mtl.models.joint import JointModel
+    from mtl.runs.run import Run
+
+
+def collaborate(
+    model: str,
+    *,
+    dim: int,
+    out: Path,
+    starts: int = 3,
+    steps: int = 200,
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 64, 256),
+    rounds: int = 5,
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+) -> None:
+    """Let the heads of a model share query and key components, and print what that costs and saves.
+
+    Args:
+        model: A run's folder, or an encoder: 'minilm', a folder or a name on the hub.
+        dim: Components that the heads of a layer share, up to heads x head size, where sharing is exact.
+        out: Folder of the new run, or of the new encoder (for mtl train --encoder.name); mixing vectors are
+            written beside its model as mixing.parquet.
+        starts: Starts of the decomposition that are compared.
+        steps: Steps of the best start.
+        seed: Of the starts, and of the random subwords that time is measured on.
+        lengths: Positions of the sentences that time is measured on; those that the encoder cannot read are
+            left out.
+        rounds: Measurements of each time, of which the median is taken.
+        accelerator: What to compute on; auto takes a GPU where there is one.
+    """
+    import copy
+
+    from mtl.analysis.energy import mixing
+    from mtl.analysis.sharing_costs import check_lengths, sharing_costs
+    from mtl.commands.progress import progress_of
+    from mtl.commands.tables_out import write_table
+    from mtl.errors import InputError
+    from mtl.files import whole_folder
+    from mtl.heads.collaborative import check_components
+    from mtl.models.device import prepare
+    from mtl.models.joint import JointModel
+    from mtl.models.opened import open_encoder
+    from mtl.runs.run import Run
+
+    if (out / "config.yaml").exists() or (out / "config.json").exists():
+        raise InputError(f"{out} holds a model already: give another --out")
+    source = Run.open(model) if (Path(model) / "config.yaml").is_file() else None
+    joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
+    encoder = prepare(open_encoder(model), accelerator) if joint is None else joint.encoder
+    check_components(encoder.transformer, dim)
+    read = [length for length in lengths if length <= encoder.tokenizer.max_length]
+    check_lengths(encoder, read, rounds)
+    console = Console()
+    before = copy.deepcopy(encoder)
+    scores = {} if source is None or joint is None else {"dev, before": _scores(source, joint)}
+    with progress_of("layers", len(encoder.tap.sites)) as advance:
+        shared = encoder.collaborate(
+            dim, starts=starts, steps=steps, seed=seed, advance=lambda part: advance(len(part.sites))
+        )
+    _show_layers(shared, f"{model} -> {out}", console)
+    counts = [sum(parameter.numel() for parameter in part.parameters()) for part in (before, encoder)]
+    console.print(f"encoder parameters {counts[0]:,} -> {counts[1]:,}", highlight=False)
+    if read:
+        _show_costs(sharing_costs(before, encoder, read, rounds, seed), before, console)
+    if source is None or joint is None:
+        with whole_folder(out) as folder:
+            encoder.save(folder)
+    else:
+        from mtl.models.derived_run import write_collaborative_run
+
+        scores["dev, after"] = _scores(source, joint)
+        write_collaborative_run(source, out, joint, {"dev": scores["dev, after"]}, dim)
+        print_scores(scores, f"{model} -> {out}", console)
+    write_table(mixing(encoder.transformer, str(out)), out / "mixing.parquet", console)
+    console.print(f"wrote {out}", highlight=False, soft_wrap=True)
+
+
+def _scores(source: Run, model: JointModel) -> dict[str, dict[str, float]]:
+    """The dev scores of a run's model, under its own masks."""
+    from mtl.config.parse import read_configuration
+    from mtl.config.schema import TrainConfig
+    from mtl.corpora.load import load_split, require_layers
+    from mtl.models.batches import examples
+    from mtl.models.evaluate import batches, evaluate
+    from mtl.models.limits import require_limit
+
+    config = read_configuration(TrainConfig, source.folder / "config.yaml")
+    gold = load_split(config.corpus, tuple(model.tasks), "dev")
+    require_layers(gold, model.tasks, "dev")
+    require_limit(gold, config.batch.max_words, "dev")
+    corpus = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
+    return evaluate(model, batches(corpus, model))
+
+
+def _show_layers(shared: list[SharedAttention], title: str, console: Console) -> None:
+    shown = Table(title=title)
+    shown.add_column("layer")
+    for column in ("dim", "truncated", "error", "last 10 steps", "start", "steps", "seconds"):
+        shown.add_column(column, justify="right")
+    for part in shared:
+        result = part.decomposition
+        history = result.history
+        layers = ", ".join(str(site.layer) for site in part.sites)
+        gained = history[max(len(history) - 11, 0)] - history[-1]
+        shown.add_row(
+            layers,
+            str(result.factors.mixing.shape[1]),
+            f"{result.truncated:.4f}",
+            f"{result.error:.4f}",
+            f"-{gained:.5f}",
+            result.start,
+            str(len(history) - 1),
+            f"{part.seconds:.1f}",
+        )
+    console.print(shown)
+    console.print(
+        "error: of the stack of the heads' W_Q W_K^T, as a share of its Frobenius norm; "
+        "truncated: that of components of "
+        "one head each; last 10 steps: what they took off",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _show_costs(costs: list[Cost], encoder: Encoder, console: Console) -> None:
+    from mtl.analysis.timing import device_name
+
+    shown = Table(
+        title=f"the encoder per sentence of random subwords, before -> after ({device_name(encoder)})"
+    )
+    for column in ("positions", "in a batch", "million multiply-adds", "ms (median)", "time"):
+        shown.add_column(column, justify="right")
+    for cost in costs:
+        (adds, fewer), (slow, fast) = cost.multiply_adds, cost.seconds
+        shown.add_row(
+            str(cost.length),
+            str(cost.sentences),
+            f"{adds / 1e6:,.1f} -> {fewer / 1e6:,.1f}",
+            f"{slow * 1e3:.2f} -> {fast * 1e3:.2f}",
+            f"{fast / slow:.1%}",
+        )
+    console.print(shown)

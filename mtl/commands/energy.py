@@ -1,0 +1,126 @@
+"""`mtl energy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def energy(
+    models: list[str],
+    out: Path | None = None,
+    figure: Path | None = None,
+    mixing: Path | None = None,
+) -> None:
+    """Measure how many components the query and key matrices of heads need, apart and together.
+
+    Args:
+        models: Runs' folders or encoders: 'minilm', a folder or a name on the hub.
+        out: Table of the captured variance: .parquet or .csv.
+        figure: Figure of it: .pdf, .png or .svg.
+        mixing: Table of the mixing vectors of models whose heads share components: .parquet or .csv.
+    """
+    import polars as pl
+
+    from mtl.analysis.energy import energy as energy_of
+    from mtl.analysis.energy import mixing as mixing_of
+    from mtl.commands.tables_out import check_table, write_table
+    from mtl.errors import InputError
+    from mtl.models.opened import open_encoder
+    from probes.energy_table import components_needed
+    from probes.figures.style import FORMATS
+
+    for path in (out, mixing):
+        check_table(path)
+    if figure is not None and figure.suffix.removeprefix(".") not in FORMATS:
+        raise InputError(f"{figure}: give a file that ends in .{', .'.join(FORMATS)}")
+    if len(set(models)) < len(models):
+        raise InputError("a model is given twice: give each once")
+    parts, mixed = [], []
+    for name in models:
+        transformer = open_encoder(name).transformer
+        parts.append(energy_of(transformer, name))
+        if mixing is not None:
+            mixed.append(mixing_of(transformer, name))
+    table = pl.concat(parts)
+    console = Console()
+    needed = components_needed(table)
+    for name in models:
+        _show(name, needed.filter(model=name), console)
+    if len(models) > 1:
+        _compare(needed, console)
+    if figure is not None:
+        from mtl.files import whole_file
+        from probes.figures.energy import energy_curves
+        from probes.figures.style import render
+
+        kind = next(kind for kind in FORMATS if kind == figure.suffix.removeprefix("."))
+        contents = render(energy_curves(table), kind)
+        with whole_file(figure) as file:
+            file.write_bytes(contents)
+        console.print(f"wrote {figure}", highlight=False, soft_wrap=True)
+    if out is not None:
+        write_table(table, out, console)
+    if mixing is not None:
+        write_table(pl.concat(mixed), mixing, console)
+
+
+def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
+    """Per layer the components that hold 50, 90 and 95 % of the variance; of heads apart their mean."""
+    import polars as pl
+
+    from probes.best_heads import layer_texts
+    from probes.energy_table import MATRICES
+
+    together, apart = (
+        needed.filter(pl.col("head").is_null()),
+        needed.filter(pl.col("head").is_not_null()),
+    )
+    shown = Table(title=f"{name}: components for 50 / 90 / 95 % of the variance")
+    shown.add_column("layer")
+    for where in ("all heads", "a head"):
+        for title in MATRICES.values():
+            shown.add_column(f"{where}\n{title}", justify="right")
+    layers = layer_texts(needed)
+    for attention, layer in together.select("attention", "layer").unique(maintain_order=True).iter_rows():
+        cells = []
+        for rows in (together, apart):
+            of_layer = rows.filter(attention=attention, layer=layer)
+            cells += [_counts(of_layer.filter(matrix=matrix)) for matrix in MATRICES]
+        shown.add_row(layers[attention, layer], *cells)
+    shown.add_section()
+    shown.add_row("mean", *(_counts(rows.filter(matrix=m)) for rows in (together, apart) for m in MATRICES))
+    console.print(shown)
+
+
+def _compare(needed: pl.DataFrame, console: Console) -> None:
+    """A row per model: the components for 90 %, means over layers."""
+    import polars as pl
+
+    from probes.energy_table import MATRICES
+
+    shown = Table(title="components for 90 % of the variance, means over layers (of all, in per cent)")
+    shown.add_column("model")
+    for where in ("all heads", "a head"):
+        for title in MATRICES.values():
+            shown.add_column(f"{where}\n{title}", justify="right")
+    for (name,), rows in needed.group_by("model", maintain_order=True):
+        cells = []
+        for alone in (False, True):
+            chosen = rows.filter(pl.col("head").is_not_null() == alone)
+            for matrix in MATRICES:
+                means = chosen.filter(matrix=matrix).select("needs_90", "of").mean().row(0)
+                cells.append(f"{means[0]:.1f} ({100 * means[0] / means[1]:.0f} %)")
+        shown.add_row(str(name), *cells)
+    console.print(shown)
+
+
+def _counts(rows: pl.DataFrame) -> str:
+    means = rows.select("needs_50", "needs_90", "needs_95").mean().row(0)
+    return " / ".join(f"{mean:.0f}" if rows.height == 1 else f"{mean:.1f}" for mean in means)

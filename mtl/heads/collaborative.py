@@ -1,0 +1,197 @@
+"""Heads of a pretrained transformer made to share query and key components (Cordonnier et al. 2020)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from mtl.errors import InputError
+from mtl.heads.collaborative_attention import CollaborativeAttention
+from mtl.heads.decomposition import Decomposition, Factors, decompose
+from mtl.heads.families import (
+    Attention,
+    attentions,
+    family_of,
+    head_dim,
+    recorded_components,
+)
+from mtl.heads.family_table import Family
+from mtl.heads.position_bias import choose_given_bias
+from mtl.heads.query_key import query_bias, query_key
+from probes.heads_table import Site
+
+
+@dataclass(frozen=True)
+class SharedAttention:
+    """One attention whose heads share components now, and how that was found."""
+
+    sites: tuple[Site, ...]
+    """Where it serves: one layer, or all that share it (ALBERT)."""
+    heads: tuple[int, ...]
+    """The numbers of its heads, in the order of the rows of the mixing matrix."""
+    decomposition: Decomposition
+    seconds: float
+    """What the decomposition took."""
+
+
+def collaborate(
+    model: PreTrainedModel,
+    dim: int,
+    *,
+    starts: int = 3,
+    steps: int = 200,
+    seed: int = 0,
+    advance: Callable[[SharedAttention], None] = lambda attention: None,
+) -> list[SharedAttention]:
+    """Let the heads of each layer share `dim` query and key components, in place.
+
+    The stack of the heads' W_Q W_K^T is decomposed by alternating least squares (`decompose`), and the
+    biases of queries become the heads' content biases v_h = W_K b_Q; those of keys cancel in the softmax. At
+    heads x head size components the model computes what it did; below, it computes nearly that, and is
+    trained on best. Which layers share how many components is in `model.config.collaborative_components`,
+    from which `load_pruned` rebuilds the model. Optimisers must be made anew.
+
+    Args:
+        model: any `transformers` model of a family whose scores are products of queries and keys alone, or
+            have a bias by position added (BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, MPNet and others).
+        dim: components, from 1 to heads x head size. Layers that have lost heads get no more than are exact.
+        starts: how many starts of the decomposition are compared.
+        steps: steps of the best start.
+        seed: of the starts.
+        advance: is called after every layer.
+
+    Returns:
+        Each attention with the error of its decomposition.
+
+    Raises:
+        InputError: a family that cannot, with the reason; a model whose heads share already; `dim`, `starts`
+            or `steps` out of range.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> config = BertConfig(
+        ...     hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24
+        ... )
+        >>> model = BertModel(config)
+        >>> before = model.num_parameters()
+        >>> shared = collaborate(model, 16, steps=20)
+        >>> len(shared), 0 < shared[0].decomposition.error < 1
+        (2, True)
+        >>> before - model.num_parameters()  # 2 x 2 x (32 x 32 + 32) less 2 x (2 x 32 x 16 + 4 x 16 + 4 x 32)
+        1792
+        >>> model.config.collaborative_components
+        {0: 16, 1: 16}
+    """
+    check_components(model, dim)
+    family = family_of(model)
+    found, size = attentions(model, family), head_dim(model)
+    if starts < 1 or steps < 0:
+        raise InputError(f"starts={starts}, steps={steps}: give at least 1 start and 0 steps")
+    made = []
+    for attention, indices in _distinct(found):
+        begun = time.perf_counter()
+        factors = query_key(family, attention, size)
+        components = min(dim, len(attention.remaining) * size)
+        result = decompose(*factors, components, starts=starts, steps=steps, seed=seed)
+        content = torch.einsum("his,hs->hi", factors.keys, query_bias(family, attention, size)).detach()
+        replacement = _put(model, family, attention, components, size)
+        _fill(replacement, result.factors)
+        replacement.content.data.copy_(content)
+        shared = SharedAttention(
+            tuple(found[index].site for index in indices),
+            attention.remaining,
+            result,
+            time.perf_counter() - begun,
+        )
+        _record(model, dict.fromkeys(indices, components))
+        made.append(shared)
+        advance(shared)
+    return made
+
+
+def require_collaborative(model: PreTrainedModel) -> None:
+    """Raise `InputError`, with the reason, if the heads of the model cannot be made to share components."""
+    name = type(model).__name__
+    if reason := family_of(model).not_collaborative_because:
+        raise InputError(f"the heads of {name} cannot share query and key components: {reason}")
+    if getattr(model.config, "is_decoder", False):
+        raise InputError(
+            f"the heads of {name} cannot share query and key components: it is set up as a decoder "
+            "(is_decoder in its config.json), whose cache has keys of a head's size"
+        )
+    if recorded_components(model.config):
+        raise InputError(
+            f"the heads of {name} share query and key components already: give the model that it was made of"
+        )
+
+
+def check_components(model: PreTrainedModel, dim: int) -> None:
+    """Raise `InputError` if the heads of the model cannot share `dim` components."""
+    require_collaborative(model)
+    heads = [len(attention.remaining) for attention in attentions(model, family_of(model))]
+    exact = max(heads, default=0) * head_dim(model)
+    if not 1 <= dim <= exact:
+        raise InputError(
+            f"dim={dim}: give 1 to {exact} components, heads x head size, at which sharing is exact"
+        )
+
+
+def put_components(model: PreTrainedModel, components: Mapping[int, int]) -> None:
+    """Make the sites of a record collaborative; of their parameters only the shapes are right."""
+    if not components:
+        return
+    require_collaborative(model)
+    family, size = family_of(model), head_dim(model)
+    for attention, indices in _distinct(attentions(model, family)):
+        if indices[0] in components:
+            _put(model, family, attention, components[indices[0]], size)
+    _record(model, components)
+
+
+def _distinct(found: list[Attention]) -> list[tuple[Attention, list[int]]]:
+    """Each attention that has heads, once, with the sites that it serves."""
+    served: dict[int, list[int]] = {}
+    for index, attention in enumerate(found):
+        if attention.remaining:
+            served.setdefault(id(attention.module), []).append(index)
+    return [(found[indices[0]], indices) for indices in served.values()]
+
+
+def _put(
+    model: PreTrainedModel, family: Family, attention: Attention, components: int, size: int
+) -> CollaborativeAttention:
+    module = attention.module
+    stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
+    replacement = CollaborativeAttention(
+        module,
+        (family.query, family.key, family.value),
+        components,
+        len(attention.remaining),
+        size,
+        stack.output if attention.output_inside else "",
+        family.normed_inside,
+    )
+    if hasattr(module, "bias_heads"):
+        # It has lost heads, and takes its own of the bias that all layers are given.
+        replacement.register_buffer("bias_heads", module.get_buffer("bias_heads"), persistent=False)
+        choose_given_bias(replacement)
+    [path] = [name for name, child in model.named_modules() if child is module]
+    model.set_submodule(path, replacement)
+    return replacement
+
+
+@torch.no_grad()
+def _fill(attention: CollaborativeAttention, factors: Factors) -> None:
+    queries, keys = attention.shared()
+    queries.copy_(factors.queries)
+    keys.copy_(factors.keys)
+    attention.mixing.copy_(factors.mixing)
+
+
+def _record(model: PreTrainedModel, components: Mapping[int, int]) -> None:
+    before = recorded_components(model.config)
+    model.config.collaborative_components = dict(sorted({**before, **components}.items()))

@@ -1,0 +1,21 @@
+"""The encoder of a run, of a saved folder, or by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mtl.models.encoder import Encoder
+from mtl.models.joint import JointModel
+from mtl.runs.run import Run
+
+
+def open_encoder(target: str) -> Encoder:
+    """The encoder, in evaluation mode, of a run's folder, a run's model, or an encoder by folder or name."""
+    folder = Path(target)
+    if (folder / "config.yaml").is_file():
+        folder = Run.open(folder).model
+    if (folder / "model.json").is_file():
+        return JointModel.from_pretrained(folder).encoder.eval()
+    if (folder / "encoder.json").is_file():
+        return Encoder.load(folder).eval()
+    return Encoder.from_pretrained(str(folder) if folder.is_dir() else target).eval()

@@ -1,0 +1,27 @@
+"""The figure of variance that leading components of query and key matrices capture."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from probes.energy_table import ENERGY, components_needed
+from probes.figures.energy import energy_curves
+
+
+def captured(request: FigureRequest) -> FigureWithTables:
+    """Captured variance from tables that `mtl energy` wrote; their models are put side by side."""
+    parts = []
+    for path in request.paths:
+        try:
+            table = pl.read_csv(path) if path.suffix == ".csv" else pl.read_parquet(path)
+            parts.append(table.select(ENERGY.names()).cast(ENERGY))
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise InputError(
+                f"{path} is no table of captured variance: give files that 'mtl energy … --out=FILE' wrote"
+            ) from error
+    energy = pl.concat(parts).unique(ENERGY.names()[:-1], maintain_order=True)
+    if energy.is_empty():
+        raise InputError("the tables have no rows: no layer of the models has heads")
+    return FigureWithTables(energy_curves(energy), (), {"": components_needed(energy)})

@@ -1,0 +1,62 @@
+"""Variance of query and key matrices that their leading components capture."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from probes.energy_table import MATRICES
+from probes.figures.style import COLUMN, GRID, INK, LOOKS, PANEL, new_figure, styled
+
+
+@styled
+def energy_curves(energy: pl.DataFrame) -> Figure:
+    """A panel for all heads together and one per head, by matrix; a colour per model, means over layers.
+
+    `energy` has the schema `ENERGY`. The wider the distance between both panels' numbers of components times
+    heads, the more heads share. Faint lines are single layers, where there is one model only.
+    """
+    models = list(energy["model"].unique(maintain_order=True))
+    figure = new_figure(PANEL * len(MATRICES) + 0.4 + 0.13 * len(models), COLUMN * 1.25)
+    panels = figure.subplots(len(MATRICES), 2, squeeze=False)
+    for row, (matrix, title) in zip(panels, MATRICES.items(), strict=True):
+        of_matrix = energy.filter(matrix=matrix)
+        for axes, apart in zip(row, (False, True), strict=True):
+            chosen = of_matrix.filter(pl.col("head").is_not_null() if apart else pl.col("head").is_null())
+            for place, model in enumerate(models):
+                lines = chosen.filter(model=model)
+                _draw(axes, lines, LOOKS[place % len(LOOKS)].colour, layers=len(models) == 1)
+            axes.set_title(f"{title}, {'each head' if apart else 'all heads of a layer'}")
+            axes.set_ylim(0, 102)
+            axes.set_xlim(left=0)
+            axes.axhline(90, color=INK, linewidth=0.5, linestyle=":")
+            axes.grid(axis="y", color=GRID, linewidth=0.4)
+            axes.spines[["top", "right"]].set_visible(False)
+        row[0].set_ylabel("captured, %")
+    for axes in panels[-1]:
+        axes.set_xlabel("leading components")
+    handles = [
+        Line2D([], [], color=LOOKS[place % len(LOOKS)].colour, label=model)
+        for place, model in enumerate(models)
+    ]
+    figure.legend(handles=handles, loc="outside upper center")
+    return figure
+
+
+def _draw(axes: Axes, rows: pl.DataFrame, colour: str, layers: bool) -> None:
+    """The mean over layers (and heads); layers that have fewer components have captured all from there on."""
+    if rows.is_empty():
+        return
+    keys = ["attention", "layer", "head"]
+    wide = rows.pivot("component", index=keys, values="captured").drop(keys)
+    filled = wide.fill_null(1.0)
+    components = [0, *map(int, filled.columns)]
+    if layers and rows["head"].null_count():
+        for line in filled.iter_rows():
+            axes.plot(
+                components, [0, *(100 * value for value in line)], color=colour, linewidth=0.4, alpha=0.4
+            )
+    means = [0, *(100 * value for value in filled.mean().row(0))]
+    axes.plot(components, means, color=colour, linewidth=1.1)
