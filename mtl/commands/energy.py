@@ -82,21 +82,19 @@ def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
         needed.filter(pl.col("head").is_null()),
         needed.filter(pl.col("head").is_not_null()),
     )
-    shown = Table(title=f"{name}: components for 50 / 90 / 95 % of the variance")
-    shown.add_column("layer")
-    for where in ("all heads", "a head"):
-        for title in MATRICES.values():
-            shown.add_column(f"{where}\n{title}", justify="right")
     layers = layer_texts(needed)
-    for attention, layer in together.select("attention", "layer").unique(maintain_order=True).iter_rows():
-        cells = []
-        for rows in (together, apart):
+    for where, rows in {"all heads of a layer": together, "a head (mean)": apart}.items():
+        shown = Table(title=f"{name}, {where}: components for 50 / 90 / 95 % of the variance")
+        shown.add_column("layer")
+        for title in MATRICES.values():
+            shown.add_column(title, justify="right", no_wrap=True)
+        for attention, layer in rows.select("attention", "layer").unique(maintain_order=True).iter_rows():
             of_layer = rows.filter(attention=attention, layer=layer)
-            cells += [_counts(of_layer.filter(matrix=matrix)) for matrix in MATRICES]
-        shown.add_row(layers[attention, layer], *cells)
-    shown.add_section()
-    shown.add_row("mean", *(_counts(rows.filter(matrix=m)) for rows in (together, apart) for m in MATRICES))
-    console.print(shown)
+            cells = [_counts(of_layer.filter(matrix=matrix)) for matrix in MATRICES]
+            shown.add_row(layers[attention, layer], *cells)
+        shown.add_section()
+        shown.add_row("mean", *(_counts(rows.filter(matrix=matrix)) for matrix in MATRICES))
+        console.print(shown)
 
 
 def _compare(needed: pl.DataFrame, console: Console) -> None:
@@ -105,18 +103,18 @@ def _compare(needed: pl.DataFrame, console: Console) -> None:
 
     from probes.energy_table import MATRICES
 
-    shown = Table(title="components for 90 % of the variance, means over layers (of all, in per cent)")
-    shown.add_column("model")
+    shown = Table(title="components for 90 % of the variance, means over layers")
+    shown.add_column("model", overflow="fold")
     for where in ("all heads", "a head"):
         for title in MATRICES.values():
-            shown.add_column(f"{where}\n{title}", justify="right")
+            shown.add_column(f"{where}\n{title}", justify="right", no_wrap=True)
     for (name,), rows in needed.group_by("model", maintain_order=True):
         cells = []
         for alone in (False, True):
             chosen = rows.filter(pl.col("head").is_not_null() == alone)
             for matrix in MATRICES:
-                means = chosen.filter(matrix=matrix).select("needs_90", "of").mean().row(0)
-                cells.append(f"{means[0]:.1f} ({100 * means[0] / means[1]:.0f} %)")
+                [mean] = chosen.filter(matrix=matrix).select("needs_90").mean().row(0)
+                cells.append(f"{mean:.1f}")
         shown.add_row(str(name), *cells)
     console.print(shown)
 
