@@ -54,7 +54,8 @@ def collaborate(
     from mtl.errors import InputError
     from mtl.files import whole_folder
     from mtl.heads.collaborative import check_components
-    from mtl.models.device import prepare
+    from mtl.models.device import device_of, prepare
+    from mtl.models.encoder import Encoder
     from mtl.models.joint import JointModel
     from mtl.models.opened import open_encoder
     from mtl.runs.run import Run
@@ -63,8 +64,9 @@ def collaborate(
         raise InputError(f"{out} holds a model already: give another --out")
     source = Run.open(model) if (Path(model) / "config.yaml").is_file() else None
     joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
-    encoder = prepare(open_encoder(model), accelerator) if joint is None else joint.encoder
+    encoder = open_encoder(model).to(device_of(accelerator)) if joint is None else joint.encoder
     check_components(encoder.transformer, dim)
+    assert isinstance(encoder, Encoder)  # models that translate were refused
     read = [length for length in lengths if length <= encoder.tokenizer.max_length]
     check_lengths(encoder, read, rounds)
     console = Console()

@@ -6,11 +6,15 @@ from pathlib import Path
 
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from mtl.models.seq2seq import Seq2Seq
 from mtl.runs.run import Run
 
 
-def open_encoder(target: str) -> Encoder:
-    """The encoder, in evaluation mode, of a run's folder, a run's model, or an encoder by folder or name."""
+def open_encoder(target: str) -> Encoder | Seq2Seq:
+    """The encoder, in evaluation mode, of a run's folder, a run's model, or an encoder by folder or name.
+
+    Of a run that translates it is the whole model.
+    """
     folder = Path(target)
     if (folder / "config.yaml").is_file():
         folder = Run.open(folder).model
