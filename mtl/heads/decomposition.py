@@ -97,14 +97,6 @@ def decompose(
         return best.result(truncated)
 
 
-def reconstruction_error(
-    queries: Float[Tensor, "head input size"], keys: Float[Tensor, "head input size"], factors: Factors
-) -> float:
-    """Frobenius norm of what the components miss of the stack of products, as a share of the stack's."""
-    doubled = Factors(*(factor.detach().double() for factor in factors))
-    return _Problem(queries.detach().double(), keys.detach().double()).error(doubled)
-
-
 class _Problem:
     """The tensor, as the matrices of its heads."""
 
