@@ -23,11 +23,14 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     layer's input score, since most of what clustering finds is there before any head reads it. Both have as
     many dimensions as a head, so that the level of shuffled labels is the same and cancels.
 
-    The mean, weighted by counts, over labels on which the head is above the baseline in single-task runs:
-    so labels are chosen on runs that have no part in the estimate, and a fall below the baseline counts. A
-    head without such a label has 0 beside every partner. `heads` as `skills` takes it, `pairs` with run,
-    task, of, partner. Empty without probes of single tasks and of pairs. Raises `ValueError` if one of their
-    runs has no baseline.
+    The mean, weighted by counts. Attention is taken over labels on which the head is above the offset in
+    single-task runs, so that labels are chosen on runs that have no part in the estimate, and a fall below
+    the offset counts; a head without such a label has 0 beside every partner. Clustering is taken over all
+    labels: nearly all heads are below the projections, since they mix the words that they attend to, so that
+    a choice of labels would leave rare ones that are above by chance.
+
+    `heads` is as `skills` takes it, `pairs` has run, task, of, partner. Empty without probes of single tasks
+    and of pairs. Raises `ValueError` if one of their runs has no baseline.
     """
     by = ["task", "label", *KEYS]
     baseline = BY_NAME[measure].projection or BY_NAME[measure].chance
@@ -46,7 +49,8 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
             "'mtl probe RUN' measures it"
         )
     means = alone.group_by(by).agg(pl.col("above").mean())
-    chosen = means.filter(pl.col("above") > 0).select(by)
+    beyond = pl.lit(BY_NAME[measure].projection is not None) | (pl.col("above") > 0)
+    chosen = means.filter(beyond).select(by)
     every = measured.select("of", "partner", "seed", *KEYS).unique(maintain_order=True)
     weighted = (pl.col("above") * pl.col("count")).sum() / pl.col("count").sum()
     skill = (

@@ -230,7 +230,9 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
         figure("dose", [study.run(["pos", "dep"], 9, pruning="none", probe=False)], tmp_path / "x.png")
 
 
-def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_projections(tmp_path):
+@pytest.mark.parametrize("level", [0.4, 0.95])
+def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_projections(tmp_path, level):
+    """Also where every head is below the projections, as on real encoders."""
     study = ContestStudy(tmp_path / "skill")
     root = study.whole()
     random = np.random.default_rng(1)
@@ -238,7 +240,7 @@ def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_pro
         count = np.array([50])
         probed = [
             heads_table.rows("clustering", "pos", ["NN"], random.uniform(0.5, 0.9, (1, 6, 12)), count),
-            heads_table.layer_rows("clustering_projection", "pos", ["NN"], np.full((1, 6), 0.4), count),
+            heads_table.layer_rows("clustering_projection", "pos", ["NN"], np.full((1, 6), level), count),
         ]
         path = folder / "heads.parquet"
         if path.is_file():
