@@ -102,11 +102,13 @@ def test_a_pruning_curve_of_a_translation_run(run, capsys):
     assert pl.read_parquet(run.folder / "curve_time.parquet").height == 8
 
 
-def test_commands_for_the_other_kind_of_model_say_so(run, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "command", ["predict", *(pytest.param(name, marks=pytest.mark.slow) for name in ("probe", "relevance"))]
+)
+def test_commands_for_the_other_kind_of_model_say_so(run, monkeypatch, capsys, command):
     given(monkeypatch, b"one two\n")
-    for words in (["predict"], ["probe"], ["relevance"]):
-        assert main([*words, str(run.folder)]) == 2
-        assert "this one translates" in capsys.readouterr().err
+    assert main([command, str(run.folder)]) == 2
+    assert "this one translates" in capsys.readouterr().err
 
 
 def test_a_kind_that_the_model_has_not(tmp_path, capsys, toy, tiny_encoder):

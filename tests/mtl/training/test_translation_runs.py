@@ -36,6 +36,12 @@ from tests.mtl.stopped import StopAt, weights
 QUIET = Console(quiet=True)
 
 
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run, for others to start from."""
+    return train(digits.config(tmp_path_factory.mktemp("before")), console=QUIET)
+
+
 def history(run: Run) -> list[dict[str, str]]:
     rows = list(csv.DictReader((run.folder / "history.csv").read_text().splitlines()))
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
@@ -72,9 +78,8 @@ def test_a_stopped_run_resumes_to_the_same_model_and_history(tmp_path):
     assert set(broken.metrics()["dev"]["translate"]) == {"bleu", "chrf", "cross_entropy"}
 
 
-def test_a_static_run_trains_the_encoder_alone(tmp_path):
+def test_a_static_run_trains_the_encoder_alone(before, tmp_path):
     config = digits.config(tmp_path)
-    before = train(config, console=QUIET)
     after = train(
         dataclasses.replace(config, name="static", pruning="static", init_from=str(before.folder)),
         console=QUIET,
@@ -114,11 +119,10 @@ def test_digits_are_learned(tmp_path):
     assert run.metrics()["test"]["translate"]["bleu"] > 90
 
 
-def test_a_model_that_labels_is_no_start_for_one_that_translates(tmp_path, toy, tiny_encoder):
-    run = train(digits.config(tmp_path), console=QUIET)
+def test_a_model_that_translates_is_no_start_for_one_that_labels(before, tmp_path, toy):
     pos = TrainConfig(
         name="pos", runs=str(tmp_path / "runs"), tasks=("pos",), corpus=CorpusConfig(str(toy)),
-        init_from=str(run.folder),
+        init_from=str(before.folder),
     )  # fmt: skip
     with pytest.raises(
         InputError, match="was trained for translate, and its model cannot be trained for pos"
@@ -158,11 +162,10 @@ def test_rates_fall_with_the_root_of_the_update():
     assert factors[99] == pytest.approx((25 / 99) ** 0.5)
 
 
-def test_a_model_of_another_run_keeps_its_settings(tmp_path):
-    run = train(digits.config(tmp_path), console=QUIET)
+def test_a_model_of_another_run_keeps_its_settings(before, tmp_path):
     config = digits.config(
-        tmp_path, name="other", init_from=str(run.folder), seq2seq=Seq2SeqConfig("marian", layers=7)
+        tmp_path, name="other", init_from=str(before.folder), seq2seq=Seq2SeqConfig("marian", layers=7)
     )
     with pytest.raises(InputError, match=r"seq2seq\.layers=7, but .* was trained with 1"):
         train(config, console=QUIET)
-    assert JointModel.from_pretrained(run.model).encoder.layers == 3
+    assert JointModel.from_pretrained(before.model).encoder.layers == 3
