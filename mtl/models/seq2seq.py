@@ -32,6 +32,7 @@ from mtl.heads.tap import HeadTap
 from mtl.models import pretrained
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
 from mtl.models.pretrained import AttentionKind
+from tasks.task import UNKNOWN
 
 HeadScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
 _SETTINGS = "seq2seq.json"
@@ -103,7 +104,7 @@ class Seq2Seq(nn.Module):
             output = model(
                 input_ids=subwords.input_ids,
                 attention_mask=subwords.attention_mask,
-                decoder_input_ids=self.transformer.prepare_decoder_input_ids_from_labels(subwords.pieces),
+                decoder_input_ids=_shifted(self.transformer, subwords.pieces),
                 use_cache=False,
             )
         if bias is None:
@@ -187,6 +188,17 @@ class Seq2Seq(nn.Module):
 
     def _scaled(self, head_scale: Tensor | None) -> AbstractContextManager[None]:
         return nullcontext() if head_scale is None else self.tap.scale(head_scale)
+
+
+def _shifted(model: PreTrainedModel, pieces: Int[Tensor, "row piece"]) -> Int[Tensor, "row piece"]:
+    """What the decoder reads: each piece at the position of the next one, as the family begins its texts."""
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        shifted: Tensor = model.prepare_decoder_input_ids_from_labels(pieces)
+        return shifted
+    # M2M100 has no such method.
+    start = pieces.new_full((len(pieces), 1), model.config.decoder_start_token_id)
+    before = torch.cat([start, pieces[:, :-1]], 1)
+    return before.masked_fill(before == UNKNOWN, model.config.pad_token_id)
 
 
 class _Bounded(LogitsProcessor):
