@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
-from scipy import stats
 
 from probes.sites import KEYS
 from probes.statistics.contest import estimate
 from probes.statistics.contest_cells import CONTROL, TWIN, ContestCells
 from probes.statistics.contest_model import TaskBlock, in_unit
+from probes.statistics.resampling import student
 from probes.statistics.worth_units import STANDARDISED_LOGS, Unit
 
 
@@ -91,16 +90,9 @@ def side_means(worth: pl.DataFrame, heads: pl.DataFrame, unit: Unit = STANDARDIS
             if chosen.height:
                 means.append(chosen["scaled"].to_numpy().mean())
         if means:
-            low, high = _student(np.array(means))
+            low, high = student(np.array(means))
             rows.append((str(task), str(partner), len(means), float(np.mean(means)), low, high))
     schema = {"task": pl.String, "partner": pl.String, "seeds": pl.Int64}
     return pl.DataFrame(
         rows, schema=schema | dict.fromkeys(("mean", "low", "high"), pl.Float64), orient="row"
     ).fill_nan(None)
-
-
-def _student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> tuple[float, float]:
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return float(values.mean()) - reach, float(values.mean()) + reach

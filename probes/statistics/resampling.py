@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import stats
 
 Interval = tuple[float, float]
 
@@ -27,6 +28,14 @@ def interval(values: Float[np.ndarray, " draw"], level: float) -> Interval:
         return float("nan"), float("nan")
     low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> Interval:
+    """Student's interval of the mean over seeds; NaN of a single one."""
+    if len(values) < 2:
+        return float("nan"), float("nan")
+    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return float(values.mean()) - reach, float(values.mean()) + reach
 
 
 def permutations_within(

@@ -52,7 +52,11 @@ def permutation_chance(
     """
     if np.isnan(weights).any():
         return float("nan")
-    drawn, observed, scale = values[orders] @ weights, float(values @ weights), float(np.abs(values).max())
+    return two_sided_chance(values[orders] @ weights, float(values @ weights), float(np.abs(values).max()))
+
+
+def two_sided_chance(drawn: Float[np.ndarray, " draw"], observed: float, scale: float) -> float:
+    """Twice the smaller of the chances of a value as high and of one as low; `scale` is that of rounding."""
     return min(1.0, 2 * min(_chance(drawn, observed, scale), _chance(-drawn, -observed, scale)))
 
 

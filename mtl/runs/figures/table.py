@@ -70,6 +70,11 @@ FIGURES = {
         "variance that leading components of queries and keys capture, of tables that mtl energy wrote",
         "energy:captured",
     ),
+    "mixing": FigureRow(
+        "overlap of heads' mixing vectors by how many tasks claim them: collaborative joint runs, masked "
+        "single-task runs, and the encoder before training",
+        "mixing:by_claims",
+    ),
 }  # fmt: skip
 """Every figure by its name, in the order in which the help lists them."""
 SUMMARIES = {name: row.summary for name, row in FIGURES.items()}

@@ -1,0 +1,58 @@
+"""Overlap of the mixing vectors of collaborative models, read from folders of models."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import polars as pl
+import torch
+from transformers import PreTrainedModel
+
+from mtl.errors import InputError
+from mtl.heads.collaborative_attention import CollaborativeAttention
+from mtl.heads.families import attentions, family_of
+from mtl.heads.prune import load_pruned
+from probes.statistics.mixing import OVERLAPS, absolute_cosines
+
+
+def components_in(folder: Path) -> dict[str, int]:
+    """The components that heads share at each site of a saved model, as its config.json records them."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{folder} holds no model (no config.json): give runs, or an encoder's folder")
+    try:
+        return dict(json.loads(path.read_text()).get("collaborative_components") or {})
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): make the model again") from error
+
+
+def overlaps_in(folder: Path, run: str, seed: int) -> pl.DataFrame:
+    """The overlaps (`OVERLAPS`) of the heads of a saved collaborative model."""
+    table = mixing_overlaps(load_pruned(folder))
+    return table.select(run=pl.lit(run), seed=pl.lit(seed), **{name: name for name in table.columns}).cast(
+        OVERLAPS
+    )
+
+
+@torch.no_grad()
+def mixing_overlaps(model: PreTrainedModel) -> pl.DataFrame:
+    """Per layer and pair of heads the absolute cosine of their mixing vectors.
+
+    Only the product of a component's query vector, key vector and weights is determined: a weight may be
+    doubled and a query vector halved. So each component is scaled to query and key vectors of length 1, and
+    its weights with it.
+    """
+    rows = []
+    for attention in attentions(model, family_of(model)):
+        if not isinstance(attention.module, CollaborativeAttention):
+            continue
+        queries, keys = attention.module.shared()
+        sizes = queries.double().norm(dim=0) * keys.double().norm(dim=0)
+        cosines = absolute_cosines((attention.module.mixing.double() * sizes).numpy())
+        for one, other in itertools.combinations(range(len(cosines)), 2):
+            heads = attention.remaining[one], attention.remaining[other]
+            rows.append((*attention.site, *heads, float(cosines[one, other])))
+    columns = {name: kind for name, kind in OVERLAPS.items() if name not in ("run", "seed")}
+    return pl.DataFrame(rows, schema=columns, orient="row")
