@@ -10,7 +10,7 @@ from rich.table import Table
 
 from mtl.corpora.readers import read
 from mtl.errors import InputError
-from tasks.catalogue import SENTENCE_TASKS, TASKS
+from tasks.catalogue import STRUCTURED, TASKS
 from tasks.sentence import Sentence
 
 Figures = dict[str, int | dict[str, int]]
@@ -35,7 +35,7 @@ def corpus_stats(folder: Path) -> dict[str, Figures]:
 def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
     """The figures of one split; `sentences` of a task are those annotated for it.
 
-    Tasks on sentences are left out where none is annotated for them.
+    Tasks on whole sentences are left out where no sentence is annotated for them.
     """
     figures: Figures = {"sentences": len(sentences), "words": sum(map(len, sentences))}
     for name, kind in TASKS.items():
@@ -43,7 +43,7 @@ def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
             continue  # reads the words alone
         task = kind()
         annotated = [sentence for sentence in sentences if task.annotated(sentence)]
-        if not annotated and name in SENTENCE_TASKS:
+        if not annotated and kind not in STRUCTURED:
             continue
         items = Counter(dict.fromkeys(task.items(Sentence(())), 0))
         for sentence in annotated:
