@@ -65,8 +65,12 @@ def collaborate(
     source = Run.open(model) if (Path(model) / "config.yaml").is_file() else None
     joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
     encoder = open_encoder(model).to(device_of(accelerator)) if joint is None else joint.encoder
+    if not isinstance(encoder, Encoder):
+        raise InputError(
+            f"{model} translates, and mtl collaborate is for encoders: train a model whose heads share "
+            "components with seq2seq.components"
+        )
     check_components(encoder.transformer, dim)
-    assert isinstance(encoder, Encoder)  # models that translate were refused
     read = [length for length in lengths if length <= encoder.tokenizer.max_length]
     check_lengths(encoder, read, rounds)
     console = Console()

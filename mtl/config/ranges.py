@@ -64,6 +64,7 @@ RANGES = {
     "seq2seq.heads": _SIZE,
     "seq2seq.width": _SIZE,
     "seq2seq.feed_forward": _SIZE,
+    "seq2seq.components": _SIZE,
     "seq2seq.vocabulary": Range(300, 1_000_000),
     "translate.label_smoothing": _DROPOUT,
     "translate.beam": Range(1, 1_000),

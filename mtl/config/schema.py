@@ -213,6 +213,9 @@ class Seq2SeqConfig:
     """Share of features dropped in training."""
     vocabulary: int = 8000
     """Subwords, which both languages share, at most."""
+    components: int | None = None
+    """Query and key components that the heads of each layer share (collaborative attention), up to `width`;
+    `null`: each head has its own."""
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,33 @@ def collaborate(
     return made
 
 
+@torch.no_grad()
+def start_collaborative(model: PreTrainedModel, dim: int, deviation: float) -> None:
+    """Let the heads of each layer of a new model share `dim` random components, in place.
+
+    A component starts as one of one head: the mixing matrix has ones in blocks and zeros elsewhere, which
+    training fills. With heads x head size components the start is that of heads apart, in distribution; with
+    fewer, each head starts with its share of them, under the same scale. Mixing vectors of ones, the other
+    start of Cordonnier et al. (2020), would let all heads of a layer attend alike at first, and the sums over
+    D components grow with D. The heads' content biases start at zero, as biases of queries do.
+
+    Args:
+        model: of a family that `collaborate` takes; weights other than of queries and keys stay.
+        dim: components, from 1 to heads x head size.
+        deviation: the standard deviation of the weights.
+    """
+    check_components(model, dim, "components")
+    family, size = family_of(model), head_dim(model)
+    for attention, indices in _distinct(attentions(model, family)):
+        replacement = _put(model, family, attention, dim, size)
+        for weight in replacement.shared():
+            weight.normal_(std=deviation)
+        heads = len(attention.remaining)
+        owner = torch.arange(dim, device=replacement.mixing.device) * heads // dim
+        replacement.mixing.copy_(torch.arange(heads, device=owner.device)[:, None] == owner)
+        _record(model, dict.fromkeys(indices, dim))
+
+
 def require_collaborative(model: PreTrainedModel) -> None:
     """Raise `InputError`, with the reason, if the heads of the model cannot be made to share components."""
     name = type(model).__name__
@@ -129,14 +156,14 @@ def require_collaborative(model: PreTrainedModel) -> None:
         )
 
 
-def check_components(model: PreTrainedModel, dim: int) -> None:
-    """Raise `InputError` if the heads of the model cannot share `dim` components."""
+def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> None:
+    """Raise `InputError` if the heads of the model cannot share `dim` components, the setting `name`."""
     require_collaborative(model)
     heads = [len(attention.remaining) for attention in attentions(model, family_of(model))]
     exact = max(heads, default=0) * head_dim(model)
     if not 1 <= dim <= exact:
         raise InputError(
-            f"dim={dim}: give 1 to {exact} components, heads x head size, at which sharing is exact"
+            f"{name}={dim}: give 1 to {exact} components, heads x head size, at which sharing is exact"
         )
 
 
@@ -174,6 +201,7 @@ def _put(
         size,
         stack.output if attention.output_inside else "",
         family.normed_inside,
+        "cross_attentions" if attention.site.attention == "cross" else "attentions",
     )
     if hasattr(module, "bias_heads"):
         # It has lost heads, and takes its own of the bias that all layers are given.

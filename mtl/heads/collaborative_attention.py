@@ -8,17 +8,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import EncoderDecoderCache
 from transformers.utils.output_capturing import install_output_capuring_hook
 
 
 class CollaborativeAttention(nn.Module):
-    """Self-attention of Cordonnier et al. 2020, in the place of a model's own.
+    """Attention of Cordonnier et al. 2020, instead of a model's own.
 
-    The scores of head h are (X W_Q diag(m_h)) (X W_K)^T + 1 (X v_h)^T over the square root of a head's size:
-    W_Q and W_K are shared, the mixing vector m_h says how much of each component the head takes, and v_h is
-    the bias that content gets regardless of who asks. Values and everything after them are the model's own.
+    The scores of head h are (X W_Q diag(m_h)) (Y W_K)^T + 1 (Y v_h)^T over the square root of a head's size,
+    of positions X that ask and Y that are asked: W_Q and W_K are shared, the mixing vector m_h says how much
+    of each component the head takes, and v_h is the bias that content gets regardless of who asks. Values and
+    everything after them are the model's own.
 
-    No fused kernel computes that, so that eager attention and SDPA are the same here.
+    A decoder caches Y W_K and all Y v_h side by side as the keys of one head. No fused kernel computes that,
+    so that eager attention and SDPA are the same here.
 
     Args:
         attention: the module that it replaces, whose submodules it takes over but for queries and keys.
@@ -28,6 +31,7 @@ class CollaborativeAttention(nn.Module):
         size: dimensions of a head's values.
         output: the attribute of the output projection in that module; empty: it lies outside.
         normed: whether the module also adds its input and norms (ALBERT).
+        record: under which name models hand out its probabilities.
     """
 
     mixing: nn.Parameter
@@ -42,6 +46,7 @@ class CollaborativeAttention(nn.Module):
         size: int,
         output: str,
         normed: bool,
+        record: str = "attentions",
     ) -> None:
         super().__init__()
         query, key, _ = names
@@ -60,12 +65,14 @@ class CollaborativeAttention(nn.Module):
         """v_h of each head."""
         self.names, self.output, self.normed = names, output, normed
         self.size, self.scaling = size, size**-0.5
-        dropout = getattr(attention, "attention_dropout", None) or attention.dropout
-        assert isinstance(dropout, nn.Dropout)
-        self.dropout_rate = dropout.p
+        dropout: Any = getattr(attention, "attention_dropout", None) or attention.dropout
+        self.dropout_rate = float(dropout.p if isinstance(dropout, nn.Dropout) else dropout)
+        self.causal = bool(getattr(attention, "is_causal", False))
+        """Whether no position sees a later one where no mask says so."""
+        self.layer_idx: int | None = getattr(attention, "layer_idx", None)
         self.train(attention.training)
         # Models hand out the probabilities of modules of their own class.
-        install_output_capuring_hook(self, "attentions", 1)
+        install_output_capuring_hook(self, record, 1)
 
     def shared(self) -> tuple[Float[Tensor, "input component"], Float[Tensor, "input component"]]:
         """W_Q and W_K."""
@@ -79,20 +86,24 @@ class CollaborativeAttention(nn.Module):
         hidden_states: Float[Tensor, "row subword hidden"],
         attention_mask: Tensor | None = None,
         position_bias: Tensor | None = None,
+        key_value_states: Float[Tensor, "row source hidden"] | None = None,
+        past_key_values: Any = None,
         **_: object,
-    ) -> tuple[Tensor, Float[Tensor, "row head subword subword"]]:
+    ) -> tuple[Tensor, Float[Tensor, "row head subword source"]]:
         """The heads' outputs side by side, or projected, and their probabilities."""
-        query, key, value = (self.get_submodule(name) for name in self.names)
+        query, components = self.get_submodule(self.names[0]), self.mixing.shape[1]
+        keys, values = self._cached(hidden_states, key_value_states, past_key_values)
         # One product for all heads: the rows of X W_Q diag(m_h) below each other, against the shared keys.
         queries = query(hidden_states)[:, None] * (self.scaling * self.mixing)[:, None]
-        scores = queries.flatten(1, 2) @ key(hidden_states).transpose(1, 2)
+        shared, content = keys[:, 0].split([components, len(self.mixing)], dim=-1)
+        scores = queries.flatten(1, 2) @ shared.transpose(1, 2)
         scores = scores.unflatten(1, (len(self.mixing), -1))
-        content = functional.linear(hidden_states, self.scaling * self.content)
-        scores = scores + content.transpose(1, 2)[:, :, None]
+        scores = scores + self.scaling * content.transpose(1, 2)[:, :, None]
         if position_bias is not None:
             scores = scores + position_bias
+        if attention_mask is None and self.causal:
+            attention_mask = _earlier(scores)
         probabilities = _masked(scores, attention_mask).softmax(-1)
-        values = value(hidden_states).unflatten(-1, (-1, self.size)).transpose(1, 2)
         kept = functional.dropout(probabilities, self.dropout_rate, self.training)
         context = (kept.to(values.dtype) @ values).transpose(1, 2)
         context = context.reshape(*hidden_states.shape[:-1], -1)
@@ -103,11 +114,41 @@ class CollaborativeAttention(nn.Module):
             context = self.get_submodule("LayerNorm")(hidden_states + dropped)
         return context, probabilities
 
+    def _cached(
+        self, hidden: Tensor, source: Tensor | None, cache: Any
+    ) -> tuple[Float[Tensor, "row 1 source width"], Float[Tensor, "row head source size"]]:
+        """Keys with the contents' biases, and values, of all positions so far.
+
+        Of a source, which does not grow, they are computed once.
+        """
+        of_kind = cache
+        if isinstance(cache, EncoderDecoderCache):
+            of_kind = cache.self_attention_cache if source is None else cache.cross_attention_cache
+            if source is not None and cache.is_updated.get(self.layer_idx):
+                layer = of_kind.layers[self.layer_idx]
+                return layer.keys, layer.values
+        _, key, value = (self.get_submodule(name) for name in self.names)
+        asked = hidden if source is None else source
+        keys = torch.cat([key(asked), functional.linear(asked, self.content)], dim=-1)[:, None]
+        values = value(asked).unflatten(-1, (-1, self.size)).transpose(1, 2)
+        if of_kind is not None:
+            keys, values = of_kind.update(keys, values, self.layer_idx)
+            if source is not None and isinstance(cache, EncoderDecoderCache):
+                cache.is_updated[self.layer_idx] = True
+        return keys, values
+
+
+def _earlier(scores: Float[Tensor, "row head subword source"]) -> Bool[Tensor, "1 1 subword source"]:
+    """Which positions are not later; the last of those that ask is the last of all."""
+    asking, asked = scores.shape[-2:]
+    seen = torch.ones(asking, asked, dtype=torch.bool, device=scores.device)
+    return seen.tril(asked - asking)[None, None]
+
 
 def _masked(
-    scores: Float[Tensor, "row head subword subword"],
-    mask: Bool[Tensor, "row _ _ subword"] | Float[Tensor, "row _ _ subword"] | None,
-) -> Float[Tensor, "row head subword subword"]:
+    scores: Float[Tensor, "row head subword source"],
+    mask: Bool[Tensor, "_ _ _ source"] | Float[Tensor, "_ _ _ source"] | None,
+) -> Float[Tensor, "row head subword source"]:
     """Scores under a mask as models hand it on: false or a large negative number at what is not seen."""
     if mask is None:
         return scores

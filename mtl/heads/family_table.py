@@ -67,7 +67,7 @@ _POSITIONS_COMPARED = (
 _CACHED = (
     "a decoder-only model caches the keys of every head, and shared components are as wide for each head"
 )
-_TRANSLATES = "only models that read one text are supported, not encoder-decoder models"
+_BIAS_HANDED_ON = "the first layer hands on a bias per head by relative position, which later layers add"
 LLAMA = replace(
     SEPARATE,
     stacks=(Stack("self", "layers.{}.self_attn", "o_proj"),),
@@ -76,7 +76,6 @@ LLAMA = replace(
 )
 BART = replace(
     SEPARATE,
-    not_collaborative_because=_TRANSLATES,
     stacks=(
         Stack(
             "encoder", "encoder.layers.{}.self_attn", "out_proj", "encoder_layers", "encoder_attention_heads"
@@ -99,7 +98,7 @@ T5 = Family(
     key="k",
     value="v",
     position_bias="handed_on",
-    not_collaborative_because=_TRANSLATES,
+    not_collaborative_because=_BIAS_HANDED_ON,
 )
 FAMILIES = {
     "albert": Family(

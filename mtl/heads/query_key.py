@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import Attention
+from mtl.heads.families import Attention, attentions, family_of
 from mtl.heads.family_table import Family
 from mtl.heads.projections import input_dim
 from mtl.heads.select import neighbours_sharing
@@ -60,6 +61,28 @@ def query_bias(family: Family, attention: Attention, size: int) -> Float[Tensor,
         return projection.weight.new_zeros(len(attention.remaining), size)
     bias: Tensor = projection.bias
     return bias.unflatten(0, (-1, size))
+
+
+def query_key_parameters(model: PreTrainedModel) -> int:
+    """The parameters of all queries and keys: weights and biases, or components, mixing and content biases.
+
+    For families whose projections are not fused.
+    """
+    family = family_of(model)
+    assert not family.fused
+    parts: dict[int, Tensor] = {}
+    for attention in attentions(model, family):
+        if not attention.remaining:
+            continue
+        module = attention.module
+        chosen = [
+            *module.get_submodule(family.query).parameters(),
+            *module.get_submodule(family.key).parameters(),
+        ]
+        if isinstance(module, CollaborativeAttention):
+            chosen += [module.mixing, module.content]
+        parts |= {id(parameter): parameter for parameter in chosen}
+    return sum(parameter.numel() for parameter in parts.values())
 
 
 def _rows(projection: nn.Module) -> Float[Tensor, "output input"]:

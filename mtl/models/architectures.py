@@ -9,6 +9,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from mtl.config.schema import Seq2SeqConfig
 from mtl.errors import InputError
+from mtl.heads.collaborative import start_collaborative
 from mtl.models.pretrained import AttentionKind
 
 MAX_LENGTH = 512
@@ -21,7 +22,8 @@ def from_scratch(
     """A model of random weights; source, translation and output share their embeddings.
 
     Weights start with a standard deviation of 1 / sqrt(width), which for the square ones is Xavier's. Norms
-    come before or after each sublayer as the architecture has it.
+    come before or after each sublayer as the architecture has it. With `components` the heads of each layer
+    share so many (`start_collaborative`).
     """
     assert config.architecture is not None
     if config.width % config.heads:
@@ -40,9 +42,12 @@ def from_scratch(
     settings = kind(**shared, **own)
     if config.architecture in ("t5", "mt5"):
         settings.tie_word_embeddings = True
-    return AutoModelForSeq2SeqLM.from_config(
+    model = AutoModelForSeq2SeqLM.from_config(
         settings, attn_implementation="eager" if attention == "eager" else None
     )
+    if config.components is not None:
+        start_collaborative(model, config.components, config.width**-0.5)
+    return model
 
 
 def _of_bart(config: Seq2SeqConfig) -> dict[str, Any]:

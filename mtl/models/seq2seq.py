@@ -25,9 +25,10 @@ from transformers import (
 
 from mtl.errors import InputError
 from mtl.files import write_json
-from mtl.heads.families import family_of, recorded_copies
+from mtl.heads.families import family_of, needs_rebuild
 from mtl.heads.family_table import FAMILIES
 from mtl.heads.prune import prune_heads, rebuild
+from mtl.heads.query_key import query_key_parameters
 from mtl.heads.tap import HeadTap
 from mtl.models import pretrained
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
@@ -55,7 +56,6 @@ class Seq2Seq(nn.Module):
     """
 
     causal = False
-    note = None
     mix = None
 
     def __init__(
@@ -78,6 +78,14 @@ class Seq2Seq(nn.Module):
         self.tap = HeadTap(transformer, self.family)
         self.hidden = int(transformer.get_output_embeddings().weight.shape[0])
         self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
+
+    @property
+    def note(self) -> str:
+        """What is printed of the model at the start of training."""
+        return (
+            f"model: {self.transformer.num_parameters():,} parameters, "
+            f"{query_key_parameters(self.transformer):,} of them in queries and keys"
+        )
 
     @classmethod
     def from_pretrained(
@@ -255,7 +263,7 @@ def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrai
             require_decoder(config.model_type, repr(name))
             tokenizer = AutoTokenizer.from_pretrained(name)
             kind = pretrained.implementation(attention, config)
-            if getattr(config, "pruned_heads", None) or recorded_copies(config):
+            if needs_rebuild(config):
                 model = rebuild(config, Path(name), kind, torch.float32)
                 model.generation_config = GenerationConfig.from_pretrained(name)
             else:

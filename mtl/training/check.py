@@ -8,6 +8,7 @@ from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, TrainConfig
 from mtl.errors import InputError, plain_name
+from mtl.heads.family_table import FAMILIES
 from tasks.translate import Translate
 from tasks.twins import tasks_of
 
@@ -63,14 +64,43 @@ def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
                 f"seq2seq.architecture={config.seq2seq.architecture} is for the task translate, and tasks is "
                 f"{', '.join(tasks)}: give encoder.name"
             )
+        if config.seq2seq.components is not None:
+            raise InputError(
+                f"seq2seq.components={config.seq2seq.components} is for the task translate, and tasks is "
+                f"{', '.join(tasks)}: 'mtl collaborate' makes encoders whose heads share components"
+            )
         return
     if len(tasks) > 1:
         others = ", ".join(name for name in tasks if name != Translate.name)
         raise InputError(f"translate is trained alone, since its model is another: leave out {others}")
-    if config.seq2seq.architecture is None and config.encoder.name == "minilm":
+    check_shared_components(config)
+    other_model = config.seq2seq.architecture is not None or config.init_from is not None
+    if not other_model and config.encoder.name == "minilm":
         raise InputError(
             "encoder.name=minilm has no decoder, and cannot translate: give seq2seq.architecture (for "
             "instance marian) for a model from scratch, or an encoder-decoder checkpoint as encoder.name"
+        )
+
+
+def check_shared_components(config: TrainConfig) -> None:
+    """Raise `InputError` if the heads of a model from scratch cannot share `seq2seq.components`."""
+    settings = config.seq2seq
+    if settings.components is None or config.init_from is not None:
+        return
+    given = f"seq2seq.components={settings.components}"
+    if settings.architecture is None:
+        raise InputError(
+            f"{given} is for a model from scratch: give seq2seq.architecture, or leave it out (a "
+            "checkpoint's heads are what they are)"
+        )
+    if reason := FAMILIES[settings.architecture].not_collaborative_because:
+        raise InputError(
+            f"{given}: the heads of {settings.architecture} cannot share query and key components: {reason}; "
+            "give marian or another architecture"
+        )
+    if settings.components > settings.width:
+        raise InputError(
+            f"{given}: give 1 to {settings.width} components (seq2seq.width), as many as heads apart have"
         )
 
 

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from mtl.config.effective import plain
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import Seq2SeqConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
@@ -85,7 +85,9 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
     written = model.parent / "config.yaml"
     config = yaml.safe_load(written.read_text()) if written.exists() else None
     if translates:
-        return ({} if config is None else {"seq2seq": config["seq2seq"]}), tasks
+        # A run from before a key was there has its default.
+        defaults = plain(dataclasses.asdict(Seq2SeqConfig()))
+        return ({} if config is None else {"seq2seq": {**defaults, **config["seq2seq"]}}), tasks
     saved = json.loads((model / "encoder.json").read_text())
     encoder = {
         "pooling": saved["pooling"],

@@ -1,0 +1,135 @@
+"""Translation models from scratch whose heads share components: run, measured, cut, resumed, and refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+import yaml
+from rich.console import Console
+
+from mtl.commands.main import main
+from mtl.config.schema import OptimizerConfig, Seq2SeqConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.heads.families import recorded_components
+from mtl.models.joint import JointModel
+from mtl.runs.run import Run
+from mtl.training.check import check_settings
+from mtl.training.train import train
+from tests.mtl import digits
+
+SHARED = Seq2SeqConfig("marian", 1, None, 2, 16, 16, 0.0, 300, components=6)
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with masks, that has learned a little."""
+    folder = tmp_path_factory.mktemp("shared")
+    printed = io.StringIO()
+    config = digits.config(folder, sentences=300, epochs=3, pruning="dynamic", seq2seq=SHARED)
+    made = train(config, console=Console(file=printed, width=200))
+    # Three attentions of 2 x 16 x 6 weights, 2 mixing vectors of 6 and 2 content biases of 16.
+    assert f"{3 * (2 * 16 * 6 + 2 * 6 + 2 * 16)} of them in queries and keys" in printed.getvalue()
+    return made
+
+
+def test_the_run_records_what_is_shared_and_loads(run):
+    model = JointModel.from_pretrained(run.folder)
+    transformer = model.encoder.transformer
+    assert recorded_components(transformer.config) == {0: 6, 1: 6, 2: 6}
+    module = transformer.get_submodule("model.decoder.layers.0.encoder_attn")
+    assert module.mixing.shape == (2, 6)
+    # The zeros of the start have been trained.
+    assert (module.mixing != 0).all()
+    assert run.config()["seq2seq"]["components"] == 6
+
+
+def test_it_is_translated_measured_and_cut(run, tmp_path, monkeypatch, capsys):
+    folder = str(run.folder)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n7\n")))
+    assert main(["translate", folder]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["importance", folder, "--split=dev", "--sentences=4"]) == 0
+    assert main(["ablate", folder, "--split=dev", "--sentences=4"]) == 0
+    kinds = pl.read_parquet(run.folder / "heads.parquet").filter(measure="ablation")["attention"]
+    assert kinds.value_counts().sort("attention").rows() == [("cross", 2), ("decoder", 2), ("encoder", 2)]
+    assert main(["prune", folder, f"--out={tmp_path / 'cut'}"]) == 0
+    cut = Run.open(tmp_path / "cut")
+    scores = cut.metrics()["dev"]["translate"]
+    assert scores == pytest.approx(run.metrics()["dev"]["translate"], rel=1e-4)
+    mixed = tmp_path / "mixing.csv"
+    assert main(["energy", folder, f"--mixing={mixed}"]) == 0
+    assert pl.read_csv(mixed).height == 3 * 2 * 6
+    capsys.readouterr()
+    assert main(["collaborate", folder, "--dim=4", f"--out={tmp_path / 'again'}"]) == 2
+    assert "translates, and mtl collaborate is for encoders" in capsys.readouterr().err
+
+
+def test_another_run_starts_from_it(run, tmp_path):
+    config = digits.config(tmp_path, seq2seq=Seq2SeqConfig(), init_from=str(run.folder))
+    after = train(dataclasses.replace(config, name="after"), console=QUIET)
+    model = JointModel.from_pretrained(after.folder)
+    assert recorded_components(model.encoder.transformer.config) == {0: 6, 1: 6, 2: 6}
+    assert after.config()["seq2seq"]["components"] == 6
+
+
+def test_components_of_a_run_from_before_there_were_any_are_not_ignored(tmp_path):
+    run = train(digits.config(tmp_path), console=QUIET)
+    path = run.folder / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    del config["seq2seq"]["components"]
+    path.write_text(yaml.safe_dump(config))
+    again = digits.config(
+        tmp_path, name="again", seq2seq=Seq2SeqConfig(components=6), init_from=str(run.folder)
+    )
+    with pytest.raises(InputError, match=r"seq2seq.components=6, but .* was trained with None"):
+        train(again, console=QUIET)
+
+
+@pytest.mark.slow
+def test_digits_are_learned_with_shared_components(tmp_path):
+    config = digits.config(
+        tmp_path, sentences=1500, held_out=40, epochs=30,
+        seq2seq=Seq2SeqConfig("marian", 2, None, 4, 64, 128, 0.0, 300, components=32),
+        batch=dataclasses.replace(digits.config(tmp_path).batch, tokens=1024),
+        optimizer=OptimizerConfig(
+            encoder_lr=4e-3, weight_decay=0.0, schedule="inverse_sqrt", warmup_updates=60, beta2=0.98
+        ),
+    )  # fmt: skip
+    run = train(config, console=QUIET)
+    assert run.metrics()["test"]["translate"]["bleu"] > 90
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Seq2SeqConfig("marian", components=0), "seq2seq.components=0: give a number from 1 to"),
+        (Seq2SeqConfig("marian", width=64, components=65), "components=65: give 1 to 64 components"),
+        (Seq2SeqConfig("t5", components=64), "the heads of t5 cannot share query and key components: the"),
+        (Seq2SeqConfig(components=64), "components=64 is for a model from scratch: give seq2seq.arch"),
+    ],
+)
+def test_components_that_cannot_be_are_refused_in_one_line(settings, message):
+    with pytest.raises(InputError, match=message) as refused:
+        check_settings(TrainConfig(tasks=("translate",), seq2seq=settings))
+    assert "\n" not in str(refused.value)
+
+
+def test_components_are_for_translation():
+    with pytest.raises(InputError, match="is for the task translate, and tasks is pos: 'mtl collaborate'"):
+        check_settings(TrainConfig(tasks=("pos",), seq2seq=Seq2SeqConfig(components=6)))
+
+
+def test_the_same_seed_gives_the_same_start(tmp_path: Path):
+    files = digits.config(tmp_path, seq2seq=SHARED)
+    weights = []
+    for name in ("one", "other"):
+        run = train(dataclasses.replace(files, name=name), console=QUIET)
+        weights.append(JointModel.from_pretrained(run.folder).state_dict())
+    assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
