@@ -65,4 +65,4 @@ def _layers(axes: Axes, layers: pl.DataFrame) -> None:
     axes.set_xlabel("layer")
     axes.set_ylabel("mean overlap")
     axes.set_ylim(bottom=0)
-    axes.legend(loc="best")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
