@@ -97,7 +97,8 @@ def probes_of(
     if unprobed:
         shown = ", ".join(unprobed[:4]) + (f" and {len(unprobed) - 4} more" if len(unprobed) > 4 else "")
         notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {shown}")
-    if runs and not any(folder in known for folder in bare):
+    to_probe = any(folder.name not in not_to_probe for folder in runs)
+    if to_probe and not any(folder in known for folder in bare):
         notes.append(
             "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/static' "
             "makes them, DIR being the folder of this report"

@@ -9,6 +9,7 @@ from typing import Literal
 
 import polars as pl
 
+from mtl.config.schema import DEFAULT_TASKS
 from mtl.errors import InputError
 from mtl.runs.comparable import (
     RunWithSetup,
@@ -22,12 +23,13 @@ from mtl.runs.find_runs import folders_with, runs_in
 from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import remedy_scores
-from mtl.runs.tables import history_of, missing_seeds, scores_of
+from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import masks_of
 from mtl.runs.worth import WORTH, worth_of_run
 from probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
 from probes.report.sweep import SweepEvidence
 from probes.sites import sites_of
+from tasks.twins import task_of
 
 Split = Literal["dev", "test"]
 FACTS = (
@@ -62,8 +64,11 @@ def gather(
             f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
         )
     encoder, same = of_one_encoder(runs, bare, notes)
+    unlabelled = {run.run.folder.name for run in same if not _labels_words(run.config["tasks"])}
     gates = masks_of(same, notes)
-    heads, probes = probes_of([run.run.folder for run in same], bare, encoder, notes, not_to_probe)
+    heads, probes = probes_of(
+        [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe)
+    )
     gates, heads = of_one_shape(gates, heads, notes)
     note_averages(runs, heads, notes)
     scores = _scores(runs, split, score, notes)
@@ -89,7 +94,13 @@ def gather(
         remedies=_remedies(same, split, score, notes),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
+        on_words=not runs or any(_labels_words(run.config["tasks"]) for run in runs),
     )
+
+
+def _labels_words(tasks: Sequence[str]) -> bool:
+    """Whether some of the tasks label words, which is what heads are probed for."""
+    return any(task_of(name) in DEFAULT_TASKS for name in tasks)
 
 
 def _remedies(
@@ -202,7 +213,7 @@ def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:
             run.setup.name,
             " ".join(run.config["tasks"]),
             str(run.config["seed"]),
-            str(run.config["encoder"]["name"]),
+            encoder_in(run.config),
             str(status.get("state", "")),
             str(status.get("finished", "")),
             str(status.get("training_seconds", "")),

@@ -180,7 +180,13 @@ def encoder_of(run: Run) -> str:
     source = config.get("init_from")
     if source and (Path(source) / "config.yaml").is_file():
         return encoder_of(Run.open(source))
-    return str(config["encoder"]["name"])
+    return encoder_in(config)
+
+
+def encoder_in(config: Mapping[str, Any]) -> str:
+    """The encoder that a run's configuration names; of a model from scratch, its architecture."""
+    architecture = config.get("seq2seq", {}).get("architecture")
+    return f"{architecture} from scratch" if architecture else str(config["encoder"]["name"])
 
 
 def check_encoders(encoders: dict[str, str]) -> None:

@@ -38,13 +38,17 @@ class Block:
     task beside itself), `all`, a name from `sets`, or tasks joined by a plus: `pos+dep`, `dep+control`."""
     masks: tuple[Masks, ...] = ("none",)
     """When head masks are learned, and whether each task has one of its own. `static` starts from the run
-    without masks, which is added where it is not asked for. `fixed` masks are read from `gates.masks`."""
+    without masks, which is added where it is not asked for. `fixed` masks are read from `gates.masks`, or are
+    those of other runs (`masks_of`)."""
     set: dict[str, Any] = field(default_factory=dict)
     """Dotted keys of a run's configuration with other values in these runs."""
     label: str | None = None
     """The last part of these runs' names; needed where two blocks have runs of one setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
+    masks_of: str | None = None
+    """For `fixed` masks: the label of the block that learns them. Each run has the masks of that block's run
+    of the same tasks and seed, after that run."""
     overlap: OverlapConfig | None = None
     """Draws masks for these runs, which are of pairs with `fixed_per_task` masks: one draw for each pair,
     number of shared heads and seed."""
@@ -61,7 +65,8 @@ class ProbesConfig:
     """Kinds of masks whose runs are measured; an empty list: no measurements."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
     """What is measured: what heads attend to and encode (`mtl probe`), and what they are worth
-    (`mtl importance`, `mtl ablate`, `mtl relevance`)."""
+    (`mtl importance`, `mtl ablate`, `mtl relevance`). Runs whose tasks label no words are not probed, and
+    translation runs have no relevance."""
     split: Literal["train", "dev", "test"] = "test"
     """Split for probes and ablation; importance and relevance are measured on dev."""
     sentences: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter, getitem
@@ -17,7 +18,7 @@ from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import Block, Masks, OverlapConfig, StudyConfig
 from mtl.study.planned import Draw, Planned
 from mtl.study.study_claims import with_claims
-from mtl.study.task_sets import STATIC, TWINS, on_words, task_sets
+from mtl.study.task_sets import STATIC, TWINS, measurable, on_words, task_sets
 
 REGIMES: dict[str, PruningRegime] = {"dynamic": "dynamic", "static": "static", "fixed": "fixed"}
 _OF_THE_GRID = {
@@ -62,6 +63,8 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
         train = settings(study.train, block)
         if block.overlap is not None:
             _check_overlap(block, block.overlap)
+        if block.masks_of is not None:
+            _check_masks_of(block)
         seeds = study.seeds if block.seeds is None else block.seeds
         if not seeds:
             raise InputError("a block's seeds are empty: give at least one, or leave the key out")
@@ -72,22 +75,69 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                     for shared in block.overlap.shared:
                         _add(runs, cell.drawn(masks, train, block.label, Draw(block.overlap, shared)))
                     continue
-                needs = None
-                if masks.startswith("static"):
-                    setup_of_source, other = _source(study, block, setup, tasks)
-                    unpruned = dataclasses.replace(cell, setup=setup_of_source)
-                    source = unpruned.run("none", settings(study.train, other), other.label, None)
-                    _add(runs, source)
-                    needs = source.name
-                _add(runs, cell.run(masks, train, block.label, needs))
+                for run in _with_sources(cell, block, masks):
+                    _add(runs, run)
         block_of = dict.fromkeys(runs, number) | block_of
 
     def place(run: Planned) -> tuple[object, ...]:
         sizes = len(run.config.tasks), run.config.seed
-        waits = bool(run.claims_from), run.needs is not None
+        waits = bool(run.claims_from), _sources_before(run, runs)
         return *waits, block_of[run.name], run.masks != "none", *sizes
 
     return sorted(with_claims(list(runs.values()), folder), key=place)
+
+
+def _sources_before(run: Planned, runs: Mapping[str, Planned]) -> int:
+    """The number of runs that have to be finished one after another before this one starts."""
+    return 0 if run.needs is None else 1 + _sources_before(runs[run.needs], runs)
+
+
+def _with_sources(cell: _Cell, block: Block, masks: Masks) -> list[Planned]:
+    """A run of a block, after those that it needs: the run it starts from, or the one whose masks it has."""
+    study, train = cell.study, settings(cell.study.train, block)
+    if masks.startswith("static"):
+        setup, other = _source(study, block, cell.setup, cell.tasks)
+        unpruned = dataclasses.replace(cell, setup=setup)
+        source = unpruned.run("none", settings(study.train, other), other.label, None)
+        return [source, cell.run(masks, train, block.label, source.name)]
+    if block.masks_of is not None:
+        setup, other, learned = _mask_source(study, block, masks, cell.tasks)
+        before = _with_sources(dataclasses.replace(cell, setup=setup), other, learned)
+        path = cell.folder / "runs" / before[-1].name / "gates.parquet"
+        train = dataclasses.replace(train, gates=dataclasses.replace(train.gates, masks=str(path)))
+        return [*before, cell.run(masks, train, block.label, before[-1].name)]
+    return [cell.run(masks, train, block.label, None)]
+
+
+def _check_masks_of(block: Block) -> None:
+    """Raise `InputError` for a block that cannot have the masks of another one."""
+    if not all(masks.startswith("fixed") for masks in block.masks):
+        raise InputError(f"masks_of={block.masks_of}: give masks: [fixed] or [fixed_per_task] beside it")
+    if "gates.masks" in block.set or block.overlap is not None:
+        raise InputError(f"masks_of={block.masks_of} names the masks: leave gates.masks and overlap out")
+
+
+def _mask_source(
+    study: StudyConfig, block: Block, masks: Masks, tasks: tuple[TaskName, ...]
+) -> tuple[str, Block, Masks]:
+    """The setup, block and kind of the runs whose masks a block of fixed masks has (`masks_of`)."""
+    per_task = masks.endswith("_per_task")
+    sources = [
+        (setup, other, learned)
+        for other in study.grid
+        if other.label == block.masks_of
+        for setup in other.setups
+        if tasks in task_sets(setup, study)
+        for learned in other.masks
+        if learned.startswith(("dynamic", "static")) and learned.endswith("_per_task") == per_task
+    ]
+    if len(sources) != 1:
+        wanted = "with a mask per task" if per_task else "with one mask"
+        raise InputError(
+            f"masks_of={block.masks_of}: {len(sources)} blocks of this label learn masks of "
+            f"{'+'.join(tasks)} ({wanted}): name the label of one block that does"
+        )
+    return sources[0]
 
 
 def _check_overlap(block: Block, overlap: OverlapConfig) -> None:
@@ -226,7 +276,7 @@ class _Cell:
             seed=self.seed,
             tasks=self.tasks,
             pruning=regime,
-            init_from=None if needs is None else str(self.folder / "runs" / needs),
+            init_from=str(self.folder / "runs" / str(needs)) if regime == "static" else None,
             gates=dataclasses.replace(
                 train.gates, scope="per_task" if masks.endswith("_per_task") else "shared"
             ),
@@ -237,7 +287,8 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        probed = masks in self.study.probes.masks and on_words(self.tasks)
+        measures = measurable(self.tasks, self.study.probes.measures)
+        probed = masks in self.study.probes.masks and bool(measures)
         return Planned(name, " ".join(kind), masks, only_used(config), needs, probed, label)
 
 

@@ -28,7 +28,7 @@ class Job:
     """Fingerprints: of `configuration`, `corpus`, `code`, the run that it `needs` and the runs that its
     `claims` come from; if it is probed, of the `probes`' settings and of the code for `probing`."""
     needs: str | None = None
-    """The run that it starts from."""
+    """The run that it starts from, or whose masks it has."""
     probe: dict[str, Any] | None = None
     """The arguments of probing; `None`: the run is not probed."""
     claims_from: list[str] = field(default_factory=list)

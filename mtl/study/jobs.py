@@ -24,7 +24,7 @@ from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.job import Job
 from mtl.study.planned import Planned
-from mtl.study.task_sets import STATIC
+from mtl.study.task_sets import STATIC, measurable
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
@@ -64,7 +64,8 @@ def _check(
         except InputError as error:
             raise InputError(f"run {run.name}: {error}") from error
     check_copies(runs)
-    check_inputs((run.config for run in runs), inputs, masks)
+    of_runs = [str(run.config.gates.masks) for run in runs if run.needs is not None]
+    check_inputs((run.config for run in runs), inputs, {*masks, *of_runs})
 
 
 def _jobs(
@@ -95,7 +96,8 @@ def _jobs(
         }
         jobs.append(dataclasses.replace(job, made_of=made_of))
     for run in runs:
-        probe = {**probes, "target": str(folder.run(run.name))} if run.probe else None
+        measures = list(measurable(run.config.tasks, study.probes.measures))
+        probe = {**probes, "measures": measures, "target": str(folder.run(run.name))} if run.probe else None
         settings = plain(dataclasses.asdict(run.config))
         claims = list(run.claims_from)
         job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe, claims)
@@ -104,13 +106,13 @@ def _jobs(
             "corpus": contents.corpus(run.config.corpus, run.config.tasks),
             "code": code_of(TRAINING, settings["corpus"]),
             **contents.encoder(run.config.encoder.name),
-            **contents.masks(run.config),
+            **(contents.masks(run.config) if run.needs is None else {}),
             **contents.claims(run),
         }
         if probe is not None:
             made_of |= {
-                "probes": digest(probe_settings(probes)),
-                "probing": measuring_code(probes["measures"], settings["corpus"]),
+                "probes": digest(probe_settings(probe)),
+                "probing": measuring_code(measures, settings["corpus"]),
             }
         jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs

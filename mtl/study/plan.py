@@ -220,6 +220,5 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
         "claims": "the masks that its claims come from changed",
     }
     reasons = [reason for part, reason in changes.items() if old.get(part) != new.get(part)]
-    return Change(
-        job.name, ", ".join(reasons or [f"it starts from {job.needs}, which changed"]), "made again"
-    )
+    takes = "has the masks of" if job.config.get("pruning") == "fixed" else "starts from"
+    return Change(job.name, ", ".join(reasons or [f"it {takes} {job.needs}, which changed"]), "made again")

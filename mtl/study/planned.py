@@ -27,7 +27,7 @@ class Planned:
     masks: Masks
     config: TrainConfig
     needs: str | None
-    """Name of the run that it starts from."""
+    """Name of the run that it starts from, or whose masks it has."""
     probe: bool
     """Whether its heads are probed afterwards."""
     label: str | None = None

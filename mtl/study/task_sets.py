@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
 from mtl.errors import InputError, did_you_mean
-from mtl.study.config import StudyConfig
+from mtl.study.config import MeasureGroup, StudyConfig
 from tasks.catalogue import TASKS
+from tasks.translate import Translate
 from tasks.twins import task_of, twins_of
 
 STATIC, TWINS = "static", "twins"
@@ -17,6 +18,15 @@ STATIC, TWINS = "static", "twins"
 def on_words(tasks: Sequence[str]) -> bool:
     """Whether some of the tasks label words, which is what heads are probed for."""
     return any(task_of(name) in DEFAULT_TASKS for name in tasks)
+
+
+def measurable(tasks: Sequence[str], measures: Iterable[MeasureGroup]) -> tuple[MeasureGroup, ...]:
+    """Those of the measures that a run of these tasks has: probes need labels of words."""
+    without = {
+        *(() if on_words(tasks) else ("probes",)),
+        *(("relevance",) if Translate.name in tasks else ()),
+    }
+    return tuple(name for name in measures if name not in without)
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:

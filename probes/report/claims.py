@@ -79,7 +79,7 @@ def claims_and_losses(
             if several
             else f"no single-task run has masks: claims are those of {primary.setup}"
         )
-    if evidence.heads is None:
+    if evidence.heads is None or not evidence.on_words:
         return ClaimsAndLosses(
             primary, masks, None, None, "No probes, so that there are no losses to compare with claims."
         )

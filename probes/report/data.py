@@ -86,3 +86,5 @@ class ReportData:
     parameters; see `probes.statistics.remedies`."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""
+    on_words: bool = True
+    """Whether some task labels words; without one heads have no labels, and nothing is lost on them."""

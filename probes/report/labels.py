@@ -16,7 +16,7 @@ from probes.statistics.skill import REGIMES, label_values, skills
 
 def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """What heads can do (`skills`) and the labels' best values (`label_values`); adds a note without them."""
-    if evidence.heads is None:
+    if evidence.heads is None or not evidence.on_words:
         return None, None
     if evidence.heads.filter(pl.col("measure").is_in(list(SKILLS))).is_empty():
         notes.append("the tables of probes have no accuracies per label")

@@ -1,0 +1,112 @@
+"""Studies of translation: masks of one kind of attention and of all, from scratch under masks, the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
+from mtl.models.inputs import InputCache
+from mtl.study.config import Block, ProbesConfig, StudyConfig
+from mtl.study.folder import StudyFolder
+from mtl.study.grid import planned
+from mtl.study.perform import work
+from mtl.study.plan import carrying_out, make_plan
+from mtl.study.report import collect
+from tests.mtl import digits
+
+ENCODER = {"gates.kinds": ["encoder"], "gates.target_open": 2}
+PLAIN = Block(("single",), ("none",))
+PRUNED = Block(("single",), ("static",), ENCODER, "encoder")
+COMPETING = Block(("single",), ("dynamic",), {"gates.target_open": 6}, "all")
+SCRATCH = Block(("single",), ("fixed",), label="scratch", masks_of="encoder")
+
+
+def study_of(train: TrainConfig, *grid: Block, **changes) -> StudyConfig:
+    train = dataclasses.replace(train, name=None, runs="runs")
+    return StudyConfig(train=train, grid=grid, **{"seeds": (1,), **changes})
+
+
+def test_fixed_masks_of_a_block_are_those_of_its_run_with_the_same_seed(tmp_path):
+    train = digits.config(tmp_path)
+    study = study_of(train, SCRATCH, PRUNED, PLAIN, seeds=(1, 2))
+    runs = planned(study, tmp_path / "s")
+    after = {run.name: run.needs for run in runs}
+    for seed in (1, 2):
+        pruned, scratch = f"translate-static-encoder-seed{seed}", f"translate-fixed-scratch-seed{seed}"
+        assert after[scratch] == pruned
+        assert after[pruned] == f"translate-seed{seed}"
+        config = next(run.config for run in runs if run.name == scratch)
+        assert config.gates.masks == str(tmp_path / "s" / "runs" / pruned / "gates.parquet")
+        assert config.init_from is None
+    names = list(after)
+    assert all(need is None or names.index(need) < names.index(name) for name, need in after.items())
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (dataclasses.replace(SCRATCH, masks_of="other"), "masks_of=other: 0 blocks of this label"),
+        (dataclasses.replace(SCRATCH, masks=("fixed_per_task",)), "with a mask per task"),
+        (dataclasses.replace(SCRATCH, masks=("dynamic",)), r"give masks: \[fixed\]"),
+        (dataclasses.replace(SCRATCH, set={"gates.masks": "m.parquet"}), "leave gates.masks and overlap out"),
+    ],
+)
+def test_masks_of_no_other_block_are_one_line(block, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        planned(study_of(digits.config(tmp_path), PLAIN, PRUNED, block), Path("s"))
+
+
+def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_path):
+    study = study_of(
+        digits.config(tmp_path), PLAIN, probes=ProbesConfig(measures=("probes", "importance", "relevance"))
+    )
+    folder = StudyFolder(tmp_path / "s")
+    [job] = make_plan(study, folder, None).wanted
+    assert job.probe is not None
+    assert job.probe["measures"] == ["importance"]
+    only_probes = dataclasses.replace(study, probes=ProbesConfig())
+    assert [job.probe for job in make_plan(only_probes, folder, None).wanted] == [None]
+
+
+@pytest.mark.slow
+def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
+    train = digits.config(
+        tmp_path, epochs=2, seq2seq=dataclasses.replace(digits.config(tmp_path).seq2seq, layers=2)
+    )
+    probes = ProbesConfig(("none",), ("importance", "ablation"))
+    study = study_of(train, PLAIN, PRUNED, COMPETING, SCRATCH, probes=probes, seeds=(1, 2))
+    folder = StudyFolder(tmp_path / "s")
+    inputs = InputCache()
+    with carrying_out(make_plan(study, folder, inputs)):
+        work(folder, inputs)
+    states = folder.snapshot().states()
+    assert set(states.values()) == {"finished"}, {name: folder.progress(name).error for name in states}
+    # From scratch under the masks of the run with the same seed.
+    given = pl.read_parquet(folder.run("translate-static-encoder-seed2") / "gates.parquet")
+    fixed = pl.read_parquet(folder.run("translate-fixed-scratch-seed2") / "gates.parquet")
+    keys = ["attention", "layer", "head"]
+    last = [table.filter(pl.col("step") == pl.col("step").max()).sort(keys) for table in (given, fixed)]
+    assert last[0]["open"].to_list() == last[1]["open"].to_list()
+    assert last[1].filter(attention="encoder")["open"].sum() == 2
+
+    printed = io.StringIO()
+    page = collect(folder, study, Console(file=printed, width=500))
+    assert page is not None
+    text = page.read_text()
+    assert "marian from scratch" in text
+    assert "2 encoder, 2 decoder and 2 cross layers of 2 heads" in text
+    assert '[["encoder",0],["encoder",1],["decoder",0]' in text  # by which the head explorer names heads
+    assert '<section id="worth">' in text
+    assert '<section id="labels">' not in text
+    assert '<section id="competition">' not in text
+    notes = [line for line in printed.getvalue().splitlines() if line.startswith("note: ")]
+    assert [note for note in notes if "by force" not in note] == []
+    assert "no figure" not in printed.getvalue()
+    assert (folder.path / "figures" / "heads-kept.pdf").is_file()
