@@ -18,8 +18,8 @@ ENERGY = pl.Schema(
 """A row per model, layer, head, matrix and number of leading components; layers and heads from 0.
 
 `head` is null where all heads of the layer are taken together. `matrix` is `query` (W_Q), `key` (W_K) or
-`product` (W_Q W_K^T). `captured` is the share, from 0 to 1, of the matrix's sum of squares that so many
-components hold.
+`product` (W_Q W_K^T). `captured` is the share, from 0 to 1, of the matrix's sum of squares that the
+leading components hold.
 """
 MIXING = pl.Schema(
     {

@@ -71,7 +71,7 @@ def check_lengths(encoder: Encoder, lengths: Sequence[int], rounds: int) -> None
 
 
 def random_batch(encoder: Encoder, length: int, seed: int = 0) -> Subwords:
-    """A batch of sentences of so many positions, special ones included, with random subwords."""
+    """A batch of random subwords; every sentence has `length` positions, special ones included."""
     tokenizer = encoder.tokenizer
     pieces = length - len(tokenizer.prefix) - len(tokenizer.suffix)
     generator = np.random.default_rng(seed)

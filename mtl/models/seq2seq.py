@@ -210,7 +210,7 @@ def _shifted(model: PreTrainedModel, pieces: Int[Tensor, "row piece"]) -> Int[Te
 
 
 class _Bounded(LogitsProcessor):
-    """Ends every translation at a length that follows from its own source, whatever it is batched with."""
+    """Bounds the length of each translation by its own source, regardless of the rest of its batch."""
 
     def __init__(self, limits: Int[Tensor, " row"], end: int | list[int]) -> None:
         self.limits, self.end = limits, end
