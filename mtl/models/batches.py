@@ -50,7 +50,7 @@ def examples(
         Example(
             sentence,
             pieces,
-            tokenizer.length(pieces),  # type: ignore[arg-type]  # they are its own
+            tokenizer.length(pieces),  # type: ignore[arg-type]  # this tokenizer made them
             {
                 name: _targets(task, sentence, labels[name], pieces)
                 for name, task in annotated(sentence, tasks)
@@ -149,7 +149,7 @@ def collate(
         )
     return Batch(
         sentences,
-        tokenizer.collate([example.tokens for example in share]),  # type: ignore[misc]
+        tokenizer.collate([example.tokens for example in share]),  # type: ignore[misc]  # this tokenizer made them
         torch.from_numpy(mask),
         rows,
         targets,

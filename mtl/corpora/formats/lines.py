@@ -43,6 +43,11 @@ def read_lines(path: Path) -> list[str]:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
+    return lines_of(path, data)
+
+
+def lines_of(path: Path, data: bytes) -> list[str]:
+    """The lines of UTF-8 text that the file holds; see `read_lines`."""
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:

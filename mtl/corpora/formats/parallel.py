@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.lines import lines_of
 from mtl.errors import InputError
 from tasks.sentence import Label, Sentence
 
@@ -82,10 +82,5 @@ def _lines(path: Path) -> list[str]:
         raise InputError(f"{path} is a damaged gzip file ({error}): copy it anew") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8") from error
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = lines_of(path, data)
     return lines[:-1] if lines[-1] == "" else lines
