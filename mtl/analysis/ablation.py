@@ -21,10 +21,13 @@ from mtl.analysis.importance import of_tasks
 from mtl.analysis.probe import Mask, masks_of
 from mtl.heads.replay import LayerReplay
 from mtl.models.batches import Batch
-from mtl.models.joint import JointModel, as_read, in_evaluation_mode
+from mtl.models.joint import JointModel
 from mtl.models.limits import BATCH_PAIRS
+from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import Seq2Seq
+from mtl.models.translations import translations
+from tasks.translate import Translate
 
 Kind = Literal["head", "all_but_one", "layer", "chosen"]
 By = Literal["zero", "mean"]
@@ -247,7 +250,7 @@ def _decoded(
         decoder = model.decoder(name)
         vectors, mask = words[:, row].flatten(0, 1), batch.mask[row].repeat(copies, 1)
         if first:
-            vectors, mask = as_read(decoder, vectors, mask)
+            vectors, mask = decoder.as_read(vectors, mask)
         decoded = decoder.decode(decoder(vectors, mask), mask)
         gold = [batch.sentences[index] for index in row.tolist()]
         metric = model.tasks[name].metric()
@@ -263,8 +266,10 @@ def _translated(
 ) -> list[dict[str, np.ndarray]]:
     """Per copy the counts of its translated sentences, under the scales that are set."""
     [(name, task)] = model.tasks.items()
+    assert isinstance(task, Translate)
     gold = [batch.sentences[index] for index in batch.rows[name].tolist()]
-    predicted, metric = model.search(encoder, subwords, list(batch.sentences) * copies), task.metric()
+    predicted = translations(encoder, task, subwords, list(batch.sentences) * copies)
+    metric = task.metric()
     return [
         {name: metric.sentence_counts(predicted[copy * len(gold) : (copy + 1) * len(gold)], gold)}
         for copy in range(copies)

@@ -35,7 +35,8 @@ from mtl.errors import InputError
 from mtl.heads.families import Site
 from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
-from mtl.models.joint import JointModel, frozen, in_evaluation_mode
+from mtl.models.joint import JointModel
+from mtl.models.modes import frozen, in_evaluation_mode
 from probes import heads_table
 
 Per = Literal["example", "token"]

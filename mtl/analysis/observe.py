@@ -14,7 +14,7 @@ from torch.nn import functional
 from mtl.errors import InputError
 from mtl.models.batches import Example, buckets, examples
 from mtl.models.encoder import Encoder, Observation
-from mtl.models.joint import in_evaluation_mode
+from mtl.models.modes import in_evaluation_mode
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from probes.measures.record import NOTHING, HeadRecords
 from tasks.sentence import Sentence

@@ -19,7 +19,7 @@ from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap
-from mtl.models.joint import frozen, in_evaluation_mode
+from mtl.models.modes import frozen, in_evaluation_mode
 from probes.statistics.paired_scores import DRAWS, score_losses
 
 Inputs = TypeVar("Inputs")

@@ -22,7 +22,8 @@ from mtl.analysis.relevance_rules import (
 from mtl.errors import InputError
 from mtl.heads.tap import eager_attention
 from mtl.models.batches import Batch, Example, buckets, collate, examples
-from mtl.models.joint import JointModel, TaskScores, frozen, in_evaluation_mode
+from mtl.models.joint import JointModel, TaskScores
+from mtl.models.modes import frozen, in_evaluation_mode
 from tasks.decoders.decoder import StructureScore
 from tasks.sentence import Sentence
 

@@ -157,6 +157,17 @@ def collate(
     )
 
 
+def unlabelled(share: Sequence[Example], tokenizer: Tokenizer, tasks: Mapping[str, Task]) -> Batch:
+    """A batch in which every task applies to all sentences that it fits, without targets."""
+    batch = collate(share, tokenizer, {})
+    rows = {}
+    for name, task in tasks.items():
+        fitting = [row for row, example in enumerate(share) if task.fits(example.sentence)]
+        if fitting:
+            rows[name] = torch.tensor(fitting)
+    return replace(batch, rows=rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One batch of a plan: which examples, and which tasks learn from them."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
-from mtl.models.joint import JointModel, TaskScale, in_evaluation_mode
+from mtl.models.joint import JointModel, TaskScale
+from mtl.models.modes import in_evaluation_mode
 from mtl.runs.run import SIGNATURES
 from tasks.task import Task
 from tasks.translate import Translate

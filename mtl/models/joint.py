@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +16,15 @@ from torch import Tensor, nn
 from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.heads.gates import Gates, gates_from
-from mtl.models.batches import Batch, Example, buckets, collate, examples
+from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.encoder import Encoder
 from mtl.models.limits import MAX_WORDS
+from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.pretrained import AttentionKind
 from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
 from mtl.models.seq2seq import Seq2Seq
+from mtl.models.translations import translations
 from tasks.catalogue import TASKS
 from tasks.decoders.decoder import Decoder
 from tasks.decoders.translator import Translator
@@ -35,31 +36,6 @@ from tasks.twins import task_of
 TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
 """A head scale for all tasks, or one per task in the order of the model's tasks."""
 _WEIGHTS = "decoders.safetensors"
-
-
-@contextmanager
-def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards every module is in the mode that it had before."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Parameters take no gradients inside the block, which saves nearly half of a backward pass."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)
 
 
 class TaskScores(NamedTuple):
@@ -124,7 +100,7 @@ class JointModel(nn.Module):
         return decoder
 
     def reads_first(self, names: Iterable[str]) -> bool:
-        """Whether some of the tasks read the first special token's vector (`as_read` gives each its part)."""
+        """Whether some of the tasks read the vector of the first special token (see `Decoder.as_read`)."""
         return any(self.decoder(name).reads_first for name in names)
 
     def mask_index(self, name: str) -> int:
@@ -172,7 +148,7 @@ class JointModel(nn.Module):
             mask = batch.mask if len(row) == len(batch.mask) else batch.mask[row]
             decoder, words = self.decoder(name), vectors[name]
             if first:
-                words, mask = as_read(decoder, words, mask)
+                words, mask = decoder.as_read(words, mask)
             scores[name] = TaskScores(decoder(words, mask), mask)
         return scores
 
@@ -203,29 +179,17 @@ class JointModel(nn.Module):
             head_scale = self._own_scale()
         if head_scale is not None and head_scale.dim() == 3:
             head_scale = head_scale[0]  # of the only task
-        [name] = self.tasks
+        [(name, task)] = self.tasks.items()
         decoder = self.decoder(name)
+        assert isinstance(task, Translate)
         assert isinstance(decoder, Translator)
         subwords = batch.subwords
         assert isinstance(subwords, ParallelSubwords)
-        predicted = self.search(encoder, subwords, batch.sentences, head_scale)
+        predicted = translations(encoder, task, subwords, batch.sentences, head_scale)
         references = None
         if given:
             references = decoder.references(encoder(subwords, head_scale), batch.targets[name])
         return {name: Decoded(predicted, references)}
-
-    def search(
-        self,
-        encoder: Seq2Seq,
-        subwords: ParallelSubwords,
-        sentences: Sequence[Sentence],
-        head_scale: Float[Tensor, "site head"] | None = None,
-    ) -> list[str]:
-        """The translations of sentences as the task has them searched for; an empty one's is empty."""
-        [task] = self.tasks.values()
-        assert isinstance(task, Translate)
-        texts = encoder.translate(subwords, head_scale, beam=task.beam, length_penalty=task.length_penalty)
-        return [text if sentence.words else "" for text, sentence in zip(texts, sentences, strict=True)]
 
     def _own_scale(self) -> TaskScale | None:
         gates = None if self.gates is None else self._gate_scale(self.gates)
@@ -294,7 +258,7 @@ class JointModel(nn.Module):
         device = next(self.parameters()).device
         for indices in buckets([example.length for example in corpus], self.evaluation_tokens(), None, None):
             share = [corpus[index] for index in indices]
-            batch = unlabelled(share, self).to(device)
+            batch = unlabelled(share, tokenizer, self.tasks).to(device)
             decoded = self.decoded(batch) if batch.rows else {}
             for name, task in self.tasks.items():
                 if name not in decoded:
@@ -375,23 +339,3 @@ def word_encoder(
             f"{command} is for models that label the words of a text, and this one translates: {instead}"
         )
     return model.encoder
-
-
-def unlabelled(share: Sequence[Example], model: JointModel) -> Batch:
-    """A batch in which every task of the model applies to all sentences that it fits, without targets."""
-    batch = collate(share, model.encoder.tokenizer, {})
-    rows = {}
-    for name, task in model.tasks.items():
-        fitting = [row for row, example in enumerate(share) if task.fits(example.sentence)]
-        if fitting:
-            rows[name] = torch.tensor(fitting)
-    return dataclasses.replace(batch, rows=rows)
-
-
-def as_read(
-    decoder: Decoder, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]
-) -> tuple[Float[Tensor, "row _ hidden"], Bool[Tensor, "row _"]]:
-    """Vectors that begin with the first special token's, and their mask, as the decoder reads them."""
-    if decoder.reads_first:
-        return words, torch.cat([mask.new_ones(len(mask), 1), mask], 1)
-    return words[:, 1:], mask

@@ -33,6 +33,14 @@ class Decoder(nn.Module, ABC):
     reads_first: bool = False
     """Whether the vector of the first special token ([CLS]) comes before those of the words, as a word."""
 
+    def as_read(
+        self, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]
+    ) -> tuple[Float[Tensor, "row _ hidden"], Bool[Tensor, "row _"]]:
+        """Vectors that begin with the first special token's, and their mask, as this decoder reads them."""
+        if self.reads_first:
+            return words, torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+        return words[:, 1:], mask
+
     @abstractmethod
     def forward(self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]) -> Any:
         """Scores for a batch; `mask` is true at words, false at padding."""

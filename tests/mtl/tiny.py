@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import string
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
+from mtl.heads.collaborative_attention import CollaborativeAttention
+from mtl.heads.families import attentions, family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.models.encoder import Encoder
 from mtl.models.pretrained import without_pooler
@@ -232,3 +235,36 @@ def batch(length: int = 9, rows: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     ids = torch.randint(5, 60, (rows, length), generator=generator)
     mask = (torch.arange(length) < length - 2 * torch.arange(rows)[:, None]).long()
     return ids * mask, mask
+
+
+def parallel_batch() -> dict[str, torch.Tensor]:
+    """Inputs of a translator: source and target of different lengths, with padding in both."""
+    ids, mask = batch(9)
+    targets, target_mask = batch(7)
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "decoder_input_ids": targets,
+        "decoder_attention_mask": target_mask.clamp(min=0),
+    }
+
+
+def vectors(
+    model: PreTrainedModel, ids: torch.Tensor | None = None, mask: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The last layer's vectors of a batch (`batch()` unless given), zeros at padding."""
+    if ids is None or mask is None:
+        ids, mask = batch()
+    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
+
+
+def logits(model: PreTrainedModel, given: Mapping[str, torch.Tensor] | None = None) -> torch.Tensor:
+    """A translator's scores for a batch (`parallel_batch()` unless given), zeros at padding."""
+    given = parallel_batch() if given is None else given
+    return model(**given, use_cache=False).logits * given["decoder_attention_mask"][..., None]
+
+
+def collaborative_modules(model: PreTrainedModel) -> list[CollaborativeAttention]:
+    """The model's collaborative attentions, in the order of sites."""
+    modules = [attention.module for attention in attentions(model, family_of(model))]
+    return [module for module in modules if isinstance(module, CollaborativeAttention)]

@@ -16,7 +16,7 @@ from mtl.analysis.relevance_rules import (
 )
 from mtl.errors import InputError
 from mtl.heads.tap import eager_attention
-from mtl.models.joint import frozen
+from mtl.models.modes import frozen
 from tests.mtl import tiny
 
 # Rotary positions, root mean square norms, or the softmax of eager attention.

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from mtl import clone_heads, head_scale, load_pruned, prune_heads, transplant_heads
 from mtl.errors import InputError
@@ -24,10 +23,6 @@ ALL = {layer: [0, 1, 2, 3] for layer in range(tiny.LAYERS)}
 HEADS = {0: [1, 3], 2: [2]}
 
 
-def run(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
-
-
 def difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).detach().abs().max())
 
@@ -39,9 +34,9 @@ def test_a_model_with_divided_copies_computes_what_it_did(
 ) -> None:
     model = tiny.model(name)
     ids, mask = tiny.batch()
-    before = run(model, ids, mask)
+    before = tiny.vectors(model, ids, mask)
     made = clone_heads(model, heads, copies)
-    assert difference(run(model, ids, mask), before) < 1e-6
+    assert difference(tiny.vectors(model, ids, mask), before) < 1e-6
     assert {layer: list(of_heads) for layer, of_heads in made.items()} == heads
     for layer, attention in enumerate(attentions(model, family_of(model))):
         new = (copies - 1) * len(heads.get(layer, ()))
@@ -53,9 +48,9 @@ def test_a_model_with_divided_copies_computes_what_it_did(
 def test_undivided_copies_with_all_but_one_closed_compute_what_the_model_did(name: str) -> None:
     model = tiny.model(name)
     ids, mask = tiny.batch()
-    before = run(model, ids, mask)
+    before = tiny.vectors(model, ids, mask)
     made = clone_heads(model, HEADS, 3, divide=False)
-    assert difference(run(model, ids, mask), before) > 1e-3
+    assert difference(tiny.vectors(model, ids, mask), before) > 1e-3
     tap = HeadTap(model, family_of(model))
     assert made == {0: {1: (4, 5), 3: (6, 7)}, 2: {2: (4, 5)}}
     assert tap.heads == 8
@@ -67,7 +62,7 @@ def test_undivided_copies_with_all_but_one_closed_compute_what_the_model_did(nam
             for row in range(len(ids)):
                 scale[row, layer, [number for number in alike if number != alike[row % 3]]] = 0
     with head_scale(model, scale):
-        assert difference(run(model, ids, mask), before) < 1e-6
+        assert difference(tiny.vectors(model, ids, mask), before) < 1e-6
 
 
 @families
@@ -84,7 +79,7 @@ def test_cutting_the_copies_gives_the_old_model_again(name: str) -> None:
                 output.narrow(0 if name == "gpt2" else 1, head * tiny.HEAD_DIM, tiny.HEAD_DIM).mul_(2)
     if name in GROUPED:  # heads no longer share keys and values
         ids, mask = tiny.batch()
-        assert difference(run(model, ids, mask), run(tiny.model(name), ids, mask)) < 1e-6
+        assert difference(tiny.vectors(model, ids, mask), tiny.vectors(tiny.model(name), ids, mask)) < 1e-6
         return
     assert all(torch.equal(value, old[key]) for key, value in model.state_dict().items())
 
@@ -96,7 +91,7 @@ def test_heads_are_cut_and_copied_in_any_order(name: str) -> None:
     scale = torch.ones(tiny.LAYERS, tiny.HEADS, dtype=torch.float64)
     scale[0, 0], scale[1], scale[2, 3] = 0, 0, 0
     with head_scale(model, scale):
-        expected = run(model, ids, mask)
+        expected = tiny.vectors(model, ids, mask)
     prune_heads(model, {0: [0], 1: [0, 1, 2, 3]})
     clone_heads(model, HEADS)
     clone_heads(model, {0: [4]})  # a copy of a copy
@@ -104,7 +99,7 @@ def test_heads_are_cut_and_copied_in_any_order(name: str) -> None:
     assert cloned_heads(model) == {0: {4: 1, 5: 3, 6: 1}, 2: {4: 2}}
     assert pruned_heads(model) == {0: [0], 1: [0, 1, 2, 3], 2: [3]}
     assert HeadTap(model, family_of(model)).remaining == [(1, 2, 3, 4, 5, 6), (), (0, 1, 2, 4)]
-    assert difference(run(model, ids, mask), expected) < 1e-6
+    assert difference(tiny.vectors(model, ids, mask), expected) < 1e-6
 
 
 @families
@@ -114,17 +109,17 @@ def test_a_model_with_copies_saves_loads_and_trains_on(name: str, tmp_path: Path
     prune_heads(model, {1: [0]})
     clone_heads(model, {**HEADS, 1: [3]}, 2, noise=0.1)
     transplant_heads(model, {2: {0: 1}})
-    expected = run(model, ids, mask)
+    expected = tiny.vectors(model, ids, mask)
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
     assert type(loaded) is type(model)
     assert cloned_heads(loaded) == cloned_heads(model) == {0: {4: 1, 5: 3}, 1: {4: 3}, 2: {0: 1, 4: 2}}
     assert pruned_heads(loaded) == {1: [0]}
-    assert difference(run(loaded, ids, mask), expected) < 1e-6
+    assert difference(tiny.vectors(loaded, ids, mask), expected) < 1e-6
     optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-3)
     losses = []
     for _ in range(6):
-        loss = (run(loaded, ids, mask) - 1).square().mean()
+        loss = (tiny.vectors(loaded, ids, mask) - 1).square().mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(loaded.parameters(), 1.0)
         optimiser.step()
@@ -134,7 +129,9 @@ def test_a_model_with_copies_saves_loads_and_trains_on(name: str, tmp_path: Path
     buffer = io.BytesIO()
     torch.save(loaded, buffer)
     buffer.seek(0)
-    assert torch.equal(run(torch.load(buffer, weights_only=False), ids, mask), run(loaded, ids, mask))
+    assert torch.equal(
+        tiny.vectors(torch.load(buffer, weights_only=False), ids, mask), tiny.vectors(loaded, ids, mask)
+    )
 
 
 @families
@@ -166,21 +163,21 @@ def test_a_transplant_is_the_model_with_the_other_head_closed(name: str) -> None
     scale = torch.ones(tiny.LAYERS, tiny.HEADS, dtype=torch.float64)
     scale[0, 2], scale[2, [0, 1]] = 0, 0
     with head_scale(model, scale):
-        expected = run(model, ids, mask)
+        expected = tiny.vectors(model, ids, mask)
     size = sum(parameter.numel() for parameter in model.parameters())
     transplant_heads(model, {0: {2: 1}, 2: {0: 3, 1: 3}})
-    assert difference(run(model, ids, mask), expected) < 1e-6
+    assert difference(tiny.vectors(model, ids, mask), expected) < 1e-6
     if name not in GROUPED:
         assert sum(parameter.numel() for parameter in model.parameters()) == size
     # The copy is scaled by the gate of its own place, and not by that of the head it copies.
     shared = torch.ones(tiny.LAYERS, tiny.HEADS, dtype=torch.float64)
     shared[0, 1] = 0
     with head_scale(model, shared):
-        halved = run(model, ids, mask)
+        halved = tiny.vectors(model, ids, mask)
     scale[0, 1] = 0.5
     fresh = tiny.model(name)
     with head_scale(fresh, scale):
-        assert difference(run(fresh, ids, mask), halved) < 1e-6
+        assert difference(tiny.vectors(fresh, ids, mask), halved) < 1e-6
 
 
 def test_noise_is_on_copies_alone_and_drawn_from_the_seed() -> None:
@@ -250,4 +247,4 @@ def test_keys_that_copying_gave_to_each_head_are_there_again_after_loading(tmp_p
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
     ids, mask = tiny.batch()
-    assert torch.equal(run(loaded, ids, mask), run(model, ids, mask))
+    assert torch.equal(tiny.vectors(loaded, ids, mask), tiny.vectors(model, ids, mask))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import BertForMaskedLM, BertModel, PreTrainedModel
+from transformers import BertForMaskedLM, BertModel
 
 from mtl.errors import InputError
 from mtl.heads.clone import clone_heads
@@ -31,26 +31,16 @@ families = pytest.mark.parametrize(
 )
 
 
-def run(model: PreTrainedModel) -> Tensor:
-    ids, mask = tiny.batch()
-    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
-
-
-def modules(model: PreTrainedModel) -> list[CollaborativeAttention]:
-    found = [attention.module for attention in attentions(model, family_of(model))]
-    return [module for module in found if isinstance(module, CollaborativeAttention)]
-
-
 @families
 def test_all_components_give_the_same_model(name: str) -> None:
     model = tiny.model(name)
-    expected = run(model)
+    expected = tiny.vectors(model)
     made = collaborate(model, FULL)
     assert all(shared.decomposition.error < 1e-6 for shared in made)
-    assert sum(len(shared.sites) for shared in made) == tiny.LAYERS == len(modules(model))
+    assert sum(len(shared.sites) for shared in made) == tiny.LAYERS == len(tiny.collaborative_modules(model))
     for kind in ("eager", "sdpa") if model._supports_sdpa else ("eager",):
         model.set_attn_implementation(kind)
-        torch.testing.assert_close(run(model), expected, rtol=0, atol=1e-9)
+        torch.testing.assert_close(tiny.vectors(model), expected, rtol=0, atol=1e-9)
 
 
 @families
@@ -90,7 +80,7 @@ def test_heads_compute_what_the_equations_say(kind: str) -> None:
     collaborate(model, 10, steps=5)
     tiny.shake(model)
     ids, mask = tiny.batch()
-    [module] = modules(model)
+    [module] = tiny.collaborative_modules(model)
     inputs: list[Tensor] = []
     handle = module.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     with HeadTap(model, family_of(model)).observe() as outputs:
@@ -103,7 +93,7 @@ def test_heads_compute_what_the_equations_say(kind: str) -> None:
 def test_gradients_are_finite_differences() -> None:
     model = tiny.model("bert", num_hidden_layers=1, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     collaborate(model, 6, steps=5)
-    [module] = modules(model)
+    [module] = tiny.collaborative_modules(model)
     hidden = torch.randn(2, 3, FULL, dtype=torch.float64, requires_grad=True)
     names = ["mixing", "content", "query.weight", "key.weight"]
     values = [module.get_parameter(name).detach().requires_grad_() for name in names]
@@ -116,12 +106,12 @@ def test_gradients_are_finite_differences() -> None:
 
 
 def test_fewer_components_give_nearly_the_same_model_the_more_the_nearer() -> None:
-    expected = run(tiny.model("bert"))
+    expected = tiny.vectors(tiny.model("bert"))
     distances, errors = [], []
     for dim in (8, 16, 31):
         model = tiny.model("bert")
         errors.append(max(shared.decomposition.error for shared in collaborate(model, dim, steps=30)))
-        distances.append((run(model) - expected).norm().item())
+        distances.append((tiny.vectors(model) - expected).norm().item())
     assert errors == sorted(errors, reverse=True)
     assert 1e-6 < distances[-1] < min(distances[:2])
 
@@ -143,7 +133,7 @@ def test_query_biases_become_content_biases() -> None:
         for attention in attentions(model, family)
     ]
     collaborate(model, FULL)
-    for module, (keys, biases) in zip(modules(model), before, strict=True):
+    for module, (keys, biases) in zip(tiny.collaborative_modules(model), before, strict=True):
         for head in range(tiny.HEADS):
             torch.testing.assert_close(module.content[head], keys[head] @ biases[head])
 
@@ -155,8 +145,10 @@ def test_what_was_saved_is_loaded(name: str, tmp_path: Path) -> None:
     tiny.shake(model)
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
-    torch.testing.assert_close(run(loaded), run(model), rtol=0, atol=0)
-    assert [module.mixing.shape for module in modules(loaded)] == [(tiny.HEADS, 10)] * tiny.LAYERS
+    torch.testing.assert_close(tiny.vectors(loaded), tiny.vectors(model), rtol=0, atol=0)
+    assert [module.mixing.shape for module in tiny.collaborative_modules(loaded)] == [
+        (tiny.HEADS, 10)
+    ] * tiny.LAYERS
 
 
 def test_a_model_with_a_head_on_top_is_loaded(tmp_path: Path) -> None:
@@ -180,44 +172,44 @@ def test_heads_are_cut_before_and_after(name: str, cut_first: bool, tmp_path: Pa
         scale[layer, heads] = 0
     model = tiny.model(name)
     with head_scale(model, scale):
-        expected = run(model)
+        expected = tiny.vectors(model)
     for step in (prune_heads, collaborate) if cut_first else (collaborate, prune_heads):
         if step is prune_heads:
             prune_heads(model, cut)
         else:
             collaborate(model, 3 * tiny.HEAD_DIM if cut_first else FULL)
-    torch.testing.assert_close(run(model), expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(tiny.vectors(model), expected, rtol=0, atol=1e-9)
     expected_components = {0: 16, 2: 24} if cut_first else {0: FULL, 1: FULL, 2: FULL}
     assert model.config.collaborative_components == expected_components
     model = model.float()
     model.save_pretrained(tmp_path)
-    torch.testing.assert_close(run(load_pruned(tmp_path)), run(model), rtol=0, atol=0)
+    torch.testing.assert_close(tiny.vectors(load_pruned(tmp_path)), tiny.vectors(model), rtol=0, atol=0)
 
 
 def test_heads_are_gated_and_copied(tmp_path: Path) -> None:
     model = tiny.model("bert")
     scale = torch.rand(tiny.LAYERS, tiny.HEADS, dtype=torch.float64)
     with head_scale(model, scale):
-        expected = run(model)
-    whole = run(model)
+        expected = tiny.vectors(model)
+    whole = tiny.vectors(model)
     collaborate(model, FULL)
     with head_scale(model, scale):
-        torch.testing.assert_close(run(model), expected, rtol=0, atol=1e-9)
+        torch.testing.assert_close(tiny.vectors(model), expected, rtol=0, atol=1e-9)
     clone_heads(model, {1: [0, 2]})
-    torch.testing.assert_close(run(model), whole, rtol=0, atol=1e-9)
+    torch.testing.assert_close(tiny.vectors(model), whole, rtol=0, atol=1e-9)
     model = model.float()
     model.save_pretrained(tmp_path)
-    torch.testing.assert_close(run(load_pruned(tmp_path)), run(model), rtol=0, atol=0)
+    torch.testing.assert_close(tiny.vectors(load_pruned(tmp_path)), tiny.vectors(model), rtol=0, atol=0)
 
 
 def test_a_copy_computes_with_its_own_parameters() -> None:
     model = tiny.model("bert")
     collaborate(model, 10, steps=5)
     twin = copy.deepcopy(model)
-    torch.testing.assert_close(run(twin), run(model), rtol=0, atol=0)
+    torch.testing.assert_close(tiny.vectors(twin), tiny.vectors(model), rtol=0, atol=0)
     with torch.no_grad():
-        modules(twin)[0].mixing.zero_()
-    assert not torch.equal(run(twin), run(model))
+        tiny.collaborative_modules(twin)[0].mixing.zero_()
+    assert not torch.equal(tiny.vectors(twin), tiny.vectors(model))
     with eager_attention(twin):
         ids, mask = tiny.batch()
         given = twin(input_ids=ids, attention_mask=mask, output_attentions=True).attentions
@@ -229,7 +221,7 @@ def test_shared_and_mixing_parameters_are_trained() -> None:
     collaborate(model, 10, steps=5)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    run(model).square().sum().backward()
+    tiny.vectors(model).square().sum().backward()
     optimizer.step()
     moved = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     for layer in range(tiny.LAYERS):

@@ -31,24 +31,6 @@ able = pytest.mark.parametrize(
 )
 
 
-def given() -> dict[str, Tensor]:
-    """Source and target of different lengths, with padding in both."""
-    ids, mask = tiny.batch(9)
-    targets, target_mask = tiny.batch(7)
-    return {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "decoder_input_ids": targets,
-        "decoder_attention_mask": target_mask.clamp(min=0),
-    }
-
-
-def run(model: PreTrainedModel) -> Tensor:
-    inputs = given()
-    logits: Tensor = model(**inputs, use_cache=False).logits
-    return logits * inputs["decoder_attention_mask"][..., None]
-
-
 def shared(name: str, components: int = 10) -> PreTrainedModel:
     """A random model whose heads share components in all three kinds of attention."""
     model = tiny.translator(name)
@@ -57,23 +39,18 @@ def shared(name: str, components: int = 10) -> PreTrainedModel:
     return model
 
 
-def modules(model: PreTrainedModel) -> list[CollaborativeAttention]:
-    found = [attention.module for attention in attentions(model, family_of(model))]
-    return [module for module in found if isinstance(module, CollaborativeAttention)]
-
-
 @able
 def test_all_components_give_the_same_model_and_translations(name: str) -> None:
     model = tiny.translator(name)
-    expected = run(model)
+    expected = tiny.logits(model)
     ids, mask = tiny.batch(9)
     settings = {"num_beams": 3, "do_sample": False, "max_new_tokens": 8, "min_new_tokens": 6}
     pieces = model.generate(input_ids=ids, attention_mask=mask, **settings)
     collaborate(model, FULL)
-    assert len(modules(model)) == SITES
+    assert len(tiny.collaborative_modules(model)) == SITES
     for kind in ("eager", "sdpa"):
         model.set_attn_implementation(kind)
-        torch.testing.assert_close(run(model), expected, rtol=0, atol=1e-9)
+        torch.testing.assert_close(tiny.logits(model), expected, rtol=0, atol=1e-9)
     # Beam search reorders the rows of the cache.
     for cached in (True, False):
         again = model.generate(input_ids=ids, attention_mask=mask, use_cache=cached, **settings)
@@ -83,7 +60,7 @@ def test_all_components_give_the_same_model_and_translations(name: str) -> None:
 @able
 def test_a_step_with_the_cache_is_that_of_the_whole_pass(name: str) -> None:
     model = shared(name)
-    inputs = given()
+    inputs = tiny.parallel_batch()
     del inputs["decoder_attention_mask"]
     targets = inputs.pop("decoder_input_ids")
     for kind in ("eager", "sdpa"):
@@ -107,7 +84,7 @@ def test_a_step_with_the_cache_is_that_of_the_whole_pass(name: str) -> None:
 
 def test_no_piece_sees_a_later_one() -> None:
     model = shared("marian")
-    inputs = given()
+    inputs = tiny.parallel_batch()
     del inputs["decoder_attention_mask"]
     for kind in ("eager", "sdpa"):
         model.set_attn_implementation(kind)
@@ -153,14 +130,14 @@ def test_scores_are_those_of_the_equations() -> None:
 
 def test_gradients_are_finite_differences() -> None:
     model = shared("marian", 3)
-    inputs = given()
+    inputs = tiny.parallel_batch()
 
     def loss() -> Tensor:
         scores = model(**inputs, use_cache=False).logits.log_softmax(-1)
         return (scores[..., 5] * inputs["decoder_attention_mask"]).mean()
 
     loss().backward()
-    for module in modules(model):
+    for module in tiny.collaborative_modules(model):
         for parameter in (module.mixing, module.content, module.get_submodule("q_proj").weight):
             place = (1, 2)
             assert parameter.grad is not None
@@ -179,13 +156,15 @@ def test_the_start_is_a_block_for_each_head() -> None:
     model = tiny.translator("marian")
     others = {name: value.clone() for name, value in model.state_dict().items()}
     start_collaborative(model, 10, 0.1)
-    first = modules(model)[0]
+    first = tiny.collaborative_modules(model)[0]
     blocks = [[0, 1, 2], [3, 4], [5, 6, 7], [8, 9]]
     for head, block in enumerate(blocks):
         assert first.mixing[head].nonzero().flatten().tolist() == block
         assert first.mixing[head, block].tolist() == [1] * len(block)
     assert not first.content.any()
-    weight = torch.cat([part.flatten() for module in modules(model) for part in module.shared()])
+    weight = torch.cat(
+        [part.flatten() for module in tiny.collaborative_modules(model) for part in module.shared()]
+    )
     assert weight.std().item() == pytest.approx(0.1, rel=0.05)
     for name, value in model.state_dict().items():
         if not any(part in name for part in ("q_proj", "k_proj", "mixing", "content")):
@@ -207,20 +186,22 @@ def test_parameters_of_queries_and_keys_are_counted() -> None:
 def test_a_saved_model_is_rebuilt_also_after_a_cut(name: str, tmp_path: Path) -> None:
     model = shared(name)
     model.save_pretrained(tmp_path / "whole")
-    torch.testing.assert_close(run(load_pruned(tmp_path / "whole", torch.float64)), run(model))
+    torch.testing.assert_close(
+        tiny.logits(load_pruned(tmp_path / "whole", torch.float64)), tiny.logits(model)
+    )
     heads = {0: [0, 1, 2, 3], 1: [2], 2: [0, 1, 2, 3], 3: [1, 3], 4: [0, 1, 2, 3], 5: [0]}
     tap = HeadTap(model, family_of(model))
     scale = torch.ones(SITES, tiny.HEADS, dtype=torch.float64)
     for site, cut in heads.items():
         scale[site, cut] = 0
     with tap.scale(scale):
-        expected = run(model)
+        expected = tiny.logits(model)
     cut = copy.deepcopy(model)
     prune_heads(cut, heads)
-    torch.testing.assert_close(run(cut), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(tiny.logits(cut), expected, rtol=0, atol=1e-12)
     cut.save_pretrained(tmp_path / "cut")
     loaded = load_pruned(tmp_path / "cut", torch.float64)
-    torch.testing.assert_close(run(loaded), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(tiny.logits(loaded), expected, rtol=0, atol=1e-12)
     ids, mask = tiny.batch(9)
     pieces = [
         loaded.generate(input_ids=ids, attention_mask=mask, use_cache=cached, max_new_tokens=6, num_beams=2)
@@ -232,7 +213,7 @@ def test_a_saved_model_is_rebuilt_also_after_a_cut(name: str, tmp_path: Path) ->
 def test_models_hand_out_probabilities_of_every_kind() -> None:
     model = shared("marian")
     model.set_attn_implementation("eager")
-    output = model(**given(), use_cache=False, output_attentions=True)
+    output = model(**tiny.parallel_batch(), use_cache=False, output_attentions=True)
     assert [part.shape[-2:] for part in output.encoder_attentions] == [(9, 9)] * 2
     assert [part.shape[-2:] for part in output.decoder_attentions] == [(7, 7)] * 2
     assert [part.shape[-2:] for part in output.cross_attentions] == [(7, 9)] * 2

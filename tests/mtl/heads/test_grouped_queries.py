@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mtl.errors import InputError
@@ -15,11 +14,6 @@ from mtl.heads.prune import load_pruned, prune_heads
 from mtl.heads.select import common_share
 from mtl.heads.tap import HeadTap, head_scale
 from tests.mtl import tiny
-
-
-def run(model: PreTrainedModel) -> Tensor:
-    ids, mask = tiny.batch()
-    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
 
 
 def eight(name: str = "llama") -> PreTrainedModel:
@@ -46,9 +40,9 @@ def test_keys_go_with_their_group(cut: list[int], keys: int) -> None:
     scale = torch.ones(3, 8)
     scale[1, cut] = 0
     with head_scale(model, scale):
-        masked = run(model)
+        masked = tiny.vectors(model)
     prune_heads(model, {1: cut})
-    torch.testing.assert_close(run(model), masked, rtol=0, atol=1e-5)
+    torch.testing.assert_close(tiny.vectors(model), masked, rtol=0, atol=1e-5)
     assert key_heads(model, 1) == keys
     assert (key_heads(model, 0), key_heads(model, 2)) == (4, 4)
 
@@ -71,13 +65,13 @@ def test_steps_of_any_sort_save_and_load(name: str, tmp_path: Path) -> None:
         for layer, cut in heads.items():
             scale[layer, cut] = 0
         with head_scale(model, scale):
-            masked = run(model)
+            masked = tiny.vectors(model)
         prune_heads(model, heads)
-        torch.testing.assert_close(run(model), masked, rtol=0, atol=1e-5)
+        torch.testing.assert_close(tiny.vectors(model), masked, rtol=0, atol=1e-5)
         model.save_pretrained(tmp_path / str(step))
         loaded = load_pruned(tmp_path / str(step))
         assert heads_sharing_keys(loaded) == heads_sharing_keys(model)
-        torch.testing.assert_close(run(loaded), run(model), rtol=0, atol=1e-6)
+        torch.testing.assert_close(tiny.vectors(loaded), tiny.vectors(model), rtol=0, atol=1e-6)
 
 
 def test_cutting_by_groups_saves_keys_and_values() -> None:

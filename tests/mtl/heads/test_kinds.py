@@ -32,25 +32,8 @@ CUTS: tuple[dict[int, list[int]], ...] = (
 )
 
 
-def batch() -> dict[str, Tensor]:
-    """Source and target of different lengths, with padding in both."""
-    ids, mask = tiny.batch(9)
-    targets, target_mask = tiny.batch(7)
-    return {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "decoder_input_ids": targets,
-        "decoder_attention_mask": target_mask.clamp(min=0),
-    }
-
-
-def run(model: PreTrainedModel, given: Mapping[str, Tensor]) -> Tensor:
-    logits: Tensor = model(**given, use_cache=False).logits
-    return logits * given["decoder_attention_mask"][..., None]
-
-
 def losses(model: PreTrainedModel, given: Mapping[str, Tensor]) -> Tensor:
-    return run(model, given).log_softmax(-1)[..., 5].mean(1)
+    return tiny.logits(model, given).log_softmax(-1)[..., 5].mean(1)
 
 
 def without(heads: Mapping[int, list[int]]) -> Tensor:
@@ -65,17 +48,17 @@ def test_scales_of_one_and_of_zero_at_every_site(name: str) -> None:
     model = tiny.translator(name)
     tap = HeadTap(model, family_of(model))
     assert tap.sites == tuple(Site(kind, layer) for kind in KINDS for layer in range(2))
-    given = batch()
-    plain = run(model, given)
+    given = tiny.parallel_batch()
+    plain = tiny.logits(model, given)
     with tap.scale(without({})):
-        assert torch.equal(run(model, given), plain)
+        assert torch.equal(tiny.logits(model, given), plain)
     for site in range(SITES):
         scale = without({site: [0, 2, 3]})
         with tap.scale(scale):
-            gated = run(model, given)
+            gated = tiny.logits(model, given)
         zeroed = copy.deepcopy(model)
         attentions(zeroed, family_of(zeroed))[site].output.weight.data *= scale[site].repeat_interleave(8)
-        torch.testing.assert_close(gated, run(zeroed, given), rtol=0, atol=1e-12)
+        torch.testing.assert_close(gated, tiny.logits(zeroed, given), rtol=0, atol=1e-12)
         assert (gated - plain).abs().max() > 1e-6
 
 
@@ -91,7 +74,7 @@ def test_what_is_observed_is_what_the_projection_of_the_site_is_given(name: str)
         for site, attention in enumerate(attentions(model, family_of(model)))
     ]
     with tap.observe() as outputs:
-        run(model, batch())
+        tiny.logits(model)
     for handle in handles:
         handle.remove()
     assert len(outputs) == SITES
@@ -103,14 +86,14 @@ def test_what_is_observed_is_what_the_projection_of_the_site_is_given(name: str)
 @pytest.mark.parametrize("heads", CUTS)
 def test_a_cut_model_is_the_masked_model(name: str, heads: dict[int, list[int]]) -> None:
     model = tiny.translator(name)
-    given = batch()
-    plain = run(model, given)
+    given = tiny.parallel_batch()
+    plain = tiny.logits(model, given)
     with head_scale(model, without(heads)):
-        masked = run(model, given)
+        masked = tiny.logits(model, given)
     assert (masked - plain).abs().max() > 1e-4
     before = model.num_parameters()
     prune_heads(model, heads)
-    torch.testing.assert_close(run(model, given), masked, rtol=0, atol=1e-5)
+    torch.testing.assert_close(tiny.logits(model, given), masked, rtol=0, atol=1e-5)
     gone = sum(len(cut) for cut in heads.values())
     assert before - model.num_parameters() >= gone * 4 * 32 * 8
     kept = [8 * (4 - len(heads.get(site, ()))) for site in range(SITES)]
@@ -124,20 +107,25 @@ def test_cutting_in_steps_is_cutting_at_once(name: str) -> None:
     prune_heads(steps, {site: cut[:1] for site, cut in CUTS[0].items()})
     prune_heads(steps, CUTS[0])
     assert pruned_heads(once) == pruned_heads(steps) == CUTS[0]
-    torch.testing.assert_close(run(steps, batch()), run(once, batch()), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        tiny.logits(steps),
+        tiny.logits(once),
+        rtol=0,
+        atol=1e-12,
+    )
 
 
 @translators
 def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> None:
     model = tiny.translator(name, dtype=torch.float32)
     prune_heads(model, CUTS[0])
-    given = batch()
-    expected = run(model, given)
+    given = tiny.parallel_batch()
+    expected = tiny.logits(model, given)
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
     assert type(loaded) is type(model)
     assert pruned_heads(loaded) == CUTS[0]
-    torch.testing.assert_close(run(loaded, given), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(tiny.logits(loaded, given), expected, rtol=0, atol=1e-6)
     optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-2)
     history = []
     for _ in range(6):
@@ -156,7 +144,7 @@ def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
     name: str, heads: dict[int, list[int]], beams: int
 ) -> None:
     model = tiny.translator(name)
-    given = {key: value for key, value in batch().items() if not key.startswith("decoder")}
+    given = {key: value for key, value in tiny.parallel_batch().items() if not key.startswith("decoder")}
     settings = {"max_new_tokens": 8, "num_beams": beams, "do_sample": False, "min_new_tokens": 8}
     with head_scale(model, without(heads)):
         masked = model.generate(**given, **settings, use_cache=False)
@@ -168,31 +156,31 @@ def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
 def test_replay_at_every_site_equals_whole_passes(name: str) -> None:
     model = tiny.translator(name)
     tap, replay = HeadTap(model, family_of(model)), LayerReplay(model, family_of(model))
-    given = batch()
+    given = tiny.parallel_batch()
     with torch.no_grad():
         with replay.record():
-            plain = run(model, given)
+            plain = tiny.logits(model, given)
         for site in range(SITES):
             scales = torch.stack([without({site: [head]}) for head in range(2)])
             with tap.scale(scales[0]):
-                first = run(model, given)
+                first = tiny.logits(model, given)
             with tap.scale(scales[1]):
-                second = run(model, given)
+                second = tiny.logits(model, given)
             twice = {key: value.repeat(2, 1) for key, value in given.items()}
             with replay.start_at(site, 2), tap.scale(scales.repeat_interleave(4, 0)):
-                both = run(model, twice)
+                both = tiny.logits(model, twice)
             torch.testing.assert_close(both, torch.cat([first, second]), rtol=0, atol=1e-12)
         # The sites of a decoder's layer come by turns.
         assert replay.first([3, 4]) == 4
         assert replay.first([2, 4]) == 2
         assert replay.first([0, 5]) == 0
-        assert torch.equal(run(model, given), plain)
+        assert torch.equal(tiny.logits(model, given), plain)
 
 
 @translators
 def test_importance_is_the_derivative_in_the_gate(name: str) -> None:
     model = tiny.translator(name)
-    given = batch()
+    given = tiny.parallel_batch()
     table = head_importance(model, [given], losses).sort("measure", maintain_order=True)
     taylor = table.filter(table["measure"] == "taylor")
     assert taylor["attention"].unique(maintain_order=True).to_list() == list(KINDS)
@@ -212,7 +200,7 @@ def test_importance_is_the_derivative_in_the_gate(name: str) -> None:
 @translators
 def test_ablation_is_closing_each_head(name: str) -> None:
     model = tiny.translator(name)
-    given = batch()
+    given = tiny.parallel_batch()
     table = ablate_heads(model, [given], losses, copies=3, draws=50)
     assert table["attention"].to_list() == [kind for kind in KINDS for _ in range(8)]
     with torch.no_grad():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import BertForMaskedLM, PreTrainedModel
+from transformers import BertForMaskedLM
 
 from mtl.errors import InputError
 from mtl.heads.families import attentions, family_of, pruned_heads
@@ -22,10 +22,6 @@ families = pytest.mark.parametrize("name", tiny.CUTTABLE)
 HEADS = {0: [1, 2], 1: [0, 1, 2, 3], 2: [3]}
 
 
-def run(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
-
-
 def without(heads: dict[int, list[int]]) -> Tensor:
     scale = torch.ones(tiny.LAYERS, tiny.HEADS, dtype=torch.float64)
     for layer, cut in heads.items():
@@ -37,10 +33,10 @@ def masked_and_cut(name: str, heads: dict[int, list[int]], **changes: object) ->
     model = tiny.model(name, **changes)
     ids, mask = tiny.batch()
     with head_scale(model, without(heads)):
-        masked = run(model, ids, mask)
-    assert (masked - run(model, ids, mask)).abs().max() > 1e-3
+        masked = tiny.vectors(model, ids, mask)
+    assert (masked - tiny.vectors(model, ids, mask)).abs().max() > 1e-3
     prune_heads(model, heads)
-    return masked, run(model, ids, mask)
+    return masked, tiny.vectors(model, ids, mask)
 
 
 @families
@@ -87,7 +83,9 @@ def test_cutting_in_steps_is_cutting_at_once(name: str) -> None:
     prune_heads(steps, {0: [2, 1], 1: [1, 2], 2: [3]})
     assert pruned_heads(once) == pruned_heads(steps) == HEADS
     ids, mask = tiny.batch()
-    torch.testing.assert_close(run(steps, ids, mask), run(once, ids, mask), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        tiny.vectors(steps, ids, mask), tiny.vectors(once, ids, mask), rtol=0, atol=1e-12
+    )
 
 
 @families
@@ -98,11 +96,11 @@ def test_fractional_scales_are_folded_into_the_weights(name: str) -> None:
         tiny.LAYERS, tiny.HEADS, generator=torch.Generator().manual_seed(7), dtype=torch.float64
     )
     with head_scale(model, scale):
-        masked = run(model, ids, mask)
+        masked = tiny.vectors(model, ids, mask)
     prune_heads(model, HEADS, scale)
-    torch.testing.assert_close(run(model, ids, mask), masked, rtol=0, atol=1e-6)
+    torch.testing.assert_close(tiny.vectors(model, ids, mask), masked, rtol=0, atol=1e-6)
     with head_scale(model, torch.ones(tiny.LAYERS, tiny.HEADS)):
-        torch.testing.assert_close(run(model, ids, mask), masked, rtol=0, atol=1e-6)
+        torch.testing.assert_close(tiny.vectors(model, ids, mask), masked, rtol=0, atol=1e-6)
 
 
 @families
@@ -110,17 +108,17 @@ def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> Non
     model = tiny.model(name, dtype=torch.float32)
     ids, mask = tiny.batch()
     prune_heads(model, HEADS)
-    expected = run(model, ids, mask)
+    expected = tiny.vectors(model, ids, mask)
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
     assert type(loaded) is type(model)
     assert pruned_heads(loaded) == HEADS
     assert not loaded.training
-    torch.testing.assert_close(run(loaded, ids, mask), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(tiny.vectors(loaded, ids, mask), expected, rtol=0, atol=1e-6)
     optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-3)
     losses = []
     for _ in range(8):
-        loss = (run(loaded, ids, mask) - 1).square().mean()
+        loss = (tiny.vectors(loaded, ids, mask) - 1).square().mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(loaded.parameters(), 1.0)
         optimiser.step()
@@ -183,7 +181,7 @@ def test_a_cut_model_can_be_copied_and_pickled(name: str) -> None:
     torch.save(model, buffer)
     buffer.seek(0)
     for other in (copy.deepcopy(model), torch.load(buffer, weights_only=False)):
-        assert torch.equal(run(other, ids, mask), run(model, ids, mask))
+        assert torch.equal(tiny.vectors(other, ids, mask), tiny.vectors(model, ids, mask))
 
 
 @families
@@ -192,8 +190,8 @@ def test_eager_and_sdpa_agree_on_a_cut_model(name: str) -> None:
     prune_heads(model, HEADS)
     ids, mask = tiny.batch()
     with eager_attention(model):
-        eager = run(model, ids, mask)
-    torch.testing.assert_close(run(model, ids, mask), eager, rtol=1e-3, atol=1e-4)
+        eager = tiny.vectors(model, ids, mask)
+    torch.testing.assert_close(tiny.vectors(model, ids, mask), eager, rtol=1e-3, atol=1e-4)
 
 
 def test_a_model_with_tied_weights_and_a_head_loads(tmp_path: Path) -> None:
@@ -214,7 +212,7 @@ def test_an_uncut_folder_loads_too(tmp_path: Path) -> None:
     model = tiny.model("bert", dtype=torch.float32)
     model.save_pretrained(tmp_path)
     ids, mask = tiny.batch()
-    assert torch.equal(run(load_pruned(tmp_path), ids, mask), run(model, ids, mask))
+    assert torch.equal(tiny.vectors(load_pruned(tmp_path), ids, mask), tiny.vectors(model, ids, mask))
 
 
 def test_frozen_weights_stay_frozen() -> None:

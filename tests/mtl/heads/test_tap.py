@@ -21,11 +21,6 @@ FLOAT32_INSIDE = (
 families = pytest.mark.parametrize("name", tiny.EVERY)
 
 
-def run(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-    """The last layer where something stands, zeros at padding."""
-    return model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
-
-
 def tapped(name: str, dtype: torch.dtype = torch.float64) -> tuple[PreTrainedModel, HeadTap]:
     model = tiny.model(name, dtype=dtype)
     return model, HeadTap(model, family_of(model))
@@ -40,12 +35,12 @@ def random_scale(*rows: int) -> Tensor:
 def test_a_scale_of_one_changes_nothing(name: str) -> None:
     model, tap = tapped(name)
     ids, mask = tiny.batch()
-    plain = run(model, ids, mask)
+    plain = tiny.vectors(model, ids, mask)
     ones = torch.ones(tiny.LAYERS, tiny.HEADS)
     with tap.scale(ones):
-        assert torch.equal(run(model, ids, mask), plain)
+        assert torch.equal(tiny.vectors(model, ids, mask), plain)
     with tap.scale(ones.expand(len(ids), -1, -1)):
-        assert torch.equal(run(model, ids, mask), plain)
+        assert torch.equal(tiny.vectors(model, ids, mask), plain)
 
 
 @families
@@ -55,16 +50,16 @@ def test_a_scale_of_zero_is_a_projection_with_zeroed_columns(name: str) -> None:
     model = tiny.model(name, **changes)
     tap = HeadTap(model, family_of(model))
     ids, mask = tiny.batch()
-    plain = run(model, ids, mask)
+    plain = tiny.vectors(model, ids, mask)
     scale = (random_scale() > 0.5).double()
     scale[1] = 0
     with tap.scale(scale):
-        gated = run(model, ids, mask)
+        gated = tiny.vectors(model, ids, mask)
     zeroed = copy.deepcopy(model)
     for layer, attention in enumerate(attentions(zeroed, family_of(zeroed))):
         columns = scale[layer].repeat_interleave(tiny.HEAD_DIM)
         attention.output.weight.data *= columns[:, None] if name == "gpt2" else columns
-    torch.testing.assert_close(gated, run(zeroed, ids, mask), rtol=0, atol=1e-12)
+    torch.testing.assert_close(gated, tiny.vectors(zeroed, ids, mask), rtol=0, atol=1e-12)
     assert (gated - plain).abs().max() > 1e-3
 
 
@@ -84,7 +79,7 @@ def test_layers_that_share_a_module_have_scales_of_their_own() -> None:
     outputs = []
     for model in (shared, separate):
         with HeadTap(model, family_of(model)).scale(scale):
-            outputs.append(run(model, ids, mask))
+            outputs.append(tiny.vectors(model, ids, mask))
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-12)
 
 
@@ -94,10 +89,10 @@ def test_a_scale_per_row_is_each_row_alone(name: str) -> None:
     ids, mask = tiny.batch()
     scale = random_scale(len(ids))
     with tap.scale(scale):
-        together = run(model, ids, mask)
+        together = tiny.vectors(model, ids, mask)
     for row in range(len(ids)):
         with tap.scale(scale[row]):
-            alone = run(model, ids[row : row + 1], mask[row : row + 1])
+            alone = tiny.vectors(model, ids[row : row + 1], mask[row : row + 1])
         torch.testing.assert_close(together[row], alone[0], rtol=0, atol=1e-10)
 
 
@@ -110,7 +105,7 @@ def test_the_gradient_of_the_scale_is_the_finite_difference(name: str, rows: tup
 
     def loss(scale: Tensor) -> Tensor:
         with tap.scale(scale):
-            return (run(model, ids, mask) * target).sum()
+            return (tiny.vectors(model, ids, mask) * target).sum()
 
     scale = random_scale(*rows).requires_grad_()
     (gradient,) = torch.autograd.grad(loss(scale), scale)
@@ -158,12 +153,12 @@ def test_observed_outputs_are_probabilities_times_values(name: str) -> None:
 def test_nothing_is_left_after_an_exception() -> None:
     model, tap = tapped("bert")
     ids, mask = tiny.batch()
-    plain = run(model, ids, mask)
+    plain = tiny.vectors(model, ids, mask)
     with pytest.raises(KeyError), tap.scale(torch.zeros(tiny.LAYERS, tiny.HEADS)):
         raise KeyError
     with pytest.raises(RuntimeError), tap.scale(torch.zeros(3, tiny.LAYERS, tiny.HEADS)):
-        run(model, ids, mask)
-    assert torch.equal(run(model, ids, mask), plain)
+        tiny.vectors(model, ids, mask)
+    assert torch.equal(tiny.vectors(model, ids, mask), plain)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
@@ -172,7 +167,7 @@ def test_a_pass_that_failed_halfway_does_not_shift_the_next_ones_layers() -> Non
     ids, mask = tiny.batch()
     scale = random_scale()
     with tap.scale(scale):
-        expected = run(model, ids, mask)
+        expected = tiny.vectors(model, ids, mask)
         norm = model.encoder.albert_layer_groups[0].albert_layers[0].full_layer_layer_norm
 
         def fail(module: object, inputs: object) -> None:
@@ -180,9 +175,9 @@ def test_a_pass_that_failed_halfway_does_not_shift_the_next_ones_layers() -> Non
 
         handle = norm.register_forward_pre_hook(fail)
         with pytest.raises(KeyError):
-            run(model, ids, mask)
+            tiny.vectors(model, ids, mask)
         handle.remove()
-        assert torch.equal(run(model, ids, mask), expected)
+        assert torch.equal(tiny.vectors(model, ids, mask), expected)
 
 
 def test_what_is_observed_inside_a_scale_is_scaled() -> None:
@@ -190,7 +185,7 @@ def test_what_is_observed_inside_a_scale_is_scaled() -> None:
     ids, mask = tiny.batch()
     scale = random_scale()
     with tap.observe() as raw, tap.scale(scale), tap.observe() as scaled:
-        run(model, ids, mask)
+        tiny.vectors(model, ids, mask)
     for layer in range(tiny.LAYERS):
         torch.testing.assert_close(scaled[layer], raw[layer] * scale[layer][:, None])
 
@@ -232,16 +227,16 @@ def test_a_family_with_three_kinds_of_attention() -> None:
     kinds = ("self", "decoder", "cross")
     assert tap.sites == tuple(Site(kind, layer) for kind in kinds for layer in range(2))
     ids, mask = tiny.batch()
-    plain = run(model, ids, mask)
+    plain = tiny.vectors(model, ids, mask)
     ones = torch.ones(6, 4, dtype=torch.float64)
     with tap.scale(ones):
-        assert torch.equal(run(model, ids, mask), plain)
+        assert torch.equal(tiny.vectors(model, ids, mask), plain)
     for site in range(6):
         scale = ones.clone()
         scale[site, :3] = 0
         with tap.scale(scale):
-            gated = run(model, ids, mask)
+            gated = tiny.vectors(model, ids, mask)
         zeroed = copy.deepcopy(model)
         attentions(zeroed, family)[site].output.weight.data *= scale[site].repeat_interleave(8)
-        torch.testing.assert_close(gated, run(zeroed, ids, mask), rtol=0, atol=1e-12)
+        torch.testing.assert_close(gated, tiny.vectors(zeroed, ids, mask), rtol=0, atol=1e-12)
         assert (gated - plain).abs().max() > 1e-6

@@ -16,7 +16,8 @@ from mtl.models.architectures import from_scratch
 from mtl.models.batches import collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
-from mtl.models.joint import JointModel, in_evaluation_mode
+from mtl.models.joint import JointModel
+from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelTokenizer
 from mtl.models.seq2seq import Seq2Seq, require_languages
 from mtl.models.vocabulary import train_vocabulary

@@ -1,0 +1,23 @@
+"""The translations that a model's beam search finds, as a translation task asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtl.models.parallel import ParallelSubwords
+from mtl.models.seq2seq import HeadScale, Seq2Seq
+from tasks.sentence import Sentence
+from tasks.translate import Translate
+
+
+def translations(
+    encoder: Seq2Seq,
+    task: Translate,
+    subwords: ParallelSubwords,
+    sentences: Sequence[Sentence],
+    head_scale: HeadScale | None = None,
+) -> list[str]:
+    """The best translation of each sentence under the task's beam and length penalty."""
+    texts = encoder.translate(subwords, head_scale, beam=task.beam, length_penalty=task.length_penalty)
+    # An empty sentence has an empty translation, whatever the search makes of its end symbol.
+    return [text if sentence.words else "" for text, sentence in zip(texts, sentences, strict=True)]
