@@ -159,7 +159,7 @@ def different_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     A key that one of them lacks (it was made before there was such a key) has its neutral value there. What
     gates cost is no difference between runs without masks.
     """
-    neutral = _neutral()
+    neutral = neutral_values()
     unmasked = all(config.get("pruning") == "none" for config in (old, new))
     first, second = dict(_leaves(old, neutral)), dict(_leaves(new, neutral))
     return [
@@ -177,7 +177,7 @@ def counting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     These are the keys whose value is not neutral; those of gates count in runs with masks only. Places of the
     corpus and of the run that training starts from are left out: what lies there is fingerprinted by itself.
     """
-    neutral = _neutral()
+    neutral = neutral_values()
     unmasked = config.get("pruning") == "none"
     return {
         key: value
@@ -210,7 +210,7 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def _neutral() -> dict[str, Any]:
+def neutral_values() -> dict[str, Any]:
     """The values that count for nothing, by dotted key; with those of keys that exist no more."""
     files = dataclasses.asdict(Files())
     slots = ("files", *TASK_NAMES)

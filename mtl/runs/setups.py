@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mtl.config.effective import neutral_values
 from probes.report.data import Setup
 
 _VALUES_IN_WORDS = {
     ("gates.scope", "per_task"): "a mask per task",
     ("gates.scope", "shared"): "one mask",
     ("gates.target_open", "None"): "no target",
+    ("gates.penalty", "None"): "no penalty",
 }
 _KEYS_IN_WORDS = {
     "max_epochs": "{} epochs",
@@ -38,7 +40,8 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
     """
     tasks = [tuple(config["tasks"]) for config in configs]
     sets = {len(names): {other for other in tasks if len(other) == len(names)} for names in tasks}
-    flat = [_flat(_used(config)) for config in configs]
+    neutral = neutral_values()
+    flat = [_completed(_flat(_used(config)), config, neutral) for config in configs]
     varying = {size: _varying(flat, configs, tasks, size) for size in sets}
     bases, variants = [], []
     for config, trained, values in zip(configs, tasks, flat, strict=True):
@@ -100,9 +103,13 @@ def _varying(
     ]
 
 
+def _unused(config: Mapping[str, Any]) -> set[str]:
+    return {"clones"} | ({"gates"} if config.get("pruning", "none") == "none" else set())
+
+
 def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The configuration, without the keys of gates for a run that has none, and copies of heads in a word."""
-    unused = {"clones"} | ({"gates"} if config.get("pruning", "none") == "none" else set())
+    unused = _unused(config)
     used = {key: value for key, value in config.items() if key not in unused}
     clones = dict(config.get("clones") or {})
     kind = clones.pop("kind", "none")
@@ -113,6 +120,19 @@ def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
         f"{key} {clones[key]}" for key, value in _PLAIN_COPIES.items() if clones.get(key, value) != value
     ]
     return {**used, "clones": " ".join(words)}
+
+
+def _completed(
+    values: Mapping[str, str], config: Mapping[str, Any], neutral: Mapping[str, Any]
+) -> dict[str, str]:
+    """The values with those of keys that the run lacks, since it was made before there were such keys."""
+    left_out = {*_OF_ONE_RUN, *_unused(config)}
+    added = {
+        key: str(value)
+        for key, value in neutral.items()
+        if key.partition(".")[0] not in left_out and not isinstance(value, Mapping)
+    }
+    return {**added, **values}
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

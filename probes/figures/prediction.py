@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from probes.figures.style import COLUMN, FAINT, GRID, LOOKS, new_figure, styled
 from probes.statistics.head_values import PREDICTORS
+
+_CHARACTERS = 56
+"""Of a setup's name on a line of the legend."""
 
 
 @styled
@@ -22,7 +27,9 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
     each = 0.13 * len(measures) * max(1.0, 0.6 * len(setups)) + 0.4
-    figure = new_figure(rows * each + 0.35 + 0.13 * (len(setups) + 1), COLUMN)
+    labels = [fill(setup, _CHARACTERS) for setup in setups]
+    legend_lines = sum(label.count("\n") + 1 for label in labels) + 1
+    figure = new_figure(rows * each + 0.35 + 0.13 * legend_lines, COLUMN)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axes in panels.flat[len(tasks) :]:
         axes.axis("off")
@@ -54,12 +61,14 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
         axes.tick_params(axis="y", length=0)
     figure.supxlabel("Spearman with the score lost by ablation, 95 %", fontsize=7)
     handles = [
-        Line2D([], [], color=LOOKS[number % len(LOOKS)].colour, marker="o", markersize=3, label=setup)
-        for number, setup in enumerate(setups)
+        Line2D([], [], color=LOOKS[number % len(LOOKS)].colour, marker="o", markersize=3, label=label)
+        for number, label in enumerate(labels)
     ]
     handles += [
         Line2D([], [], color=FAINT, marker="o", markersize=3, markerfacecolor=face, linestyle="", label=name)
         for face, name in ((FAINT, "all heads"), ("white", "within layers"))
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=1 if max(map(len, labels)) > _CHARACTERS / 2 else 2
+    )
     return figure

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from dataclasses import asdict
 from html.parser import HTMLParser
 
 import polars as pl
@@ -13,6 +14,8 @@ import pytest
 
 from mtl.commands.arguments import arguments_of
 from mtl.commands.report import report
+from mtl.config.effective import plain
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.gather import gather
 from mtl.runs.run import Run
@@ -204,6 +207,20 @@ def test_setups_are_named_by_what_differs():
     assert [setup.baseline for setup in setups] == [
         None, None, "STL", "STL", "STL", "STL, dynamic", "STL, dynamic", "STL, dynamic",
     ]  # fmt: skip
+
+
+def test_runs_made_before_a_key_existed_are_of_the_setup_of_its_default():
+    now = plain(asdict(TrainConfig(tasks=("dep",))))
+    before = {key: value for key, value in now.items() if key not in ("importance_every", "cola", "clones")}
+    before["corpus"] = {key: value for key, value in now["corpus"].items() if key != "cola"}
+    other = now | {"importance_every": 2}
+    names = [setup.name for setup in setups_of([now, before, other])]
+    assert names == ["STL, importance every 0", "STL, importance every 0", "STL, importance every 2"]
+    assert {setup.name for setup in setups_of([now, before])} == {"STL"}
+    masked = now | {"pruning": "dynamic", "gates": now["gates"] | {"target_open": 9.0}}
+    older = now | {"pruning": "dynamic", "gates": {"target_open": 24.0}}
+    names = [setup.name for setup in setups_of([masked, older, before])]
+    assert names == ["STL, dynamic, no penalty, target 9.0", "STL, dynamic, penalty 0.01, target 24.0", "STL"]
 
 
 def test_an_empty_folder_and_none(tmp_path):
