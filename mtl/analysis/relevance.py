@@ -25,12 +25,15 @@ from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.joint import JointModel, TaskScores
 from mtl.models.modes import frozen, in_evaluation_mode
 from tasks.decoders.decoder import StructureScore
+from tasks.decoders.translator import Translator
 from tasks.sentence import Sentence
+from tasks.task import Task
 
 BATCH_TOKENS = 1024
 """Padded positions in a batch: few, since a batch's whole graph is held, and faster so on a CPU."""
 Output = Literal["gold", "predicted"]
-"""Whose score is explained: the gold annotation's, or that of the model's own."""
+"""Whose score is explained: the gold annotation's, or that of the model's own. Both are scores under the
+reference in translating: at every position of its own piece, or of the piece that the model prefers there."""
 
 
 class Item(NamedTuple):
@@ -63,6 +66,11 @@ class Conservation:
     def error(self) -> float:
         """What is lost or made up, relative to the score."""
         return abs(sum(self.ended.values()) - self.score) / max(abs(self.score), 1e-30)
+
+
+def reads_gold(task: Task, output: Output) -> bool:
+    """Whether a score needs the gold annotation: a translation is scored under the reference's pieces."""
+    return output == "gold" or task.unit == "piece"
 
 
 class Explainer:
@@ -98,8 +106,8 @@ class Explainer:
         self.head_scale = None if head_scale is None else head_scale.to(self.device)
         self._shape = (len(model.encoder.tap.sites), model.encoder.tap.heads)
         self._tasks = {item.task: model.tasks[item.task] for item in items}
-        annotated = self._tasks if output == "gold" else {}
-        self._corpus = examples(sentences, model.encoder.tokenizer, annotated, model.labels)
+        self._on_gold = {name: task for name, task in self._tasks.items() if reads_gold(task, output)}
+        self._corpus = examples(sentences, model.encoder.tokenizer, self._on_gold, model.labels)
         self.batches = buckets([example.length for example in self._corpus], batch_tokens, None, None)
         """The numbers of the sentences in each batch; the longest sentences come first."""
 
@@ -131,8 +139,8 @@ class Explainer:
     def _forward(self, number: int, account: bool) -> _Forward:
         """A batch's scores; only the forward pass, and not decoding, is under the rules."""
         share = [self._corpus[index] for index in self.batches[number]]
-        batch = collate(share, self.model.encoder.tokenizer, self._tasks if self.output == "gold" else {})
-        if self.output == "predicted":
+        batch = collate(share, self.model.encoder.tokenizer, self._on_gold)
+        if not self._on_gold:
             batch = replace(batch, rows=self._fitting(share))
         batch = batch.to(self.device)
         transformer = self.model.encoder.transformer
@@ -169,10 +177,13 @@ class Explainer:
     @torch.no_grad()
     def _predicted(self, batch: Batch, scores: dict[str, TaskScores]) -> dict[str, Any]:
         """The targets of what the model itself annotates."""
-        targets = {}
+        targets: dict[str, Any] = {}
         for name, rows in batch.rows.items():
-            task = self._tasks[name]
-            decoded = self.model.decoder(name).decode(*scores[name])
+            task, decoder = self._tasks[name], self.model.decoder(name)
+            if isinstance(decoder, Translator):
+                targets[name] = decoder.preferred(scores[name].scores, batch.targets[name])
+                continue
+            decoded = decoder.decode(*scores[name])
             sentences = [batch.sentences[row] for row in rows.tolist()]
             annotated = map(task.annotate, sentences, decoded)
             made = [task.targets(sentence, self.model.labels[name]) for sentence in annotated]

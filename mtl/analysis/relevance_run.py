@@ -13,7 +13,6 @@ from mtl.analysis.relevance_rules import Rules
 from mtl.analysis.relevance_table import explained, head_relevance
 from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError, did_you_mean
-from mtl.models.joint import word_encoder
 
 MEASURES = ("relevance", "relevance_signed")
 Advance = Callable[[int], None]
@@ -34,7 +33,6 @@ def measure_relevance(
     a label that no task has, or no sentence.
     """
     model = trained.model
-    word_encoder(model, "mtl relevance")
     known = {name for task in trained.tasks for name in model.labels[task].names}
     for label in labels:
         if label not in known:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mtl.analysis.probe import Mask
-from mtl.analysis.relevance import Conservation, Explainer, Item, Output
+from mtl.analysis.relevance import Conservation, Explainer, Item, Output, reads_gold
 from mtl.analysis.relevance_rules import Rules
 from mtl.models.joint import JointModel
 from probes import heads_table
@@ -34,7 +34,9 @@ def explained(model: JointModel, sentences: Sequence[Sentence], mask: Mask, outp
     return [
         sentence
         for sentence in sentences
-        if any(task.annotated(sentence) if output == "gold" else task.fits(sentence) for task in tasks)
+        if any(
+            task.annotated(sentence) if reads_gold(task, output) else task.fits(sentence) for task in tasks
+        )
     ]
 
 

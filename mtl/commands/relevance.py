@@ -32,12 +32,13 @@ def relevance(
         run: The run's folder.
         task: Only these tasks; default: all of the model that have gold annotations.
         label: Labels that get rows beside those of their whole task.
-        corpus: Folder with .jsonl files; default: the run's own corpus.
+        corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own corpus.
         split: Which split of the corpus.
         sentences: The number of sentences, spread evenly over the split; default: all.
         rule: What passes attention's softmax: nothing, as in the paper, or relevance of queries and keys
             too (attnlrp).
-        output: Whose score is explained, that of the gold annotation or of what the model predicts.
+        output: Whose score is explained, that of the gold annotation or of what the model predicts; of
+            translations both under the reference's words.
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
@@ -59,7 +60,7 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
     """Print the most relevant head of every layer, with its share of the layer; both from 0."""
     import polars as pl
 
-    from probes.best_heads import per_cent
+    from probes.best_heads import layer_texts, per_cent
 
     shares = heads.filter(measure="relevance")
     titles = [
@@ -73,7 +74,8 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
     best = shares.group_by("task", "label", *of_layer, maintain_order=True).agg(
         pl.all().sort_by("value", descending=True).first()
     )
-    for (_, layer), cells in best.group_by(of_layer, maintain_order=True):
+    layers = layer_texts(best)
+    for (kind, layer), cells in best.group_by(of_layer, maintain_order=True):
         figures = [f"{row['head']} ({per_cent(row['value'])})" for row in cells.iter_rows(named=True)]
-        shown.add_row(str(layer), *figures)
+        shown.add_row(layers[str(kind), int(str(layer))], *figures)
     console.print(shown)

@@ -65,8 +65,7 @@ class ProbesConfig:
     """Kinds of masks whose runs are measured; an empty list: no measurements."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
     """What is measured: what heads attend to and encode (`mtl probe`), and what they are worth
-    (`mtl importance`, `mtl ablate`, `mtl relevance`). Runs whose tasks label no words are not probed, and
-    translation runs have no relevance."""
+    (`mtl importance`, `mtl ablate`, `mtl relevance`). Runs whose tasks label no words are not probed."""
     split: Literal["train", "dev", "test"] = "test"
     """Split for probes and ablation; importance and relevance are measured on dev."""
     sentences: int | None = None

@@ -9,7 +9,6 @@ from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
 from mtl.errors import InputError, did_you_mean
 from mtl.study.config import MeasureGroup, StudyConfig
 from tasks.catalogue import TASKS
-from tasks.translate import Translate
 from tasks.twins import task_of, twins_of
 
 STATIC, TWINS = "static", "twins"
@@ -22,11 +21,7 @@ def on_words(tasks: Sequence[str]) -> bool:
 
 def measurable(tasks: Sequence[str], measures: Iterable[MeasureGroup]) -> tuple[MeasureGroup, ...]:
     """Those of the measures that a run of these tasks has: probes need labels of words."""
-    without = {
-        *(() if on_words(tasks) else ("probes",)),
-        *(("relevance",) if Translate.name in tasks else ()),
-    }
-    return tuple(name for name in measures if name not in without)
+    return tuple(name for name in measures if name != "probes" or on_words(tasks))
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:

@@ -89,6 +89,10 @@ class Translator(Decoder):
         """Not possible: a translation is searched for by the model (`JointModel.decoded`)."""
         raise ValueError("scores under a reference give no translation: use JointModel.decoded")
 
+    def preferred(self, scores: Float[Tensor, "batch piece vocabulary"], targets: PieceBatch) -> PieceBatch:
+        """At every position the piece with the highest score, given the reference's pieces before it."""
+        return PieceBatch(scores.argmax(2).masked_fill(targets.pieces == UNKNOWN, UNKNOWN))
+
     def references(
         self, scores: Float[Tensor, "batch piece vocabulary"], targets: PieceBatch
     ) -> list[Reference]:

@@ -71,8 +71,10 @@ def test_heads_are_measured_closed_and_cut(run, tmp_path, capsys):
         assert main(["ablate", folder, f"--heads={heads}"]) == 2
         assert message in capsys.readouterr().err
     assert main(["ablate", folder, "--split=dev", "--sentences=6"]) == 0
+    assert main(["relevance", folder, "--sentences=6", "--output=predicted"]) == 0
+    assert "0 (cross)" in capsys.readouterr().out
     table = pl.read_parquet(run.folder / "heads.parquet")
-    for measure in ("importance", "ablation"):
+    for measure in ("importance", "ablation", "relevance", "relevance_signed"):
         kinds = table.filter(measure=measure, task="translate")["attention"]
         assert kinds.value_counts().sort("attention").rows() == [("cross", 2), ("decoder", 2), ("encoder", 2)]
     capsys.readouterr()
@@ -102,9 +104,7 @@ def test_a_pruning_curve_of_a_translation_run(run, capsys):
     assert pl.read_parquet(run.folder / "curve_time.parquet").height == 8
 
 
-@pytest.mark.parametrize(
-    "command", ["predict", *(pytest.param(name, marks=pytest.mark.slow) for name in ("probe", "relevance"))]
-)
+@pytest.mark.parametrize("command", ["predict", pytest.param("probe", marks=pytest.mark.slow)])
 def test_commands_for_the_other_kind_of_model_say_so(run, monkeypatch, capsys, command):
     given(monkeypatch, b"one two\n")
     assert main([command, str(run.folder)]) == 2

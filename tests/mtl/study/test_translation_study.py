@@ -70,7 +70,7 @@ def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_
     folder = StudyFolder(tmp_path / "s")
     [job] = make_plan(study, folder, None).wanted
     assert job.probe is not None
-    assert job.probe["measures"] == ["importance"]
+    assert job.probe["measures"] == ["importance", "relevance"]
     only_probes = dataclasses.replace(study, probes=ProbesConfig())
     assert [job.probe for job in make_plan(only_probes, folder, None).wanted] == [None]
 
@@ -80,7 +80,7 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     train = digits.config(
         tmp_path, epochs=2, seq2seq=dataclasses.replace(digits.config(tmp_path).seq2seq, layers=2)
     )
-    probes = ProbesConfig(("none",), ("importance", "ablation"))
+    probes = ProbesConfig(("none",), ("importance", "relevance", "ablation"))
     study = study_of(train, PLAIN, PRUNED, COMPETING, SCRATCH, probes=probes, seeds=(1, 2))
     folder = StudyFolder(tmp_path / "s")
     inputs = InputCache()
