@@ -60,6 +60,8 @@ class Sentence:
     second: int | None = None
     """The word at which the second sentence of a pair begins; `None`: one sentence."""
     id: str = ""
+    text: str = ""
+    """The words as they were written, with the blanks that were between them; empty: not known."""
     place: str = field(default="", compare=False, repr=False)
     """Where it was read (`FILE:LINE`), for messages; no part of its value."""
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtl.errors import InputError
-from mtl.models.batches import Example, buckets, examples
+from mtl.models.batches import buckets
 from mtl.models.encoder import Encoder, Observation
 from mtl.models.modes import in_evaluation_mode
+from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from probes.measures.record import NOTHING, HeadRecords
 from tasks.sentence import Sentence
@@ -33,9 +34,9 @@ class Observer:
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: Encoder | SourceEncoder,
         sentences: Sequence[Sentence],
-        head_scale: Float[Tensor, "layer head"] | None = None,
+        head_scale: Float[Tensor, "site head"] | None = None,
         batch_tokens: int = BATCH_TOKENS,
         projections: Float[Tensor, "layer hidden draw head_dim"] | None = None,
     ) -> None:
@@ -43,8 +44,9 @@ class Observer:
         if empty:
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
         self.encoder, self.head_scale, self.projections = encoder, head_scale, projections
-        self._corpus: list[Example] = examples(sentences, encoder.tokenizer, {}, {})
-        self.batches = buckets([example.length for example in self._corpus], batch_tokens, None, None)
+        self._corpus = encoder.tokenizer.encode_sentences(sentences)
+        lengths = [encoder.tokenizer.length(tokens) for tokens in self._corpus]
+        self.batches = buckets(lengths, batch_tokens, None, None)
         """The numbers of the sentences in each batch."""
 
     def __len__(self) -> int:
@@ -54,8 +56,7 @@ class Observer:
     def __getitem__(self, batch: int) -> HeadRecords:
         """Observe one batch; `IndexError` past the last, so that iteration ends."""
         numbers = self.batches[batch]
-        chosen = [self._corpus[number].tokens for number in numbers]
-        tokens = [words for words in chosen if isinstance(words, Tokens)]
+        tokens = [self._corpus[number] for number in numbers]
         subwords = self.encoder.tokenizer.collate(tokens)
         device = next(self.encoder.parameters()).device
         with in_evaluation_mode(self.encoder):
@@ -128,7 +129,7 @@ class WordPositions:
 
 
 def word_positions(
-    subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTokenizer
+    subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTokenizer | SourceTokenizer
 ) -> WordPositions:
     """Find the words of a batch, on the CPU."""
     slot, nowhere = subwords.slot, subwords.sentences * subwords.width
@@ -168,7 +169,7 @@ def records(
     sentences: Int[Tensor, " batch"],
     lengths: Int[Tensor, " batch"],
     cut_out: Bool[Tensor, "layer head"],
-    tokenizer: SubwordTokenizer,
+    tokenizer: SubwordTokenizer | SourceTokenizer,
     projections: Float[Tensor, "layer hidden draw head_dim"] | None = None,
 ) -> HeadRecords:
     """Bring an observation to word level, and project what layers read, if projections are given."""

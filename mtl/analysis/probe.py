@@ -13,6 +13,7 @@ from mtl.analysis.observe import Observer
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from mtl.models.source_encoder import SourceEncoder
 from probes import heads_table
 from probes.measures import passes
 from probes.measures.corpus import ProbeCorpus, ProbeSettings
@@ -31,7 +32,7 @@ class Mask:
     name: str
     """The task that the mask belongs to; empty: all tasks."""
     tasks: tuple[str, ...]
-    head_scale: Float[Tensor, "layer head"] | None
+    head_scale: Float[Tensor, "site head"] | None
 
 
 def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
@@ -83,7 +84,7 @@ def index_corpus(
 
 
 def probe(
-    encoder: Encoder,
+    encoder: Encoder | SourceEncoder,
     corpus: ProbeCorpus,
     mask: Mask,
     *,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -20,7 +20,9 @@ from mtl.errors import InputError
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
-from mtl.models.joint import JointModel, word_encoder
+from mtl.models.joint import JointModel
+from mtl.models.seq2seq import Seq2Seq
+from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
 from mtl.runs.run import Run, git_revision, versions
 from probes.measures.items import PROBE_TARGETS
 from probes.measures.table import MADE_BY_PROBING
@@ -40,7 +42,9 @@ class ProbeResult:
     heads: pl.DataFrame
     path: Path
     left_out: tuple[str, ...]
-    """Tasks that were not probed, and why."""
+    """Tasks, sentences and heads that were not probed, and why."""
+    notes: tuple[str, ...] = ()
+    """What else a reader of the figures should know."""
 
 
 def probe_run(
@@ -62,18 +66,31 @@ def probe_run(
 
     `source` and `out` default to the run's own corpus and folder, `tasks` to all that the corpus may have
     annotations for. `progress` receives the number of sentences to observe, and gives a function that
-    receives how many more are done.
+    receives how many more are done. Of a run that translates the heads of the encoder are measured, on
+    annotated sources: its own corpus labels no words, so that it needs a `source`.
     """
     material = material or InputCache()
     model, encoder, source, folder = _opened(target, source, out, material)
-    without_target = [
-        name for name in (model.tasks if model is not None else ()) if task_of(name) not in PROBE_TARGETS
-    ]
+    left_out: list[str] = []
+    notes: list[str] = []
+    if isinstance(encoder, SourceEncoder):
+        kinds = " and ".join(encoder.without)
+        left_out.append(f"heads of {kinds} attention: words of the annotated source do not attend by them")
+    elif model is not None:
+        left_out += [_without_target(name) for name in model.tasks if task_of(name) not in PROBE_TARGETS]
     tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
     sentences = _single(material.split(source, tasks, split))
     fitted = None
     if centroids == "train" and split != "train":
         fitted = _single(material.split(source, tasks, "train"))
+    if isinstance(encoder, SourceEncoder):
+        read = [_readable(encoder.tokenizer, sentences, split)]
+        if fitted is not None:
+            read.append(_readable(encoder.tokenizer, fitted, "train"))
+            fitted = read[1].sentences
+        sentences = read[0].sentences
+        left_out += [line for part in read for line in part.left_out]
+        notes += [line for part in read for line in part.notes]
     corpus = index_corpus(sentences, fitted, centroids)
     annotated = tuple(corpus.items)
     if model is None:
@@ -83,16 +100,10 @@ def probe_run(
     if not chosen:
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
     masked = {name for mask in chosen for name in mask.tasks}
-    left_out = [
+    left_out += [
         f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
         for name in tasks
         if name not in masked
-    ]
-    left_out += [
-        f"{name}: it labels no words, which is what heads are probed for"
-        if TASKS[task_of(name)].layers
-        else f"{name}: its labels are random: no head is probed for them"
-        for name in without_target
     ]
     prepare(encoder, accelerator, precision)
     with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
@@ -115,29 +126,68 @@ def probe_run(
     }
     path = folder / "heads.parquet"
     write_measures(path, heads, MADE_BY_PROBING, settings)
-    return ProbeResult(heads, path, tuple(left_out))
+    return ProbeResult(heads, path, tuple(left_out), tuple(notes))
+
+
+def _without_target(name: str) -> str:
+    """Why a task has nothing that heads are probed for."""
+    if TASKS[task_of(name)].layers:
+        return f"{name}: it labels no words, which is what heads are probed for"
+    return f"{name}: its labels are random: no head is probed for them"
 
 
 def _opened(
     target: str, source: CorpusConfig | None, out: Path | None, material: InputCache
-) -> tuple[JointModel | None, Encoder, CorpusConfig, Path]:
+) -> tuple[JointModel | None, Encoder | SourceEncoder, CorpusConfig, Path]:
     """A run's or an encoder's model, its corpus and the folder to write to."""
     folder = Path(target)
     if (folder / "config.yaml").is_file():
         run = Run.open(folder)
         model = JointModel.from_pretrained(run.model)
+        if source is None and isinstance(model.encoder, Seq2Seq):
+            raise InputError(
+                f"{target} translates, and its own corpus labels no words: give --corpus=FOLDER of annotated "
+                "sources, such as 'mtl predict --output=json' of a run on words makes"
+            )
         given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
-        return model, word_encoder(model, "mtl probe"), given, out or run.folder
+        return model, _reading_words(model), given, out or run.folder
     if source is None or out is None:
         missing = "--corpus=FOLDER" if source is None else "--out=FOLDER"
         raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
     if (folder / "model.json").is_file():
         # A run's model without the run: its gates must not be lost.
         model = JointModel.from_pretrained(folder)
-        return model, word_encoder(model, "mtl probe"), source, out
+        return model, _reading_words(model), source, out
     if (folder / "encoder.json").is_file():
         return None, Encoder.load(folder).eval(), source, out
     return None, Encoder.from_pretrained(target).eval(), source, out
+
+
+def _reading_words(model: JointModel) -> Encoder | SourceEncoder:
+    return SourceEncoder(model.encoder) if isinstance(model.encoder, Seq2Seq) else model.encoder
+
+
+class _Readable(NamedTuple):
+    """Annotated sources that a translation model can be probed on, and what is to be known of the others."""
+
+    sentences: list[Sentence]
+    left_out: list[str]
+    notes: list[str]
+
+
+def _readable(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: str) -> _Readable:
+    """The sentences whose words all have pieces of their own."""
+    covered = tokenizer.covers(sentences)
+    readable = [sentence for sentence, each_word in zip(sentences, covered, strict=True) if each_word]
+    left_out, notes = [], []
+    if lost := len(sentences) - len(readable):
+        left_out.append(f"{lost:,} of {len(sentences):,} {split} sentences: a subword covers several words")
+    if joined := sum(not sentence.text for sentence in readable):
+        notes.append(
+            f"{joined:,} of {len(readable):,} {split} sentences have no text as it was written (key 'text'): "
+            "the model reads blanks between all of their words"
+        )
+    return _Readable(readable, left_out, notes)
 
 
 def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:

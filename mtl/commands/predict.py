@@ -44,20 +44,27 @@ def predict(
 
     folder = Run.open(run).model
     lines = sys.stdin.buffer
-    sentences = (
-        (Sentence((*first, *second), second=len(first)) for first, second in read_pairs(lines))
-        if input == "pairs"
-        else (Sentence(tuple(words)) for words in (read_tokens if input == "tokens" else read_text)(lines))
-    )
+    sentences: Iterator[Sentence]
+    if input == "pairs":
+        sentences = (Sentence((*first, *second), second=len(first)) for first, second in read_pairs(lines))
+    elif input == "tokens":
+        sentences = (Sentence(tuple(words)) for words in read_tokens(lines))
+    else:
+        sentences = read_text(lines)
     first = next(sentences, None)
     if first is None:
         print("mtl: no words on standard input, so nothing to annotate", file=sys.stderr)
         return
     from mtl.models.device import prepare
-    from mtl.models.joint import JointModel, word_encoder
+    from mtl.models.joint import JointModel
+    from mtl.models.seq2seq import Seq2Seq
 
     model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
-    word_encoder(model, "mtl predict", "translate text with 'mtl translate'")
+    if isinstance(model.encoder, Seq2Seq):
+        raise InputError(
+            "mtl predict is for models that label the words of a text, and this one translates: "
+            "translate text with 'mtl translate'"
+        )
     if not any(task.fits(first) for task in model.tasks.values()):
         raise InputError(
             f"none of the run's tasks ({', '.join(model.tasks)}) is for "

@@ -26,6 +26,8 @@ def probe(
 ) -> None:
     """Measure what each attention head is good at, and write heads.parquet.
 
+    Of a run that translates, the heads of the encoder are measured, on annotated sources (--corpus).
+
     Args:
         target: A run's folder, or an encoder: 'minilm', a folder or a name on the hub.
         corpus: Folder with .jsonl files; default: the run's own corpus.
@@ -61,6 +63,8 @@ def probe(
     )
     print_left_out("probed", measured.left_out)
     console = Console()
+    for note in measured.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
     best = best_heads(measured.heads)
     means = weighted_means(best)
     _show(best, means, console)

@@ -11,6 +11,7 @@ from nltk.tokenize.destructive import NLTKWordTokenizer
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 from mtl.errors import InputError
+from tasks.sentence import Sentence
 
 _ABBREVIATIONS = (
     "a.m adm al approx apr assn attn aug ave bros capt cf cmdr co col conf corp d.c dec dept dr e.g ed "
@@ -36,8 +37,8 @@ _PREFIX = re.compile(
 _LONGEST_PREFIX = len("multi")
 
 
-def read_text(lines: Iterable[bytes]) -> Iterator[list[str]]:
-    """The words of each sentence of running text, line by line as it comes; raises `InputError`."""
+def read_text(lines: Iterable[bytes]) -> Iterator[Sentence]:
+    """The sentences of running text, line by line as it comes; raises `InputError`."""
     for line in _decoded(lines):
         yield from sentences_of(line)
 
@@ -76,15 +77,18 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
         yield text.removeprefix("\ufeff") if number == 1 else text
 
 
-def sentences_of(text: str) -> list[list[str]]:
-    """The words of each sentence of a text; joined up they are the text without its white space.
+def sentences_of(text: str) -> list[Sentence]:
+    """The sentences of a text, as they were written and as words; the words are it without its white space.
 
     Sentences are found by Punkt (Kiss & Strunk 2006), with a list of English abbreviations instead of
     its training. Words are those of the Penn Treebank (contractions and possessives are words of their own),
     with the changes of the English Web Treebank: page and mail addresses, faces and repeated marks are one
     word; hyphens and slashes within words are words, except after prefixes (`e-mail`, `non-profit`).
     """
-    return [_words(sentence) for sentence in _sentence_tokenizer().tokenize(text)]
+    return [
+        Sentence(tuple(_words(sentence)), text=" ".join(sentence.split()))
+        for sentence in _sentence_tokenizer().tokenize(text)
+    ]
 
 
 @cache

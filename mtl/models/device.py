@@ -10,10 +10,11 @@ from torch import nn
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from mtl.models.source_encoder import SourceEncoder
 
 Accelerator = Literal["auto", "cpu", "gpu"]
 Precision = Literal["32-true", "bf16-true"]
-Model = TypeVar("Model", JointModel, Encoder)
+Model = TypeVar("Model", bound=JointModel | Encoder | SourceEncoder)
 
 
 def device_of(accelerator: Accelerator, key: str = "accelerator") -> torch.device:

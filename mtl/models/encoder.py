@@ -171,9 +171,9 @@ class Encoder(nn.Module):
         probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
         return Observation(
             words,
-            [*map(_at_least_float32, probabilities)],
-            [*map(_at_least_float32, outputs)],
-            [*map(_at_least_float32, inputs)],
+            [*map(at_least_float32, probabilities)],
+            [*map(at_least_float32, outputs)],
+            [*map(at_least_float32, inputs)],
         )
 
     def prune(
@@ -287,12 +287,12 @@ class Encoder(nn.Module):
 
     def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword hidden"]:
         if self.mix is None:
-            return _at_least_float32(output.last_hidden_state)
-        states = _at_least_float32(torch.stack(output.hidden_states))
+            return at_least_float32(output.last_hidden_state)
+        states = at_least_float32(torch.stack(output.hidden_states))
         return torch.einsum("l,lrsh->rsh", self.mix.softmax(0), states)
 
 
-def _at_least_float32(tensor: Tensor) -> Tensor:
+def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 

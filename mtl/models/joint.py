@@ -326,16 +326,3 @@ class JointModel(nn.Module):
                 f"{folder / _WEIGHTS} does not fit model.json (first at {wrong}): was it changed?"
             )
         return model.eval()
-
-
-def word_encoder(
-    model: JointModel,
-    command: str,
-    instead: str = "measure its heads with 'mtl importance', 'mtl ablate' or 'mtl curve'",
-) -> Encoder:
-    """The model's encoder; raises `InputError`, naming the command, for a model that translates."""
-    if isinstance(model.encoder, Seq2Seq):
-        raise InputError(
-            f"{command} is for models that label the words of a text, and this one translates: {instead}"
-        )
-    return model.encoder

@@ -14,7 +14,8 @@ from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
 from probes import heads_table
 from probes.heads_table import SCHEMA
-from probes.statistics.head_values import ABLATION, head_values
+from probes.measures.table import BY_NAME
+from probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
 
 WORTH = (ABLATION, "importance", "taylor", "fisher", "integrated", "relevance")
 """Measures that say what a head is worth; a run without any of them has nothing to be compared."""
@@ -57,7 +58,9 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
         gates = log_alphas(run)
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{file}: cannot be read ({error})") from error
-    chosen = pl.concat([heads, gates]).filter(pl.col("task").is_in([*tasks, ""]))
+    # Roles belong to no task, though arcs find the syntactic ones.
+    role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
+    chosen = pl.concat([heads, gates]).filter(pl.col("task").is_in([*tasks, ""]) | role)
     return head_values(
         chosen.with_columns(
             setup=pl.lit(setup), run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))

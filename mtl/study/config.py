@@ -65,7 +65,11 @@ class ProbesConfig:
     """Kinds of masks whose runs are measured; an empty list: no measurements."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
     """What is measured: what heads attend to and encode (`mtl probe`), and what they are worth
-    (`mtl importance`, `mtl ablate`, `mtl relevance`). Runs whose tasks label no words are not probed."""
+    (`mtl importance`, `mtl ablate`, `mtl relevance`). Runs whose tasks label no words are probed only on a
+    `corpus` that is given."""
+    corpus: str | None = None
+    """Folder with .jsonl files that heads are probed on; `null`: each run's own corpus. For translation runs:
+    annotated sources."""
     split: Literal["train", "dev", "test"] = "test"
     """Split for probes and ablation; importance and relevance are measured on dev."""
     sentences: int | None = None

@@ -287,7 +287,7 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        measures = measurable(self.tasks, self.study.probes.measures)
+        measures = measurable(self.tasks, self.study.probes)
         probed = masks in self.study.probes.masks and bool(measures)
         return Planned(name, " ".join(kind), masks, only_used(config), needs, probed, label)
 

@@ -17,7 +17,7 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
-from mtl.runs.code_fingerprint import MEASURING, PROBING, TRAINING, code_fingerprint
+from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint
 from mtl.study.check_copies import check_copies
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
@@ -89,14 +89,14 @@ def _jobs(
         arguments["out"] = str(folder.run(STATIC))
         job = Job(STATIC, 0, STATIC, {}, {}, probe=arguments)
         made_of = {
-            "configuration": digest(settings_of(job)),
+            "configuration": digest({**settings_of(job), **contents.probed(arguments)}),
             "corpus": contents.corpus(study.train.corpus, tasks),
-            "code": code_of(PROBING, source),
+            "code": measuring_code(arguments, source),
             **contents.encoder(study.train.encoder.name),
         }
         jobs.append(dataclasses.replace(job, made_of=made_of))
     for run in runs:
-        measures = list(measurable(run.config.tasks, study.probes.measures))
+        measures = list(measurable(run.config.tasks, study.probes))
         probe = {**probes, "measures": measures, "target": str(folder.run(run.name))} if run.probe else None
         settings = plain(dataclasses.asdict(run.config))
         claims = list(run.claims_from)
@@ -111,8 +111,8 @@ def _jobs(
         }
         if probe is not None:
             made_of |= {
-                "probes": digest(probe_settings(probe)),
-                "probing": measuring_code(measures, settings["corpus"]),
+                "probes": digest({**probe_settings(probe), **contents.probed(probe)}),
+                "probing": measuring_code(probe, settings["corpus"]),
             }
         jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs
@@ -123,9 +123,15 @@ def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
     return code_fingerprint(entry, *reader_modules(corpus))
 
 
-def measuring_code(measures: Sequence[str], corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of these measurements, with the readers of one corpus."""
-    return code_fingerprint(*(MEASURING[name] for name in measures), *reader_modules(corpus))
+def measuring_code(probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
+    """The fingerprint of the code of a job's measurements, with the readers of its run's corpus.
+
+    And with that of the corpus that probing alone reads, if there is one.
+    """
+    # Jobs that were written before there were other measurements have probes alone.
+    entries = [MEASURING[name] for name in probe.get("measures", ["probes"])]
+    probed = {"path": probe.get("corpus")}
+    return code_fingerprint(*entries, *reader_modules(corpus), *reader_modules(probed))
 
 
 def settings_of(job: Job) -> dict[str, Any]:
@@ -176,6 +182,19 @@ class _Contents:
                 if (path := getattr(source.files, split)) is not None
             ]
         )
+
+    def probed(self, probe: Mapping[str, Any]) -> dict[str, str]:
+        """The fingerprint of the corpus that only probing reads, instead of its path; empty without one."""
+        if "probes" not in probe["measures"] or probe["corpus"] is None:
+            return {}
+        splits = dict.fromkeys([probe["split"], *(["train"] if probe["centroids"] == "train" else [])])
+        files = [Path(probe["corpus"]) / f"{split}.jsonl" for split in splits]
+        for file in files:
+            if not file.is_file():
+                raise InputError(
+                    f"probes.corpus={probe['corpus']}: no {file.name} in it, which is to be probed"
+                )
+        return {"probes.corpus": self._of(tuple(files))}
 
     def encoder(self, name: str) -> dict[str, str]:
         """The fingerprint of a local encoder's configuration, weights and tokenizer; empty for others."""

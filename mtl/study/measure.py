@@ -18,7 +18,7 @@ from mtl.config.schema import CorpusConfig
 from mtl.models.inputs import InputCache
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
-"""What probing takes of a job's settings."""
+"""What probing takes of a job's settings; of `corpus` it makes its source."""
 CHOOSING = "dev"
 """The split for importance and relevance, which choose heads; the choice is judged on the test split."""
 
@@ -35,9 +35,13 @@ def measure(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | N
         if "source" in arguments:
             arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")
             arguments["out"] = Path(arguments["out"])
+        if settings.get("corpus") is not None:
+            arguments["source"] = CorpusConfig(settings["corpus"])
         result = probe_run(**arguments, material=inputs)
         for reason in result.left_out:
             print(f"not probed: {reason}")
+        for note in result.notes:
+            print(f"note: {note}")
         print(f"wrote {result.path}")
         probed = result.heads
     run, sentences = Path(settings["target"]), settings.get("sentences")

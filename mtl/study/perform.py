@@ -87,8 +87,7 @@ def _check_code(job: Job, before: Progress) -> None:
         parts = ["code", "probing"]
     probe = job.probe or {}
     corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})
-    # Jobs that were written before there were other measurements have probes alone.
-    now_of = {"probing": measuring_code(probe.get("measures", ["probes"]), corpus)}
+    now_of = {"probing": measuring_code(probe, corpus)}
     now_of["code"] = code_of(TRAINING, corpus) if job.config else now_of["probing"]
     if any(now_of[part] != job.made_of.get(part, now_of[part]) for part in parts):
         raise InputError("the code was changed after the study was planned: give the same command again")

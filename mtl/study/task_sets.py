@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
 from mtl.errors import InputError, did_you_mean
-from mtl.study.config import MeasureGroup, StudyConfig
+from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
 from tasks.catalogue import TASKS
 from tasks.twins import task_of, twins_of
 
@@ -19,9 +19,10 @@ def on_words(tasks: Sequence[str]) -> bool:
     return any(task_of(name) in DEFAULT_TASKS for name in tasks)
 
 
-def measurable(tasks: Sequence[str], measures: Iterable[MeasureGroup]) -> tuple[MeasureGroup, ...]:
-    """Those of the measures that a run of these tasks has: probes need labels of words."""
-    return tuple(name for name in measures if name != "probes" or on_words(tasks))
+def measurable(tasks: Sequence[str], probes: ProbesConfig) -> tuple[MeasureGroup, ...]:
+    """Those of a study's measures that a run of these tasks has: probes need labels of words."""
+    labelled = on_words(tasks) or probes.corpus is not None
+    return tuple(name for name in probes.measures if name != "probes" or labelled)
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:

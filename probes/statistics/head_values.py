@@ -23,11 +23,14 @@ PREDICTORS = {
     "relevance": "relevance",
     "confidence": "confidence",
     "positional": "positional",
+    "syntactic": "syntactic",
+    "rare_words": "rare words",
     "skill": "probe skill",
     "log_alpha": "log alpha of the mask",
 }
 """What may predict the loss by ablation, and how figures print it; `log_alpha` and `skill` are no rows of the
 table of measures."""
+SYNTACTIC = "syntactic"
 SIGNED = ("ablation", "taylor", "integrated", "log_alpha")
 """Measures whose zero means something."""
 COLUMNS = ("setup", "run", "seed", "task", "measure", *KEYS, "value", "q")
@@ -38,16 +41,17 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
 
     `heads` has the columns of heads.parquet, and `setup`, `run`, `seed`. Measures with labels are averaged
     over a task's labels by their counts, unless they have rows of the whole task (label ""). Of `positional`
-    the best offset counts. `skill` is the mean over labels of what the task's probe scores above chance.
-    Measures that belong to no task count for each task of the run. Of several choices (such as epochs) the
-    last is taken. `q` is that of a tested measure, else null.
+    the best offset counts, of `syntactic` the relation and direction in which a head is farthest above the
+    best fixed offset; as a role it belongs to no task. `skill` is the mean over labels of what the task's
+    probe scores above chance. Measures that belong to no task count for each task of the run. Of several
+    choices (such as epochs) the last is taken. `q` is that of a tested measure, else null.
     """
     key = ["setup", "run", "seed", "task", "label", *KEYS]
     placed = heads.drop_nulls("head")
-    plain = [name for name in (ABLATION, *PREDICTORS) if name in BY_NAME] + ["log_alpha"]
+    plain = [name for name in (ABLATION, *PREDICTORS) if name in BY_NAME and name != SYNTACTIC]
+    plain.append("log_alpha")
     values = placed.filter(pl.col("measure").is_in(plain))
-    skills = _skills(heads)
-    rows = pl.concat([values.select(*key, "measure", "value", "count"), skills])
+    rows = pl.concat([values.select(*key, "measure", "value", "count"), _skills(heads), _syntactic(heads)])
     rows = rows.group_by(*key, "measure", maintain_order=True).last()
     of_all = (pl.col("label") == "").any().over("run", "task", "measure")
     rows = rows.filter((pl.col("label") == "") | ~of_all)
@@ -78,6 +82,20 @@ def _skills(heads: pl.DataFrame) -> pl.DataFrame:
     return above.select(
         "setup", "run", "seed", "task", "label", *KEYS,
         measure=pl.lit("skill"), value=(pl.col("value") - pl.col("chance")).clip(0), count="count",
+    )  # fmt: skip
+
+
+def _syntactic(heads: pl.DataFrame) -> pl.DataFrame:
+    """How far each head is above the best fixed offset in its best relation and direction."""
+    of = ["setup", "run", "seed", "task", "label"]
+    chance = heads.filter(pl.col("measure") == BY_NAME[SYNTACTIC].chance).select(*of, chance="value")
+    above = heads.filter(pl.col("measure") == SYNTACTIC).drop_nulls("head").join(chance, on=of)
+    best = above.group_by("setup", "run", "seed", *KEYS, maintain_order=True).agg(
+        value=(pl.col("value") - pl.col("chance")).max()
+    )
+    return best.select(
+        "setup", "run", "seed", task=pl.lit(""), label=pl.lit(""), attention="attention", layer="layer",
+        head="head", measure=pl.lit(SYNTACTIC), value="value", count=pl.lit(1, dtype=pl.Int64),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tasks.catalogue import SENTENCE_TASKS
 from tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from tasks.tree import Tree
 
-_KEYS = ("id", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
+_KEYS = ("id", "text", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
 _C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 """Control characters that `json` does not escape, and terminals obey."""
 
@@ -61,6 +61,8 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
     arcs, frames = sentence.arcs, sentence.frames
     return {
         "id": sentence.id,
+        # Only where it is known, as it is of text that nobody had taken apart.
+        **({} if not sentence.text else {"text": sentence.text}),
         "words": sentence.words,
         "upos": sentence.upos,
         "tags": sentence.tags,
@@ -92,6 +94,9 @@ def from_json(record: Any, place: str = "") -> Sentence:
     name = record.get("id", "")
     if not isinstance(name, str):
         raise ValueError("'id' must be a string")
+    text = record.get("text", "")
+    if not isinstance(text, str) or (text and _letters(text) != _letters("".join(words))):
+        raise ValueError("'text' must be a string that 'words' spell, but for white space")
     sentence = Sentence(
         words=words,
         tags=_strings(record, "tags", words),
@@ -103,12 +108,17 @@ def from_json(record: Any, place: str = "") -> Sentence:
         labels=_labels(record.get("labels")),
         second=_second(record.get("second"), words),
         id=name,
+        text=text,
         place=place,
     )
     problem = fault(sentence)
     if problem is not None:
         raise ValueError(problem.what)
     return sentence
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -310,13 +310,19 @@ def test_input_without_words_is_told_before_the_model_is_loaded(
 
 
 def test_predict_and_evaluate(run, toy, tmp_path, monkeypatch, capsys):
-    for given, output in (("text", "picture"), ("tokens", "conllu"), ("tokens", "json")):
+    printed = {}
+    kinds = (("text", "picture"), ("tokens", "conllu"), ("text", "json"), ("tokens", "json"))
+    for given, output in kinds:
         monkeypatch.setattr("sys.stdin", stdin(b"We ate a cat .\n\nThe dog saw a cat .\n"))
         capsys.readouterr()
         assert main(["predict", str(run), f"--input={given}", f"--output={output}"]) == 0
-        text = capsys.readouterr().out
-        assert "dog" in text
-    lines = [json.loads(line) for line in text.splitlines()]
+        printed[given, output] = capsys.readouterr().out
+        assert "dog" in printed[given, output]
+    # As it was written, which translation models read.
+    first, _ = (json.loads(line) for line in printed["text", "json"].splitlines())
+    assert (first["text"], first["words"]) == ("We ate a cat .", ["We", "ate", "a", "cat", "."])
+    lines = [json.loads(line) for line in printed["tokens", "json"].splitlines()]
+    assert not any("text" in line for line in lines)
     assert [line["words"] for line in lines] == [
         ["We", "ate", "a", "cat", "."],
         ["The", "dog", "saw", "a", "cat", "."],

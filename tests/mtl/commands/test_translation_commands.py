@@ -104,11 +104,10 @@ def test_a_pruning_curve_of_a_translation_run(run, capsys):
     assert pl.read_parquet(run.folder / "curve_time.parquet").height == 8
 
 
-@pytest.mark.parametrize("command", ["predict", pytest.param("probe", marks=pytest.mark.slow)])
-def test_commands_for_the_other_kind_of_model_say_so(run, monkeypatch, capsys, command):
+def test_predict_says_that_the_run_translates(run, monkeypatch, capsys):
     given(monkeypatch, b"one two\n")
-    assert main([command, str(run.folder)]) == 2
-    assert "this one translates" in capsys.readouterr().err
+    assert main(["predict", str(run.folder)]) == 2
+    assert "this one translates: translate text with 'mtl translate'" in capsys.readouterr().err
 
 
 def test_a_kind_that_the_model_has_not(tmp_path, capsys, toy, tiny_encoder):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mtl.corpora.raw_text import read_text, read_tokens, sentences_of
 from mtl.errors import InputError
+from tasks.sentence import Sentence
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ from mtl.errors import InputError
     ],
 )
 def test_cases(text: str, words: str) -> None:
-    assert " | ".join(" ".join(sentence) for sentence in sentences_of(text)) == words
+    assert " | ".join(" ".join(sentence.words) for sentence in sentences_of(text)) == words
 
 
 @given(
@@ -48,9 +49,10 @@ def test_cases(text: str, words: str) -> None:
 @settings(deadline=None, max_examples=150)
 def test_nothing_is_lost_or_added(text: str) -> None:
     sentences = sentences_of(text)
-    assert "".join(word for sentence in sentences for word in sentence) == "".join(text.split())
-    assert all(sentence for sentence in sentences)
-    assert all(word and word.split() == [word] for sentence in sentences for word in sentence)
+    assert "".join(word for sentence in sentences for word in sentence.words) == "".join(text.split())
+    assert all(sentence.words for sentence in sentences)
+    assert all("".join(sentence.words) == "".join(sentence.text.split()) for sentence in sentences)
+    assert all(word and word.split() == [word] for sentence in sentences for word in sentence.words)
 
 
 def test_lines_are_read_as_they_come() -> None:
@@ -61,8 +63,8 @@ def test_lines_are_read_as_they_come() -> None:
         raise AssertionError("read too far")
 
     sentences = read_text(lines())
-    assert next(sentences) == ["We", "ate", "."]
-    assert next(sentences) == ["It", "rained", "."]
+    assert next(sentences) == Sentence(("We", "ate", "."), text="We ate.")
+    assert next(sentences) == Sentence(("It", "rained", "."), text="It rained.")
     assert list(read_tokens([b"a b\n", b" \n", b"\n", b"c"])) == [["a", "b"], ["c"]]
 
 
@@ -75,5 +77,5 @@ def test_what_is_not_utf8_is_named_with_its_line(read) -> None:
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a-" * 200_000, "www." * 100_000, "a." * 200_000])
 def test_a_word_of_a_million_letters_takes_no_quadratic_time(text: str) -> None:
     start = time.process_time()
-    assert "".join(word for sentence in sentences_of(text) for word in sentence) == text
+    assert "".join(word for sentence in sentences_of(text) for word in sentence.words) == text
     assert time.process_time() - start < 30

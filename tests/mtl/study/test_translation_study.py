@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from mtl.config.schema import TrainConfig
+from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.study.config import Block, ProbesConfig, StudyConfig
@@ -19,6 +21,7 @@ from mtl.study.grid import planned
 from mtl.study.perform import work
 from mtl.study.plan import carrying_out, make_plan
 from mtl.study.report import collect
+from tasks.sentence import Sentence
 from tests.mtl import digits
 
 ENCODER = {"gates.kinds": ["encoder"], "gates.target_open": 2}
@@ -73,6 +76,37 @@ def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_
     assert job.probe["measures"] == ["importance", "relevance"]
     only_probes = dataclasses.replace(study, probes=ProbesConfig())
     assert [job.probe for job in make_plan(only_probes, folder, None).wanted] == [None]
+
+
+def test_a_run_that_translates_is_probed_on_annotated_sources_that_are_given(tmp_path):
+    write_jsonl(tmp_path / "parsed" / "test.jsonl", [Sentence(("1", "2"), tags=("A", "B"))])
+    study = study_of(
+        digits.config(tmp_path), PLAIN,
+        probes=ProbesConfig(measures=("probes", "importance"), corpus=str(tmp_path / "parsed")),
+    )  # fmt: skip
+    folder = StudyFolder(tmp_path / "s")
+    [job] = make_plan(study, folder, None).wanted
+    assert job.probe["measures"] == ["probes", "importance"]
+    # Its content counts, its place does not.
+    shutil.copytree(tmp_path / "parsed", tmp_path / "moved")
+    moved = dataclasses.replace(study.probes, corpus=str(tmp_path / "moved"))
+    [again] = make_plan(dataclasses.replace(study, probes=moved), folder, None).wanted
+    assert again.made_of == job.made_of
+    write_jsonl(tmp_path / "moved" / "test.jsonl", [Sentence(("1", "2"), tags=("A", "C"))])
+    [changed] = make_plan(dataclasses.replace(study, probes=moved), folder, None).wanted
+    assert {key for key in changed.made_of if changed.made_of[key] != job.made_of[key]} == {"probes"}
+    on_dev = dataclasses.replace(study.probes, split="dev")
+    with pytest.raises(InputError, match=r"probes\.corpus=.*: no dev\.jsonl in it, which is to be probed"):
+        make_plan(dataclasses.replace(study, probes=on_dev), folder, None)
+    work_on = dataclasses.replace(study, train=dataclasses.replace(study.train, max_epochs=1))
+    with carrying_out(make_plan(work_on, folder, InputCache())):
+        work(folder, InputCache())
+    progress = folder.progress("translate-seed1")
+    assert progress.state == "finished", progress.error
+    heads = pl.read_parquet(folder.run("translate-seed1") / "heads.parquet")
+    assert set(heads.filter(measure="positional")["attention"]) == {"encoder"}
+    page = collect(folder, work_on, Console(file=io.StringIO()))
+    assert page is not None
 
 
 @pytest.mark.slow

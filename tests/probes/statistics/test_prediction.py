@@ -31,6 +31,13 @@ def rows(measure, task, value, run="a", label="", count=10, setup="STL", choice=
     return frame.cast(SCHEMA).with_columns(setup=pl.lit(setup), run=pl.lit(run), seed=pl.lit(1))
 
 
+def headless(measure, task, label, value):
+    """A row of a figure that is of no head."""
+    return rows(measure, task, np.array([[value]]), label=label).with_columns(
+        pl.lit(None, dtype=pl.Int32).alias(name) for name in ("layer", "head")
+    )
+
+
 def cells(*values):
     """The values of two heads of one layer."""
     return np.array([values if len(values) == 2 else values * 2])
@@ -152,6 +159,12 @@ def test_values_of_heads_by_hand() -> None:
             rows("confidence", "", cells(0.7, 0.8)),
             rows("positional", "", cells(0.7, 0.1), label="-1"),
             rows("positional", "", cells(0.2, 0.3), label="+1"),
+            rows("syntactic", "dep", cells(0.6, 0.5), label="nsubj to head"),
+            rows("syntactic", "dep", cells(0.3, 0.7), label="obj to head"),
+            *(
+                headless("syntactic_offset", "dep", *chance)
+                for chance in (("nsubj to head", 0.2), ("obj to head", 0.6))
+            ),
             rows("relevance", "pos", cells(0.4, 0.6), label="NN", count=30),
             rows("relevance", "pos", cells(0.8, 0.2), label="VB", count=10),
             rows("relevance", "dep", cells(0.1, 0.9), label="nsubj", count=90),
@@ -163,6 +176,9 @@ def test_values_of_heads_by_hand() -> None:
     found = {measure: frame.sort("head") for (measure,), frame in head_values(heads).group_by("measure")}
     assert found["skill"]["value"].to_list() == pytest.approx([(30 * 0.3 + 10 * 0.2) / 40, 30 * 0.7 / 40])
     assert found["positional"].filter(task="dep")["value"].to_list() == [0.7, 0.3]
+    # A role of the head, whatever the task: 0.6 less 0.2; and 0.5 less 0.2, since 0.7 is nearer to 0.6.
+    assert found["syntactic"].filter(task="pos")["value"].to_list() == pytest.approx([0.4, 0.3])
+    assert set(found["syntactic"]["task"]) == {"pos", "dep"}
     assert found["confidence"].filter(task="pos")["value"].to_list() == [0.7, 0.8]
     assert found["ablation"]["q"].to_list() == [0.01, 0.2]
     relevance = found["relevance"].filter(task="pos")["value"].to_list()

@@ -32,6 +32,7 @@ def sentences(draw: st.DrawFn) -> Callable[[], Sentence]:
     entities, frames = draw(spans), draw(st.lists(st.tuples(st.integers(0, n - 1), spans), max_size=2))
     cut, label, sense = draw(st.integers(1, n)), draw(LABEL), draw(st.sampled_from([None, "go.02"]))
     kept = draw(st.lists(st.booleans(), min_size=6, max_size=6))
+    text = draw(st.sampled_from(["", "".join(words), "  ".join(words)]))
 
     def make() -> Sentence:
         leaves = tuple(Tree(tag, word) for tag, word in zip(leaf_tags, words, strict=True))
@@ -44,7 +45,7 @@ def sentences(draw: st.DrawFn) -> Callable[[], Sentence]:
             "frames": tuple(Frame(p, sense, tuple(Span(*role) for role in roles)) for p, roles in frames),
         }
         chosen = {name: layers[name] for name, keep in zip(layers, kept, strict=True) if keep}
-        return Sentence(words, **chosen)
+        return Sentence(words, **chosen, text=text)
 
     return make
 
@@ -90,6 +91,8 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a"], "tag": ["X"]}', "unknown key 'tag'"),
         ('{"words": ["a"], "tags": ["X", "Y"]}', "'tags' has 2 entries for 1 words"),
         ('{"words": ["a"], "tags": "X"}', "list of strings"),
+        ('{"words": ["a"], "text": 3}', "'text' must be a string"),
+        ('{"words": ["a", "."], "text": "a b."}', "that 'words' spell"),
         ('{"words": ["a"], "id": 3}', "'id' must be a string"),
         ('{"words": ["a"], "entities": [[0, 2, "PER"]]}', "0 <= start < end <= 1"),
         ('{"words": ["a"], "entities": [[0, 0, "PER"]]}', "0 <= start < end <= 1"),

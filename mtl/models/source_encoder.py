@@ -1,0 +1,151 @@
+"""The encoder of a translation model over annotated text: the pieces that it reads, and what its heads do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int32
+from tokenizers import Tokenizer
+from torch import nn
+
+from mtl.errors import InputError
+from mtl.heads.tap import HeadTap, eager_attention
+from mtl.models.encoder import Observation, at_least_float32
+from mtl.models.parallel import ParallelTokenizer
+from mtl.models.pooling import pool
+from mtl.models.seq2seq import Seq2Seq
+from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
+from mtl.models.windows import Rows
+from tasks.sentence import Sentence
+
+
+class SourceTokenizer:
+    """The pieces of annotated sources as a translation model reads them, and the word of each.
+
+    A sentence is read as it was written (`Sentence.text`), since translation models learn from text whose
+    words nobody has taken apart: there a full stop is a piece that continues a word. Where it is not known,
+    words have blanks between them. A piece belongs to the word that most of its characters are of (the first
+    on ties).
+
+    Args:
+        tokenizer: the model's.
+
+    Raises:
+        InputError: a tokenizer that does not say where in a text its pieces are.
+    """
+
+    causal = False
+
+    def __init__(self, tokenizer: ParallelTokenizer) -> None:
+        fast = tokenizer.tokenizer
+        if not getattr(fast, "is_fast", False):
+            raise InputError(
+                f"{type(fast).__name__} does not say where in a text its pieces are, so that no head can be "
+                "probed on words: give a run whose tokenizer has a tokenizer.json"
+            )
+        self._subwords = SubwordTokenizer(fast, tokenizer.max_length)
+        self._pieces = Tokenizer.from_str(fast.backend_tokenizer.to_str())
+        self._pieces.no_truncation()
+        self._pieces.no_padding()
+        self.prefix, self.suffix = self._subwords.prefix, self._subwords.suffix
+
+    def encode_sentences(self, sentences: Sequence[Sentence]) -> list[Tokens]:
+        """The pieces of every sentence; a word whose characters are all in a neighbour's pieces has none."""
+        texts = [sentence.text or " ".join(sentence.words) for sentence in sentences]
+        encodings = self._pieces.encode_batch(texts, add_special_tokens=False)
+        tokens = []
+        for sentence, text, encoding in zip(sentences, texts, encodings, strict=True):
+            word_of = words_at(text, sentence.words)
+            words = np.array([word_of_piece(word_of, *span) for span in encoding.offsets], dtype=np.int64)
+            counts = np.bincount(words, minlength=len(sentence)).astype(np.int32)
+            if counts.max() > self._subwords.room:
+                raise InputError(
+                    f"{sentence.place or 'a sentence'}: a word of {counts.max():,} subwords, and the model "
+                    f"reads at most {self._subwords.room:,}: leave the sentence out"
+                )
+            tokens.append(Tokens(np.array(encoding.ids, dtype=np.int32), counts))
+        return tokens
+
+    def covers(self, sentences: Sequence[Sentence]) -> list[bool]:
+        """Of every sentence whether each of its words has a piece, without which no head can be measured."""
+        return [bool(tokens.counts.all()) for tokens in self.encode_sentences(sentences)]
+
+    def length(self, tokens: Tokens) -> int:
+        """Positions that a sentence takes, specials included."""
+        return self._subwords.length(tokens)
+
+    def rows(self, counts: Sequence[Int[np.ndarray, " _"]]) -> tuple[Rows, Int[np.ndarray, " row"]]:
+        """The windows of sentences, given by their pieces per word."""
+        return self._subwords.rows(counts)
+
+    def collate(self, batch: Sequence[Tokens]) -> Subwords:
+        """Padded rows of a batch."""
+        return self._subwords.collate(batch)
+
+
+def words_at(text: str, words: Sequence[str]) -> Int32[np.ndarray, " character"]:
+    """The word that each character of a text belongs to; -1 at white space. The words spell the text."""
+    letters = [number for number, word in enumerate(words) for letter in word if not letter.isspace()]
+    of_text = np.full(len(text), -1, dtype=np.int32)
+    of_text[[place for place, letter in enumerate(text) if not letter.isspace()]] = letters
+    return of_text
+
+
+def word_of_piece(word_of: Int32[np.ndarray, " character"], start: int, end: int) -> int:
+    """The word that most characters of a piece are of; a piece of blanks belongs to the word after it."""
+    inside = word_of[start:end]
+    inside = inside[inside >= 0]
+    if len(inside):
+        first = int(inside[0])
+        return first + int(np.bincount(inside - first).argmax())
+    after = word_of[end:]
+    after = after[after >= 0]
+    return int(after[0]) if len(after) else int(word_of.max())
+
+
+class SourceEncoder(nn.Module):
+    """The encoder of a translation model as probes see encoders.
+
+    Its heads are numbered as in the tables of the whole model. Words attend and are attended to in their own
+    sentence; the decoder does not take part.
+    """
+
+    causal = False
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.transformer = model.transformer
+        stacks = tuple(stack for stack in model.family.stacks if stack.kind == "encoder")
+        self.tap = HeadTap(model.transformer, dataclasses.replace(model.family, stacks=stacks))
+        kinds = dict.fromkeys(site.attention for site in model.tap.sites)
+        self.without = tuple(kind for kind in kinds if kind not in {stack.kind for stack in stacks})
+        """The kinds of attention of the model that do not read the source alone."""
+        self.tokenizer = SourceTokenizer(model.tokenizer)
+        self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
+        self._rows_of_scale = [model.tap.sites.index(site) for site in self.tap.sites]
+
+    def observe(
+        self, subwords: Subwords, head_scale: Float[torch.Tensor, "site head"] | None = None
+    ) -> Observation:
+        """A forward pass in eager attention; `head_scale` has a row for every site of the whole model."""
+        scaled = nullcontext() if head_scale is None else self.tap.scale(head_scale[self._rows_of_scale])
+        with (
+            eager_attention(self.transformer),
+            scaled,
+            self.tap.observe() as outputs,
+            self.tap.observe_inputs() as inputs,
+        ):
+            output = self.transformer.get_encoder()(
+                input_ids=subwords.input_ids, attention_mask=subwords.attention_mask, output_attentions=True
+            )
+        probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
+        return Observation(
+            pool(at_least_float32(output.last_hidden_state), subwords, "mean"),
+            [*map(at_least_float32, probabilities)],
+            [*map(at_least_float32, outputs)],
+            [*map(at_least_float32, inputs)],
+        )
