@@ -114,7 +114,7 @@ def _gates(gates: GatesConfig, default: GatesConfig, tasks: int, regime: Pruning
     gates = dataclasses.replace(gates, masks=default.masks)
     if gates.scope == "shared" or tasks < 2:
         gates = dataclasses.replace(gates, overlap_penalty=default.overlap_penalty, at_most=default.at_most)
-    if gates.target_open is not None:
+    if gates.target_open is not None and not isinstance(gates.penalty, Mapping):
         gates = dataclasses.replace(gates, penalty=default.penalty, penalty_warmup=default.penalty_warmup)
     return gates
 

@@ -38,14 +38,25 @@ def item_of(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) in (tuple, list) else None
 
 
+def mapping_of(hint: Any) -> tuple[Any, Any] | None:
+    """The types of keys and values of a mapping, also where it is one of several types; else `None`."""
+    if get_origin(hint) is dict:
+        key, value = get_args(hint)
+        return key, value
+    inner = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+    return next((found for part in inner if (found := mapping_of(part))), None)
+
+
 def known_keys_of(kind: Any) -> tuple[str, ...]:
-    """All dotted keys of a configuration, groups included."""
+    """All dotted keys of a configuration, groups included, and those of mappings whose keys are listed."""
     keys = []
     for name, kind_of_field in hints_of(kind).items():
         hint, _ = without_null(kind_of_field)
         keys.append(name)
         if is_dataclass(hint):
             keys += [f"{name}.{inner}" for inner in known_keys_of(hint)]
+        elif mapping := mapping_of(hint):
+            keys += [f"{name}.{choice}" for choice in choices_of(mapping[0])]
     return tuple(keys)
 
 

@@ -19,7 +19,15 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 import yaml
 
 from mtl.config.effective import plain, with_older_defaults
-from mtl.config.keys import choices_of, hints_of, item_of, known_keys_of, switches_of, without_null
+from mtl.config.keys import (
+    choices_of,
+    hints_of,
+    item_of,
+    known_keys_of,
+    mapping_of,
+    switches_of,
+    without_null,
+)
 from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.yaml_file import read_mapping, value_of
 from mtl.errors import InputError, did_you_mean
@@ -125,6 +133,11 @@ def _judged(key: str, hint: Any, value: Any) -> Any:
         raise InputError(_wrong(key, hint, value)) from error
     if parsed is None and not optional:
         raise InputError(_wrong(key, hint, value))
+    if isinstance(parsed, Mapping):  # whose keys jsonargparse does not look at
+        allowed = choices_of((mapping_of(kind) or (str,))[0])
+        for name in parsed if allowed else ():
+            if name not in allowed:
+                raise InputError(f"unknown key '{key}.{name}'{did_you_mean(name, allowed)}")
     return tuple(parsed) if get_origin(kind) is tuple else parsed
 
 
@@ -152,11 +165,23 @@ def _wrong(key: str, kind: Any, value: Any) -> str:
     if item is not None and choices:
         odd = next((name for name in value if name not in choices), value)
         return f"{key}: unknown '{odd}'{did_you_mean(str(odd), choices, choose)}"
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text (in quotes)"}
-    expected = f"a list, each {names.get(item, 'as its type says')}" if item else names.get(hint, str(hint))
+    expected = f"a list, each {_TYPES.get(item, 'as its type says')}" if item else _described(hint)
+    null = ", or null" if ", or " in expected else " or null"
+    return f"{key}: expected {expected}{null if optional else ''}, not {shown!r}"
+
+
+_TYPES: dict[Any, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "a text (in quotes)"
+}  # fmt: skip
+
+
+def _described(hint: Any) -> str:
+    """A type in words."""
     if get_origin(hint) is dict:
-        expected = f"KEY: VALUE pairs, each value {names.get(get_args(hint)[1], 'as its type says')}"
-    return f"{key}: expected {expected}{' or null' if optional else ''}, not {shown!r}"
+        return f"KEY: VALUE pairs, each value {_TYPES.get(get_args(hint)[1], 'as its type says')}"
+    if mapping_of(hint):
+        return ", or ".join(_described(part) for part in get_args(hint) if part is not type(None))
+    return _TYPES.get(hint, str(hint))
 
 
 def joined(words: Sequence[str], switches: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -191,8 +216,9 @@ def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequ
     for depth, name in enumerate(dotted.split(".")):
         hint = hints_of(hint).get(name) if is_dataclass(hint) else None
         hint, _ = without_null(hint)
-        if get_origin(hint) is dict and depth == len(above) - 1:  # such as balancer.weights.dep
-            hint = get_args(hint)[1]
+        mapping = mapping_of(hint)
+        if mapping is not None and depth == len(above) - 1:  # such as balancer.weights.dep
+            hint = mapping[1]
             break
         if hint is None:
             raise InputError(
@@ -216,7 +242,8 @@ def spelt(text: str, hint: Any) -> Any:
     item = item_of(hint)
     if item is not None and not text.startswith("[") and (item is str or get_origin(item) is Literal):
         return [part.strip() for part in text.split(",")]
-    structured = item is not None or is_dataclass(hint) or get_origin(hint) is dict
+    mapping = get_origin(hint) is dict or (text.startswith("{") and mapping_of(hint) is not None)
+    structured = item is not None or is_dataclass(hint) or mapping
     return value_of(text) if structured else text
 
 

@@ -74,10 +74,10 @@ RANGES = {
     "balancer.window": _COUNT,
     "balancer.alpha": Range(0, 1_000),
     "balancer.lr": Range(0, 1, open_low=True),
-    "gates.penalty": Range(0, 1_000_000),
     "gates.penalty_warmup": _SHARE,
+    "gates.penalty*": Range(0, 1_000_000),
     "gates.overlap_penalty": Range(-1_000_000, 1_000_000),
-    "gates.target_open": Range(0, 1_000_000, open_low=True),
+    "gates.target_open*": Range(0, 1_000_000, open_low=True),
     "gates.at_most": _COUNT,
     "gates.lr": Range(0, 100, open_low=True),
     "gates.temperature": Range(0, 1_000, open_low=True),
@@ -90,7 +90,8 @@ RANGES = {
     "trainer.threads": Range(1, 65_536),
     "trainer.checkpoint_minutes": Range(0, 1_000_000),
 }
-"""Dotted keys, or patterns of them, and what they may be; a number without a row has to be finite."""
+"""Dotted keys, or patterns of them, and what they may be. The first row that fits counts; a number without a
+row has to be finite."""
 
 
 def out_of_range(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -23,6 +23,10 @@ else:
     TaskName = Literal[NAMES]
 PruningRegime = Literal["none", "dynamic", "static", "gates_only", "fixed"]
 GateScope = Literal["shared", "per_task"]
+Kind = Literal["self", "encoder", "decoder", "cross"]
+"""A kind of attention: `self` in models of one stack, the others in models that translate."""
+ByKind = float | dict[Kind, float]
+"""A number for all kinds of attention together, or one for each."""
 ALIASES = {"from": "init_from"}
 """Keys whose name on the command line is a keyword of Python: option -> field."""
 
@@ -142,19 +146,20 @@ class GatesConfig:
 
     scope: GateScope = "shared"
     """One mask for all tasks, or one each over the same encoder."""
-    kinds: tuple[Literal["self", "encoder", "decoder", "cross"], ...] | None = None
+    kinds: tuple[Kind, ...] | None = None
     """The kinds of attention that have gates; heads of others stay open and are not counted. `null`: all."""
     unit: Literal["head", "group"] = "head"
     """A gate per query head, or one for all that share keys and values (in models with grouped queries)."""
-    penalty: float | None = None
-    """Weight of the expected number of open heads per layer (lambda); `null`: use `target_open` instead."""
+    penalty: ByKind | None = None
+    """Weight of the expected number of open heads per layer (lambda), or one for each kind of attention
+    (KIND: WEIGHT); `null`: use `target_open` instead."""
     penalty_warmup: float = 0.0
     """Share of the updates in which the penalty weight rises linearly from zero."""
     overlap_penalty: float = 0.0
     """Weight of the pairwise product of tasks' gates (`per_task` only); negative: reward for sharing."""
-    target_open: float | None = None
-    """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty; `null` without
-    a penalty: a third."""
+    target_open: ByKind | None = None
+    """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty, or one for
+    each kind of attention (KIND: NUMBER); `null` without a penalty: a third."""
     at_most: int | None = None
     """Masks that may keep the same head in the target's choice, at most (`per_task` only): 1 makes masks
     disjoint; `null`: any number."""

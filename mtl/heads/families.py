@@ -151,12 +151,15 @@ def heads_per_site(model: PreTrainedModel) -> int:
     return next(iter(numbers.values()))
 
 
-def heads_of(config: PretrainedConfig) -> int:
-    """The number of heads of the uncut model that a configuration describes, in all stacks."""
+def heads_by_kind(config: PretrainedConfig) -> dict[str, int]:
+    """By kind of attention, the number of heads of the uncut model that a configuration describes."""
     family = FAMILIES.get(config.model_type)
     if family is None or len(family.stacks) == 1:
-        return int(config.num_hidden_layers * config.num_attention_heads)
-    return sum(getattr(config, stack.layers) * getattr(config, stack.heads) for stack in family.stacks)
+        return {"self": int(config.num_hidden_layers * config.num_attention_heads)}
+    return {
+        stack.kind: int(getattr(config, stack.layers) * getattr(config, stack.heads))
+        for stack in family.stacks
+    }
 
 
 def heads_per_group(model: PreTrainedModel) -> int:

@@ -88,6 +88,8 @@ BART = replace(
         ),
     ),
 )
+KINDS_OF_TRANSLATION = tuple(stack.kind for stack in BART.stacks)
+"""The kinds of attention of a model that translates, in the order of its sites."""
 T5 = Family(
     (
         Stack("encoder", "encoder.block.{}.layer.0.SelfAttention", "o", "num_layers", "num_heads"),

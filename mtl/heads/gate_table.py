@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 import polars as pl
@@ -24,20 +25,22 @@ def gate_rows(
 ) -> list[dict[str, Any]]:
     """All gates as rows of `gate_table`; a mask that tasks share once for each of them.
 
-    Gates that are not learned, and heads without one, have no log alpha.
+    Gates that are not learned, and heads without one, have no log alpha; heads without a target none at the
+    choice (NaN in `at_choice`).
     """
     with torch.no_grad():
         gate, opened = gates.gate().tolist(), gates.open().tolist()
+        before = torch.full_like(gates.gate(), torch.nan) if at_choice is None else at_choice
         log_alpha = gates.log_alpha.float().tolist() if isinstance(gates, HeadGates) else None
         ungated = gates.ungated if isinstance(gates, HeadGates) else ()
     unit = "group" if isinstance(gates, HeadGates) and gates.group > 1 else "head"
-    before = None if at_choice is None else at_choice.tolist()
+    chosen_by = before.tolist()
     return [
         {
             "task": task, "step": update, "attention": site.attention, "layer": site.layer, "head": head,
             "log_alpha": None if log_alpha is None or row in ungated else log_alpha[mask][row][head],
             "gate": value, "open": opened[mask][row][head],
-            "log_alpha_at_choice": None if before is None or row in ungated else before[mask][row][head],
+            "log_alpha_at_choice": None if row in ungated else _or_none(chosen_by[mask][row][head]),
             "unit": unit,
         }
         for task in tasks
@@ -45,6 +48,10 @@ def gate_rows(
         for row, site in enumerate(sites)
         for head, value in enumerate(gate[mask][row])
     ]  # fmt: skip
+
+
+def _or_none(number: float) -> float | None:
+    return None if isnan(number) else number
 
 
 def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:

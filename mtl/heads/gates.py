@@ -192,10 +192,17 @@ class HeadGates(Gates):
         return values.unflatten(-1, (-1, self.group)).mean(-1).repeat_interleave(self.group, -1)
 
     @property
+    def counted(self) -> Bool[Tensor, "site head"]:
+        """The heads that are there and have a gate."""
+        counted = self.learned.clone()
+        for row, head in self.absent:
+            counted[row, head] = False
+        return counted
+
+    @property
     def present(self) -> int:
         """The number of heads of one mask that are there and have a gate."""
-        absent = sum(row not in self.ungated for row, _ in self.absent)
-        return int(self.learned.sum()) - absent
+        return int(self.counted.sum())
 
     def open_learned(self) -> Bool[Tensor, "mask site head"]:
         """Which heads count as open, of those with a gate."""

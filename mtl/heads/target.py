@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.heads.allotment import check_at_most, choose_heads
+from mtl.heads.budgets import Budget, membership, sum_within, wanted_within
 from mtl.heads.gates import CLOSED, HeadGates
 
 _KEPT = 0.0
@@ -23,7 +25,7 @@ _LOSS_MEMORY = 0.05
 
 
 class Choice(NamedTuple):
-    """What the final choice did to one mask."""
+    """What the final choice did to one mask, within one budget."""
 
     open_at_choice: int
     """Heads open just before it."""
@@ -51,16 +53,20 @@ class HeadTarget(nn.Module):
        look ahead; the integral is set to 0 when the error changes sign, so that it cannot wind up (the dual
        restarts of Gallego-Posada et al. 2022); and the price is in units of the mask's running mean loss, so
        that it need not grow through orders of magnitude first.
-    2. At progress 1 - `final`, the `wanted` heads of largest log alpha are kept, the others closed for good,
+    2. At progress 1 - `final`, the wanted heads of largest log alpha are kept, the others closed for good,
        and the rest of the run trains the encoder for that choice. `log_alpha_at_choice` is the ranking it
        was made by and `choices` says how many heads it opened or closed: the fewer, the more the mask was
        learned. Only scores from this part on belong to the target.
 
     Progress is the share of the run's updates that are done, so that `gain` and `rate` fit any length.
 
+    Several budgets are as many targets side by side: each has a price, shares and a choice of its own, over
+    the heads of its sites. Heads of sites without a budget are neither priced nor chosen. The state has an
+    entry per mask and budget, mask by mask; with one budget, an entry per mask.
+
     Args:
         gates: the masks that will be brought to the target.
-        target: open heads per mask, as a share in (0, 1] or a number above 1.
+        target: open heads per mask, as a share in (0, 1] or a number above 1; or several budgets.
         warmup: share of the run in which t falls.
         final: share of the run after the choice.
         gain: price per error, in mean losses.
@@ -70,6 +76,7 @@ class HeadTarget(nn.Module):
 
     Raises:
         InputError: a target, phases or a number of masks per head that cannot be.
+        ValueError: a site in two budgets.
 
     Examples:
         >>> gates = HeadGates(6, 12)
@@ -80,6 +87,9 @@ class HeadTarget(nn.Module):
         {'shared': Choice(open_at_choice=72, forced_open=0, forced_closed=54, narrowly_kept=18)}
         >>> int(gates.open().sum())
         18
+        >>> apart = HeadTarget(gates, [Budget(6, (0, 1), "lower"), Budget(0.25, (2, 3, 4, 5), "upper")])
+        >>> apart.wanted
+        (6, 12)
     """
 
     integral: Tensor
@@ -90,11 +100,14 @@ class HeadTarget(nn.Module):
     chosen: Tensor
     kept: Tensor
     log_alpha_at_choice: Tensor
+    member: Tensor
+    total: Tensor
+    share: Tensor
 
     def __init__(
         self,
         gates: HeadGates,
-        target: int | float,
+        target: int | float | Sequence[Budget],
         *,
         warmup: float = 0.5,
         final: float = 0.2,
@@ -107,50 +120,72 @@ class HeadTarget(nn.Module):
             raise InputError(
                 f"warmup {warmup}, final {final}: shares of the run, give two that add up to at most 1"
             )
-        masks, layers, heads = gates.log_alpha.shape
-        self.wanted = heads_wanted(target, gates.present, gates.group)
+        masks, sites, heads = gates.log_alpha.shape
+        self.budgets = (Budget(target),) if isinstance(target, int | float) else tuple(target)
+        member = membership(self.budgets, sites)
+        totals: list[int] = sum_within(gates.counted[None].cpu(), member)[0].tolist()
+        self.wanted = tuple(
+            wanted_within(budget, total, gates.group)
+            for budget, total in zip(self.budgets, totals, strict=True)
+        )
+        """Heads that stay open, per budget."""
         self.at_most, self.group = at_most, gates.group
         if at_most is not None:
-            check_at_most(masks, self.wanted, at_most, gates.present)
+            for wanted, total in zip(self.wanted, totals, strict=True):
+                check_at_most(masks, wanted, at_most, total)
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
-        self.register_buffer("integral", torch.zeros(masks))
-        self.register_buffer("mean_loss", torch.zeros(masks))
-        self.register_buffer("expected", torch.zeros(masks))
-        self.register_buffer("slope", torch.zeros(masks))
+        entries = masks * len(self.budgets)
+        self.register_buffer("integral", torch.zeros(entries))
+        self.register_buffer("mean_loss", torch.zeros(entries))
+        self.register_buffer("expected", torch.zeros(entries))
+        self.register_buffer("slope", torch.zeros(entries))
         self.register_buffer("progress", torch.full((), -1.0))
         self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
-        self.register_buffer("kept", torch.ones(masks, layers, heads, dtype=torch.bool))
-        self.register_buffer("log_alpha_at_choice", torch.zeros(masks, layers, heads))
+        self.register_buffer("kept", torch.ones(masks, sites, heads, dtype=torch.bool))
+        self.register_buffer("log_alpha_at_choice", torch.zeros(masks, sites, heads))
+        # Constants, which are no state.
+        self.register_buffer("member", member, persistent=False)
+        of_entry = torch.tensor(totals, dtype=torch.float64).repeat(masks)
+        share = torch.tensor(self.wanted, dtype=torch.float64).repeat(masks) / of_entry
+        self.register_buffer("total", of_entry.float(), persistent=False)
+        self.register_buffer("share", share, persistent=False)
+
+    @property
+    def budgeted(self) -> Bool[Tensor, "site head"]:
+        """The heads of sites that have a budget."""
+        return self.member.any(0)[:, None].expand(self.kept.shape[1:])
 
     def forward(
         self, gates: HeadGates, progress: float, loss: Float[Tensor, " mask"]
     ) -> Float[Tensor, " mask"]:
-        """The price of open heads per mask, given each mask's loss; in training the controller moves on."""
+        """The price of open heads per mask, given each mask's loss; in training the controllers move on."""
         if progress >= 1 - self.final:
-            return torch.zeros_like(self.integral)
-        total = gates.present
+            return torch.zeros_like(loss)
         annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
         with torch.no_grad():
             # Gates need much of the warm-up to reach the closing point: until then none would be counted.
-            expected = gates.expected_l0()
+            expected = sum_within(gates.probability_open(), self.member).flatten()
             if self.training:
                 self._follow(expected, progress)
-            heads = gates.open_learned().sum((1, 2)) if annealed == 1 else expected
+            opened = gates.open_learned()
+            heads = sum_within(opened, self.member).flatten() if annealed == 1 else expected
             ahead = heads + _LAG * self.slope
-            error = ahead / total - (1 + (self.wanted / total - 1) * annealed)
+            error = ahead / self.total - (1 + (self.share - 1) * annealed).float()
             if self.training:
-                self._move(error, progress, loss.detach())
+                losses = loss.detach().repeat_interleave(len(self.budgets))
+                self._move(error, progress, losses)
             price = (self.gain * error + self.integral) * self.mean_loss
-        return price * gates.expected_l0() / total
+        cost = price * sum_within(gates.probability_open(), self.member).flatten() / self.total
+        return cost.view(len(loss), -1).sum(1)
 
-    def _follow(self, expected: Float[Tensor, " mask"], progress: float) -> None:
+    def _follow(self, expected: Float[Tensor, " entry"], progress: float) -> None:
         # Accumulated batches of one update are one step. Nothing here waits for the device.
         first, new = self.progress < 0, self.progress < progress
         slope = torch.where(new, expected - self.expected, self.slope)
         self.slope.copy_(torch.where(first, 0.0, slope))
         self.expected.copy_(torch.where(new, expected, self.expected))
 
-    def _move(self, error: Float[Tensor, " mask"], progress: float, loss: Float[Tensor, " mask"]) -> None:
+    def _move(self, error: Float[Tensor, " entry"], progress: float, loss: Float[Tensor, " entry"]) -> None:
         # Before the first update there is no mean; accumulated batches of one update are one step.
         first = self.progress < 0
         passed = torch.where(first, 0.0, progress - self.progress).clamp(min=0)
@@ -166,47 +201,42 @@ class HeadTarget(nn.Module):
         if progress < 1 - self.final:
             return
         log_alpha = gates.log_alpha
-        flat, wanted = log_alpha.flatten(1)[:, :: self.group], self.wanted // self.group
-        if self.at_most is None:
-            best = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(wanted).indices, True)
-        elif self.chosen:
-            best = self.kept.flatten(1)[:, :: self.group]
-        else:
-            best = choose_heads(flat, wanted, self.at_most)
-        best = best.repeat_interleave(self.group, 1)
+        best = self.kept if self.at_most is not None and self.chosen else self._best(log_alpha)
         self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))
-        self.kept.copy_(torch.where(self.chosen, self.kept, best.view_as(log_alpha)))
+        self.kept.copy_(torch.where(self.chosen, self.kept, best))
         self.chosen.fill_(True)
-        log_alpha.copy_(torch.where(self.kept, log_alpha.clamp(min=_KEPT), CLOSED))
+        held = torch.where(self.kept, log_alpha.clamp(min=_KEPT), CLOSED)
+        log_alpha.copy_(torch.where(self.budgeted, held, log_alpha))
+
+    def _best(self, log_alpha: Float[Tensor, "mask site head"]) -> Bool[Tensor, "mask site head"]:
+        """The heads that every budget keeps; all of those without a budget."""
+        flat = log_alpha.flatten(1)[:, :: self.group]
+        best = torch.zeros_like(flat, dtype=torch.bool)
+        for member, wanted in zip(self.member, self.wanted, strict=True):
+            within = member[:, None].expand(self.budgeted.shape).flatten()[:: self.group]
+            if self.at_most is None:
+                largest = flat.masked_fill(~within, -torch.inf).topk(wanted // self.group).indices
+                best.scatter_(1, largest, True)
+            else:
+                best[:, within] = choose_heads(flat[:, within], wanted // self.group, self.at_most)
+        return best.repeat_interleave(self.group, 1).view_as(log_alpha) | ~self.budgeted
 
     def choices(self, gates: HeadGates) -> dict[str, Choice]:
-        """Per mask what the choice did; empty before it."""
+        """What the choice did, by mask; with named budgets by `MASK/BUDGET`. Empty before it."""
         if not self.chosen:
             return {}
-        log_alpha, kept = self.log_alpha_at_choice, self.kept
-        before = log_alpha > gates.closing_point
-        best_left_out = log_alpha.masked_fill(kept, -torch.inf).amax((1, 2), keepdim=True)
-        narrow = kept & (log_alpha - best_left_out < _NARROW)
+        by_budget = [self._choice_within(gates, member) for member in self.member]
+        return {
+            f"{mask}/{budget.name}" if budget.name else mask: choices[number]
+            for number, mask in enumerate(gates.masks)
+            for budget, choices in zip(self.budgets, by_budget, strict=True)
+        }
+
+    def _choice_within(self, gates: HeadGates, member: Bool[Tensor, " site"]) -> list[Choice]:
+        """Per mask what the choice did to the heads of one budget."""
+        within, log_alpha = member[:, None], self.log_alpha_at_choice
+        before, kept = (log_alpha > gates.closing_point) & within, self.kept & within
+        left_out = log_alpha.masked_fill(kept | ~within, -torch.inf)
+        narrow = kept & (log_alpha - left_out.amax((1, 2), keepdim=True) < _NARROW)
         figures = torch.stack([before, kept & ~before, before & ~kept, narrow]).sum((2, 3)).T.tolist()
-        return {mask: Choice(*counts) for mask, counts in zip(gates.masks, figures, strict=True)}
-
-
-def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
-    """A target as a number of heads: a share in (0, 1] of `heads`, or a whole number above 1.
-
-    Where `group` heads go together it is a number of whole groups: of a share the nearest one.
-    """
-    if 0 < target <= 1:
-        wanted = round(target * heads / group) * group
-        if wanted < 1:
-            raise InputError(f"target {target}: less than one of {heads} heads; give {1 / heads:.4f} or more")
-        return wanted
-    if not target > 0:
-        raise InputError(f"target {target}: give a share of the heads in (0, 1] or a number of heads above 1")
-    if target > heads:
-        raise InputError(f"target {target:g}: there are only {heads} heads")
-    if target != int(target):
-        raise InputError(f"target {target}: a number of heads must be whole (a share is in (0, 1])")
-    if int(target) % group:
-        raise InputError(f"target {target:g}: heads go by groups of {group}: give a multiple of {group}")
-    return int(target)
+        return [Choice(*counts) for counts in figures]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -54,7 +55,7 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     configs = [run.config() for run in runs]
     gates = [dict(config.get("gates", {})) for config in configs]
     settings: list[str | None] = [
-        " ".join(f"{key}={keys.pop(key, None)}" for key in KEEPING)
+        " ".join(f"{key}={_in_order(keys.pop(key, None))}" for key in KEEPING)
         if config.get("pruning", "none") != "none"
         else ""
         for config, keys in zip(configs, gates, strict=True)
@@ -76,3 +77,8 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
         }
     )
     return table, notes
+
+
+def _in_order(value: Any) -> Any:
+    """A setting whose text is the same in whatever order kinds of attention are named."""
+    return dict(sorted(value.items())) if isinstance(value, Mapping) else value

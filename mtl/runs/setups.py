@@ -25,6 +25,8 @@ _KEYS_IN_WORDS = {
     "optimizer.encoder_lr": "encoder rate {}",
     "optimizer.decoder_lr": "decoder rate {}",
 }
+_BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} target {}"}
+"""Keys that may have a value for each kind of attention."""
 _PLAIN_COPIES = {"seed": None, "noise": 0.01}
 """Settings of copies of heads that their words name only where they are others."""
 _OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
@@ -69,6 +71,9 @@ def in_words(key: str, value: str) -> str:
         return _VALUES_IN_WORDS[key, value]
     if key in _KEYS_IN_WORDS:
         return _KEYS_IN_WORDS[key].format(value)
+    above, _, kind = key.rpartition(".")
+    if above in _BY_KIND_IN_WORDS:
+        return _BY_KIND_IN_WORDS[above].format(kind, value)
     words = re.sub(r"[._]", " ", key)
     return {"True": words, "False": f"without {words}", "None": f"no {words}"}.get(value, f"{words} {value}")
 

@@ -16,7 +16,7 @@ from probes.sites import KEYS
 def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
     """The last step of all masks."""
     parts: list[pl.DataFrame] = []
-    forced: list[tuple[Run, int, int]] = []
+    forced: list[tuple[Run, str, float]] = []
     for run in runs:
         folder = run.run.folder
         maskless = run.config.get("pruning", "none") == "none" or bool(run.run.derivation())
@@ -51,24 +51,28 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     return pl.concat(parts) if parts else None
 
 
-def _forced(run: Run) -> list[tuple[Run, int, int]]:
-    """Masks in which a target's final choice moved more than a tenth of the target's heads: moved, target."""
-    masks = []
-    for choice in run.status().get("choices", {}).values():
+def _forced(run: Run) -> list[tuple[Run, str, float]]:
+    """Choices of a target that moved more than a tenth of the heads wanted: run, mask, share of the wanted.
+
+    Where kinds of attention have targets of their own, a mask may be there for several of them.
+    """
+    choices = []
+    for name, choice in run.status().get("choices", {}).items():
         moved = choice["forced_open"] + choice["forced_closed"]
         target = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
         if moved > 0.1 * target:
-            masks.append((run, moved, target))
-    return masks
+            choices.append((run, name.partition("/")[0], moved / target))
+    return choices
 
 
-def _all_forced(masks: Sequence[tuple[Run, int, int]]) -> list[str]:
+def _all_forced(choices: Sequence[tuple[Run, str, float]]) -> list[str]:
     """One note on all such masks."""
-    if not masks:
+    if not choices:
         return []
-    runs = list(dict.fromkeys(run.folder.name for run, _, _ in masks))
+    runs = list(dict.fromkeys(run.folder.name for run, _, _ in choices))
     shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
-    shares = [moved / target for _, moved, target in masks]
+    shares = [share for _, _, share in choices]
+    masks = {(str(run.folder), mask) for run, mask, _ in choices}
     return [
         f"in {len(masks)} masks ({shown}) gates.target_open opened or closed {100 * min(shares):.0f} to "
         f"{100 * max(shares):.0f} % of the heads wanted by force: not all of these claims were learned; "

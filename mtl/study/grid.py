@@ -6,8 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import attrgetter, getitem
+from operator import attrgetter
 from pathlib import Path
 
 from mtl.config.effective import different_keys, only_used, plain
@@ -210,7 +209,12 @@ def settings(train: TrainConfig, block: Block) -> TrainConfig:
         if key in _OF_THE_GRID:
             raise InputError(f"{key} cannot be in a block's set: {_OF_THE_GRID[key]}")
         *path, last = key.split(".")
-        reduce(getitem, path, values)[last] = value
+        inner = values
+        for name in path:
+            if not isinstance(inner[name], dict):  # `null`, or a number for all kinds of attention
+                inner[name] = {}
+            inner = inner[name]
+        inner[last] = value
     return configuration_from(TrainConfig, values, "a block's set")
 
 

@@ -17,6 +17,8 @@ from mtl.sweep.file import Sweep
 
 Mode = Literal["offline", "disabled"]
 _WEIGHTS = "balancer.weights"
+_MAPPINGS = (_WEIGHTS, "gates.target_open", "gates.penalty")
+"""Keys whose value may be a mapping, which a parameter replaces as a whole."""
 
 
 def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
@@ -68,24 +70,26 @@ def trial_name(number: int) -> str:
 
 def check_key(key: str) -> None:
     """Raise `InputError`, with the nearest key, for one that a configuration does not have."""
-    # The weights are the one mapping whose keys are not fields.
+    # The weights are the one mapping whose keys the types do not list.
     known = [*known_keys_of(TrainConfig), *(f"{_WEIGHTS}.{task}" for task in TASK_NAMES)]
     if key not in known:
         raise InputError(f"parameters: unknown key '{key}'{did_you_mean(key, known)}")
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key; a mapping changes only its own keys, but weights are replaced together."""
+    """Set a dotted key; a mapping changes only its own keys, but those of `_MAPPINGS` are replaced."""
     check_key(key)
     *path, last = key.split(".")
     inner = settings
     for part in path:
+        if not isinstance(inner[part], dict) and ".".join(path) in _MAPPINGS:
+            inner[part] = {}
         inner = inner[part]
         if not isinstance(inner, dict):
             raise InputError(f"parameters: {key} cannot be set, since {'.'.join(path)} is {inner}")
-    if key == _WEIGHTS and isinstance(value, Mapping):
-        for task in value:
-            check_key(f"{_WEIGHTS}.{task}")
+    if key in _MAPPINGS and isinstance(value, Mapping):
+        for name in value:
+            check_key(f"{key}.{name}")
     elif isinstance(value, Mapping) and isinstance(inner.get(last), dict):
         for name, item in value.items():
             _put(settings, f"{key}.{name}", item)

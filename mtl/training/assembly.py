@@ -154,7 +154,7 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
     warning = reach_warning(gates, gate_rate(config.gates, updates), updates)
     if warning:
         console.print(warning, highlight=False)
-    return gate_loss(gates, config.gates, updates)
+    return gate_loss(gates, config.gates, updates, encoder.tap.sites)
 
 
 def _report(

@@ -9,6 +9,7 @@ from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, TrainConfig
 from mtl.errors import InputError, plain_name
 from mtl.heads.family_table import FAMILIES
+from mtl.training.check_gates import check_gates
 from tasks.translate import Translate
 from tasks.twins import tasks_of
 
@@ -30,12 +31,7 @@ def check_settings(config: TrainConfig) -> None:
         plain_name(config.name, "name")
     for fault in out_of_range(dataclasses.asdict(config)):
         raise InputError(fault)
-    target = config.gates.target_open
-    if target is not None and target > 1 and target != int(target):
-        raise InputError(
-            f"gates.target_open={target}: give a share of the heads, at most 1, or a whole number of heads"
-        )
-    check_at_most_setting(config, tasks)
+    check_gates(config, tasks)
     check_balancer(config.balancer, tasks, config.batch.mode)
     if config.pruning == "fixed" and config.gates.masks is None:
         raise InputError("pruning=fixed takes its masks from a file: give gates.masks=FILE")
@@ -104,17 +100,6 @@ def check_shared_components(config: TrainConfig) -> None:
         )
 
 
-def check_at_most_setting(config: TrainConfig, tasks: tuple[str, ...]) -> None:
-    """Raise `InputError` for masks per head without a choice among several masks."""
-    gates = config.gates
-    if gates.at_most is None or config.pruning == "none":
-        return
-    if gates.scope == "shared" or len(tasks) < 2:
-        raise InputError("gates.at_most needs gates.scope=per_task and at least two tasks")
-    if gates.target_open is None and gates.penalty is not None:
-        raise InputError("gates.at_most is for a target's choice: give gates.target_open, not gates.penalty")
-
-
 def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     """Raise `InputError` for copies of heads that cannot be made, or for nobody."""
     clones = config.clones
@@ -154,33 +139,3 @@ def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) ->
             f"balancer {config.name} compares the tasks' gradients in every step, but batch.mode=separate "
             "has one task in a step: use batch.mode=aligned, or moving_average or uncertainty"
         )
-
-
-def check_target(config: TrainConfig) -> None:
-    """Raise `InputError` for an encoder that does not exist or has fewer heads than are to stay open.
-
-    Reads the encoder's configuration, not its weights. A model that training starts from is checked when it
-    is loaded.
-    """
-    from transformers import AutoConfig
-
-    from mtl.heads.allotment import check_at_most
-    from mtl.heads.families import heads_of
-    from mtl.heads.target import heads_wanted
-    from mtl.models.known_encoders import check_encoder, embedded_minilm
-
-    if config.init_from is not None or config.seq2seq.architecture is not None:
-        return
-    check_encoder(config.encoder.name)
-    target = config.gates.target_open
-    if target is None or config.pruning in ("none", "fixed") or config.gates.kinds is not None:
-        return  # the heads of some kinds of attention are counted on the model itself
-    name = config.encoder.name
-    encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
-    try:
-        heads = heads_of(encoder)
-        wanted = heads_wanted(target, heads)
-    except InputError as error:
-        raise InputError(f"gates.target_open={target:g}: {error}") from error
-    if config.gates.at_most is not None:
-        check_at_most(len(config.tasks), wanted, config.gates.at_most, heads)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mtl.config.schema import GatesConfig, PruningRegime
+from mtl.config.schema import ByKind, GatesConfig, PruningRegime
 from mtl.errors import InputError
+from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.gates import CLOSED, HeadGates
 from mtl.heads.target import Choice, HeadTarget
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
+from mtl.training.check_gates import check_kinds
 from probes.heads_table import Site
 
 RATE_TIMES_UPDATES = 10.0
@@ -25,42 +28,51 @@ FORCED_WARNING = 0.1
 
 
 class GateLoss(nn.Module):
-    """The L0 penalty with its warm-up or the price of a target, and the overlap penalty.
+    """L0 penalties with their warm-up, the price of a target, and the overlap penalty.
 
     Added outside of the balanced losses, so that the balancer does not scale it.
 
     Args:
         gates: the masks.
         updates: updates planned for the run.
-        penalty: weight of the expected number of open heads per layer, without a target.
+        penalties: weights of the expected number of open heads per layer, each for its sites.
         overlap_penalty: weight of the sum over pairs of masks of z_t * z_u; negative rewards sharing.
-        warmup: share of the updates in which the penalty rises linearly from zero.
-        target: brings the masks to a number of open heads, instead of the penalty.
+        warmup: share of the updates in which the penalties rise linearly from zero.
+        target: brings the masks to a number of open heads.
     """
+
+    member: Tensor
 
     def __init__(
         self,
         gates: HeadGates,
         updates: int,
         *,
-        penalty: float = 0.0,
+        penalties: Sequence[Penalty] = (),
         overlap_penalty: float = 0.0,
         warmup: float = 0.0,
         target: HeadTarget | None = None,
     ) -> None:
         super().__init__()
         self.gates, self.target, self.updates = gates, target, updates
-        self.penalty, self.overlap_penalty, self.warmup = penalty, overlap_penalty, warmup
+        self.penalties, self.overlap_penalty, self.warmup = tuple(penalties), overlap_penalty, warmup
+        member = membership(self.penalties, gates.log_alpha.shape[1])
+        self.layers: list[int] = (member & gates.learned.any(1).cpu()).sum(1).tolist()
+        """Per penalty the layers whose heads have gates."""
+        self.register_buffer("member", member, persistent=False)
 
     def forward(self, update: int, losses: Float[Tensor, " task"]) -> Float[Tensor, ""]:
         """The cost of this update, in the unit of `losses`: per task, as the balancer weighs them."""
         progress = update / self.updates
+        cost = self.gates.log_alpha.new_zeros(())
         if self.target is not None:
             per_mask = losses if len(losses) == len(self.gates.masks) else losses.sum()[None]
-            cost = self.target(self.gates, progress, per_mask).sum()
-        else:
+            cost = cost + self.target(self.gates, progress, per_mask).sum()
+        if self.penalties:
             share = min(1.0, (update + 1) / (self.warmup * self.updates)) if self.warmup else 1.0
-            cost = share * self.penalty * self.gates.penalty().sum()
+            expected = sum_within(self.gates.probability_open(), self.member)
+            for number, penalty in enumerate(self.penalties):
+                cost = cost + share * penalty.weight * (expected[:, number] / self.layers[number]).sum()
         if self.overlap_penalty:
             cost = cost + self.overlap_penalty * self.gates.overlap()
         return cost
@@ -72,13 +84,18 @@ class GateLoss(nn.Module):
 
     @property
     def choices(self) -> dict[str, Choice]:
-        """Per mask what a target's choice of heads did; empty before it, and without a target."""
+        """What a target's choice of heads did (`HeadTarget.choices`); empty before it and without one."""
         return {} if self.target is None else self.target.choices(self.gates)
 
     @property
     def log_alpha_at_choice(self) -> Float[Tensor, "mask site head"] | None:
-        """The log alphas by which a target's choice was made; `None` before it, and without a target."""
-        return None if self.target is None or not self.target.chosen else self.target.log_alpha_at_choice
+        """The log alphas by which a target's choice was made; `None` before it, and without a target.
+
+        NaN where heads have no target.
+        """
+        if self.target is None or not self.target.chosen:
+            return None
+        return self.target.log_alpha_at_choice.masked_fill(~self.target.budgeted, torch.nan)
 
     def after_update(self, updates_done: int) -> None:
         """Hold the gates to the target's choice of heads, in the run's final part."""
@@ -129,33 +146,45 @@ def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[i
 
     Raises `InputError` for a kind that the model has not.
     """
+    check_kinds(kinds, tuple(dict.fromkeys(site.attention for site in sites)))
     if kinds is None:
         return ()
-    there = tuple(dict.fromkeys(site.attention for site in sites))
-    for kind in kinds:
-        if kind not in there:
-            raise InputError(
-                f"gates.kinds={','.join(kinds)}: the model has no attention of kind {kind}: it has "
-                f"{', '.join(there)}"
-            )
-    if not kinds:
-        raise InputError(f"gates.kinds is empty: give at least one of {', '.join(there)}")
     return tuple(number for number, site in enumerate(sites) if site.attention not in kinds)
 
 
-def gate_loss(gates: HeadGates, config: GatesConfig, updates: int) -> GateLoss:
-    """The cost of the gates as configured, for a run of `updates` updates."""
-    wanted = config.target_open
-    if wanted is None and config.penalty is None:
-        wanted = DEFAULT_TARGET
+def gate_loss(gates: HeadGates, config: GatesConfig, updates: int, sites: Sequence[Site] = ()) -> GateLoss:
+    """The cost of the gates as configured, for a run of `updates` updates; `sites` are the gates' rows.
+
+    Of one target and one penalty for all kinds of attention the target counts.
+    """
+    targets, penalties = config.target_open, config.penalty
+    if targets is None and penalties is None:
+        targets = DEFAULT_TARGET
+    if targets is not None and not isinstance(penalties, Mapping):
+        penalties = None
+    places = {
+        kind: tuple(number for number, site in enumerate(sites) if site.attention == kind)
+        for kind in {site.attention for site in sites}
+    }
+    budgets = [Budget(target, where, kind) for target, where, kind in _by_kind(targets, places)]
     return GateLoss(
         gates,
         updates,
-        penalty=config.penalty or 0.0,
+        penalties=[Penalty(weight, where) for weight, where, _ in _by_kind(penalties, places)],
         overlap_penalty=config.overlap_penalty,
         warmup=config.penalty_warmup,
-        target=None if wanted is None else HeadTarget(gates, wanted, at_most=config.at_most),
+        target=HeadTarget(gates, budgets, at_most=config.at_most) if budgets else None,
     )
+
+
+def _by_kind(
+    values: ByKind | None, places: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[float, tuple[int, ...] | None, str]]:
+    """Each value with its sites and their name; one for all kinds has all sites and no name."""
+    if isinstance(values, Mapping):
+        yield from ((value, places[kind], kind) for kind, value in values.items())
+    elif values is not None:
+        yield values, None, ""
 
 
 def freeze_for(regime: PruningRegime, model: JointModel) -> None:
@@ -192,13 +221,19 @@ def choice_warnings(loss: GateLoss) -> list[str]:
     """A warning for every mask in which a target's choice moved many heads: it was hardly learned."""
     if loss.target is None:
         return []
-    wanted, at_most = loss.target.wanted, loss.target.at_most
+    at_most = loss.target.at_most
     mend = "train longer"
     if at_most is not None:
         mend = f"gates.at_most={at_most} takes heads from masks that want the same; or train longer"
-    return [
-        f"warning: mask {mask}: training had {choice.open_at_choice} heads open, gates.target_open wants "
-        f"{wanted}: {choice.forced_open} were opened and {choice.forced_closed} closed by force; {mend}"
-        for mask, choice in loss.choices.items()
-        if choice.forced_open + choice.forced_closed > FORCED_WARNING * wanted
-    ]
+    lines = []
+    for name, choice in loss.choices.items():
+        mask, _, kind = name.partition("/")
+        wanted = choice.open_at_choice + choice.forced_open - choice.forced_closed
+        if choice.forced_open + choice.forced_closed > FORCED_WARNING * wanted:
+            of_kind, key = (f", {kind}", f".{kind}") if kind else ("", "")
+            lines.append(
+                f"warning: mask {mask}{of_kind}: training had {choice.open_at_choice} heads open, "
+                f"gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
+                f"{choice.forced_closed} closed by force; {mend}"
+            )
+    return lines

@@ -31,7 +31,8 @@ from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.models.mask_file import check_masks
 from mtl.runs.run import Run, git_revision, versions
 from mtl.training.assembly import TrainingParts, assemble
-from mtl.training.check import check_settings, check_target
+from mtl.training.check import check_settings
+from mtl.training.check_gates import check_target
 from mtl.training.initial_model import with_settings_of_source
 from mtl.training.observer import Observer
 from mtl.training.ranks import check_processes, is_first_process

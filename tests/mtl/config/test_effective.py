@@ -112,6 +112,26 @@ def test_runs_from_before_the_default_of_masks_was_a_third():
     assert only_used(target) == only_used(before)
 
 
+def test_targets_and_penalties_by_kind_count_by_kind():
+    def masked(**gates) -> TrainConfig:
+        return TrainConfig(tasks=("translate",), pruning="dynamic", gates=GatesConfig(**gates))
+
+    one = masked(target_open={"encoder": 8.0, "cross": 4.0}, penalty=0.3)
+    settings = counting_settings(values(only_used(one)))
+    assert settings == {
+        "tasks": ["translate"], "pruning": "dynamic", "gates.target_open.encoder": 8.0,
+        "gates.target_open.cross": 4.0,
+    }  # fmt: skip
+    other_order = masked(target_open={"cross": 4.0, "encoder": 8.0})
+    assert different_keys(values(only_used(one)), values(only_used(other_order))) == []
+    both = masked(target_open={"cross": 4.0}, penalty={"encoder": 0.01}, penalty_warmup=0.1)
+    assert only_used(both) == dataclasses.replace(both, corpus=only_used(both).corpus)
+    assert different_keys(values(both), values(masked(target_open=4.0))) == [
+        "gates.penalty.encoder", "gates.penalty_warmup", "gates.target_open.cross", "gates.penalty",
+        "gates.target_open",
+    ]  # fmt: skip
+
+
 def test_an_older_file_without_a_key_is_read_with_the_default_of_its_time(changed, tmp_path):
     changed("gates.init_mean", 0.0)
     changed("gates.gone", 1)  # a key that exists no more

@@ -20,7 +20,13 @@ def train(*words: str) -> TrainConfig:
     [
         ("--max_epochs=abc", "max_epochs: expected a whole number, not 'abc'"),
         ("--seed=1.5", "seed: expected a whole number, not '1.5'"),
-        ("--gates.target_open=x", "gates.target_open: expected a number or null, not 'x'"),
+        (
+            "--gates.target_open=x",
+            "gates.target_open: expected a number, or KEY: VALUE pairs, each value a number, or null, not",
+        ),
+        ("--gates.target_open.crss=3", "unknown key 'gates.target_open.crss': did you mean 'cross'?"),
+        ("--gates.target_open={crss: 3}", "unknown key 'gates.target_open.crss': did you mean 'cross'?"),
+        ("--gates.penalty.cross=x", "gates.penalty: expected a number, or KEY: VALUE pairs"),
         ("--gates.target_open=nan", "gates.target_open"),
         ("--overwrite=maybe", "overwrite: expected true or false, not 'maybe'"),
         ("--pruning=dynmic", "pruning: unknown 'dynmic': did you mean 'dynamic'?"),
@@ -82,9 +88,25 @@ def test_values_as_pythons_own_spelling_are_read():
     assert train("--name=Nonesuch").name == "Nonesuch"
 
 
+def test_a_number_for_all_kinds_of_attention_or_one_for_each(tmp_path):
+    assert train("--gates.target_open=8").gates.target_open == 8.0
+    assert train("--gates.target_open=null").gates.target_open is None
+    by_kind = {"encoder": 8.0, "cross": 0.5}
+    for words in (
+        ["--gates.target_open={encoder: 8, cross: 0.5}"],
+        ["--gates.target_open={'encoder': 8, 'cross': 0.5}"],
+        ["--gates.target_open=24", "--gates.target_open.encoder=8", "--gates.target_open.cross=0.5"],
+    ):
+        assert train(*words).gates.target_open == by_kind
+    (tmp_path / "a.yaml").write_text("gates: {penalty: {encoder: 1e-2, cross: 0}}\n")
+    config = train(str(tmp_path / "a.yaml"), "--gates.penalty.cross=2")
+    assert config.gates.penalty == {"encoder": 0.01, "cross": 2.0}
+
+
 def test_known_keys_are_groups_and_leaves():
     keys = known_keys_of(TrainConfig)
     assert {"encoder", "encoder.name", "corpus.pos", "corpus.pos.train", "balancer.weights"} <= set(keys)
+    assert {"gates.penalty", "gates.penalty.cross", "gates.target_open.self"} <= set(keys)
 
 
 def test_where_begins_the_message():

@@ -216,7 +216,7 @@ def test_a_target_chooses_whole_groups() -> None:
     assert int(gates.open().sum()) == 4
     best = gates.open().unflatten(-1, (3, 2))
     assert torch.equal(best[..., 0], best[..., 1])
-    assert HeadTarget(gates, 0.4).wanted == 4
+    assert HeadTarget(gates, 0.4).wanted == (4,)
     with pytest.raises(InputError, match="target 5: heads go by groups of 2: give a multiple of 2"):
         HeadTarget(gates, 5)
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
-from mtl.heads.target import HeadTarget, heads_wanted
+from mtl.heads.target import HeadTarget
+from mtl.heads.wanted import heads_wanted
 
 LAYERS, HEADS = 6, 8
 
@@ -46,7 +47,7 @@ class Planted:
             self.target.project(self.gates, self.done / self.updates)
 
     def best(self, mask: int) -> set[int]:
-        return set(self.use[mask].flatten().topk(self.target.wanted).indices.tolist())
+        return set(self.use[mask].flatten().topk(sum(self.target.wanted)).indices.tolist())
 
     def kept(self, mask: int) -> set[int]:
         return set(self.gates.open()[mask].flatten().nonzero().flatten().tolist())

@@ -311,10 +311,17 @@ def test_heads_kept_tells_setups_apart_and_penalties_are_one(tmp_path):
     longer = study.run(["dep"], 1, name="longer", max_epochs=60, gates=gates)
     static = study.run(["dep"], 1, name="static", pruning="static", gates=gates)
     bare = study.run(["dep"], 1, name="bare", pruning="none", gates=gates)
-    table = kept_table([*runs.values(), longer, static, bare], tmp_path)
+    by_kind = [
+        study.run(["dep"], seed, name=f"kinds-{seed}", gates={"scope": "shared", "target_open": targets})
+        for seed, targets in ((1, {"encoder": 2.0, "cross": 3.0}), (2, {"cross": 3.0, "encoder": 2.0}))
+    ]
+    table = kept_table([*runs.values(), longer, static, bare, *by_kind], tmp_path)
     of = {row["run"]: (row["setup"], row["setting"], row["seed"]) for row in table.iter_rows(named=True)}
     for (penalty, seed), run in runs.items():
         setting = f"penalty={penalty} target_open=None"
+        assert of[str(run)] == ("STL, dynamic, 30 epochs", setting, seed)
+    for seed, run in enumerate(by_kind, 1):  # whatever order kinds are named in
+        setting = "penalty=None target_open={'cross': 3.0, 'encoder': 2.0}"
         assert of[str(run)] == ("STL, dynamic, 30 epochs", setting, seed)
     assert of[str(longer)][0] == "STL, dynamic, 60 epochs"
     assert of[str(static)][0] == "STL, static, 30 epochs"

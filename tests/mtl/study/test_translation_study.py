@@ -66,6 +66,24 @@ def test_masks_of_no_other_block_are_one_line(block, message, tmp_path):
         planned(study_of(digits.config(tmp_path), PLAIN, PRUNED, block), Path("s"))
 
 
+def test_targets_by_kind_in_a_block(tmp_path):
+    by_kind = {"encoder": 2, "decoder": 1, "cross": 0.5}
+    whole = Block(("single",), ("dynamic",), {"gates.target_open": by_kind}, "whole")
+    dotted = Block(
+        ("single",), ("dynamic",), {f"gates.target_open.{kind}": wanted for kind, wanted in by_kind.items()},
+        "dotted",
+    )  # fmt: skip
+    first, second = planned(study_of(digits.config(tmp_path), whole, dotted), tmp_path / "s")
+    assert first.config.gates == second.config.gates
+    assert first.config.gates.target_open == by_kind
+    some = dataclasses.replace(whole, set={"gates.target_open.cross": 1})
+    with pytest.raises(InputError, match=r"run translate-dynamic-whole-seed1: .* for encoder, decoder"):
+        make_plan(study_of(digits.config(tmp_path), some), StudyFolder(tmp_path / "s"), None)
+    many = dataclasses.replace(whole, set={"gates.target_open": {**by_kind, "cross": 3}})
+    with pytest.raises(InputError, match=r"gates\.target_open\.cross=3: .* there are only 2 heads"):
+        make_plan(study_of(digits.config(tmp_path), many), StudyFolder(tmp_path / "s"), None)
+
+
 def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_path):
     study = study_of(
         digits.config(tmp_path), PLAIN, probes=ProbesConfig(measures=("probes", "importance", "relevance"))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mtl.config.schema import TrainConfig
+from mtl.config.effective import plain
+from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.sweep.check import check_sweep, known_metrics
@@ -59,6 +60,17 @@ def test_a_mapping_changes_only_its_own_keys_but_weights_as_a_whole():
     assert changed.balancer.weights == {"pos": 1.0}
 
 
+def test_targets_by_kind_are_set_one_by_one_or_together():
+    base = plain(asdict(TrainConfig(gates=GatesConfig(target_open=9.0))))
+    one_by_one = trial_config(base, {"gates.target_open.encoder": 4, "gates.target_open.cross": 2})
+    assert one_by_one.gates.target_open == {"encoder": 4.0, "cross": 2.0}
+    base = plain(asdict(one_by_one))
+    assert trial_config(base, {"gates.target_open.cross": 3}).gates.target_open["cross"] == 3.0
+    together = trial_config(base, {"gates.target_open": {"decoder": 2}})
+    assert together.gates.target_open == {"decoder": 2.0}
+    assert trial_config(base, {"gates.target_open": 5}).gates.target_open == 5.0
+
+
 def test_figures_of_runs_are_known():
     names = known_metrics(TrainConfig(tasks=("pos", "dep"), pruning="dynamic"))
     assert names == [
@@ -77,6 +89,8 @@ def test_figures_of_runs_are_known():
         ),
         (parameters(optimizer=[{"encodr_lr": 1}]), "did you mean 'optimizer.encoder_lr'?"),
         (parameters(gates__penalty=[0.1, "much"]), "gates.penalty=much"),
+        (parameters(gates__target_open__crss=[2]), "did you mean 'gates.target_open.cross'?"),
+        (parameters(gates__target_open=[{"crss": 2}]), "did you mean 'gates.target_open.cross'?"),
         (parameters(balancer__name=["pcgard"]), "did you mean 'pcgrad'?"),
         (parameters(corpus__pos__train=["x"]), "corpus.pos.train cannot be set, since corpus.pos is None"),
         (parameters(name=["a"]), "is set by the sweep itself"),

@@ -12,7 +12,8 @@ from mtl.config.ranges import RANGES, Range, out_of_range
 from mtl.config.schema import BalancerConfig, BatchConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.training import balancers
-from mtl.training.check import _COMPARING, check_settings, check_target
+from mtl.training.check import _COMPARING, check_settings
+from mtl.training.check_gates import check_target
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import polars as pl
@@ -12,21 +13,68 @@ import torch
 from mtl.commands.main import main
 from mtl.config.schema import GatesConfig
 from mtl.errors import InputError
+from mtl.heads.budgets import Penalty
+from mtl.heads.gate_table import gate_rows, gate_table
 from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.apply_masks import gates_from_file
 from mtl.models.joint import JointModel
 from mtl.training.gate_loss import GateLoss, choice_warnings, gate_loss, gate_rate, reach_warning
+from probes.heads_table import Site
 
 
 def test_the_penalty_is_lambda_times_expected_heads_per_layer_and_warms_up_linearly():
     gates = HeadGates(3, 4, masks=("pos", "dep"), init_mean=0.5)
-    whole, losses = GateLoss(gates, 100, penalty=0.1), torch.ones(2)
+    whole, losses = GateLoss(gates, 100, penalties=[Penalty(0.1)]), torch.ones(2)
     expected = 0.1 * gates.probability_open().sum() / 3
     torch.testing.assert_close(whole(0, losses), expected)
-    warm = GateLoss(gates, 100, penalty=0.1, warmup=0.2)
+    warm = GateLoss(gates, 100, penalties=[Penalty(0.1)], warmup=0.2)
     torch.testing.assert_close(warm(9, losses), expected / 2)
     torch.testing.assert_close(warm(50, losses), expected)
+
+
+SITES = (Site("encoder", 0), Site("encoder", 1), Site("decoder", 0), Site("cross", 0))
+
+
+def test_penalties_by_kind_weigh_the_expected_heads_per_layer_of_their_kind():
+    gates = HeadGates(4, 3, masks=("pos", "dep"), ungated=(2,))
+    start = torch.tensor([0.3, -1.2, 5.0, 0.9])  # a log alpha per site
+    with torch.no_grad():
+        gates.log_alpha.copy_(start[None, :, None].expand(2, 4, 3))
+    config = GatesConfig(
+        kinds=("encoder", "cross"), penalty={"encoder": 0.2, "cross": 0.5}, penalty_warmup=0.5
+    )
+    loss = gate_loss(gates, config, 100, SITES)
+    assert loss.target is None
+    cost = loss(9, torch.ones(2))  # a fifth of the warm-up
+    # P(z > 0) = sigmoid(a + 0.33 log 11); two masks of three heads at each site.
+    opened = torch.sigmoid(start + 0.33 * math.log(11))
+    expected = 6 * (0.2 * (opened[0] + opened[1]) / 2 + 0.5 * opened[3])
+    torch.testing.assert_close(cost, 0.2 * expected)
+    (gradient,) = torch.autograd.grad(cost, gates.log_alpha)
+    weight = torch.tensor([0.1, 0.1, 0.0, 0.5])
+    by_hand = 0.2 * weight * opened * (1 - opened)
+    torch.testing.assert_close(gradient, by_hand[None, :, None].expand(2, 4, 3))
+
+
+def test_a_kind_may_have_a_target_and_another_a_penalty():
+    gates = HeadGates(4, 3, ungated=(2,), init_std=0.5)
+    config = GatesConfig(kinds=("encoder", "cross"), target_open={"encoder": 2.0}, penalty={"cross": 0.5})
+    loss = gate_loss(gates, config, 100, SITES)
+    (gradient,) = torch.autograd.grad(loss(30, torch.ones(1)), gates.log_alpha)
+    assert gradient[0, [0, 1]].all()
+    assert gradient[0, 3].all()
+    assert not gradient[0, 2].any()
+    before = gates.log_alpha.detach().clone()
+    loss.after_update(90)
+    assert loss.settled
+    assert gates.open()[0, :2].sum() == 2
+    assert torch.equal(gates.log_alpha[0, 3], before[0, 3])
+    assert loss.log_alpha_at_choice is not None
+    assert loss.log_alpha_at_choice[0, 2:].isnan().all()
+    rows = gate_table(gate_rows(gates, ("translate",), 1, SITES, loss.log_alpha_at_choice))
+    with_one = rows.filter(pl.col("log_alpha_at_choice").is_not_null())["attention"].unique().to_list()
+    assert with_one == ["encoder"]
 
 
 @pytest.mark.parametrize("weight", [0.3, -0.3])
@@ -155,12 +203,12 @@ def test_without_penalty_and_target_a_third_of_the_heads_stays():
 
     default = target()
     assert default is not None
-    assert default.wanted == 24
+    assert default.wanted == (24,)
     assert target(penalty=0.01) is None
     assert target(penalty=0.0) is None
     both = target(penalty=0.01, target_open=9.0)  # a study's block sets a target on top of its penalty
     assert both is not None
-    assert both.wanted == 9
+    assert both.wanted == (9,)
 
 
 def test_what_the_choice_forced_is_on_record_and_much_of_it_is_warned_of(runs):
@@ -194,6 +242,17 @@ def test_a_choice_that_moved_many_heads_is_warned_of():
     nearly = gate_loss(gates, GatesConfig(target_open=20.0), 100)
     nearly.after_update(90)
     assert choice_warnings(nearly) == []
+
+
+def test_a_choice_by_kind_that_moved_many_heads_is_warned_of_by_its_kind():
+    gates = HeadGates(4, 3, init_mean=4.0)
+    targets = {"cross": 2.0, "encoder": 6.0, "decoder": 3.0}
+    loss = gate_loss(gates, GatesConfig(target_open=targets), 100, SITES)
+    loss.after_update(90)
+    assert choice_warnings(loss) == [
+        "warning: mask shared, cross: training had 3 heads open, gates.target_open.cross wants 2: 0 were "
+        "opened and 1 closed by force; train longer"
+    ]
 
 
 def test_each_mask_is_priced_by_its_own_task_and_a_shared_one_by_their_sum():

@@ -9,8 +9,11 @@ import json
 import polars as pl
 import pytest
 import torch
+import yaml
 from rich.console import Console
 
+from mtl.commands.main import main
+from mtl.config.effective import plain
 from mtl.config.schema import (
     BatchConfig,
     CorpusConfig,
@@ -76,6 +79,50 @@ def test_a_stopped_run_resumes_to_the_same_model_and_history(tmp_path):
     assert metrics["signatures"]["translate"]["bleu"].startswith("nrefs:1|")
     assert set(broken.metrics()) == {"dev", "test"}
     assert set(broken.metrics()["dev"]["translate"]) == {"bleu", "chrf", "cross_entropy"}
+
+
+def test_targets_by_kind_are_met_by_kind_through_the_command_and_when_resumed(tmp_path, capsys):
+    config = digits.config(
+        tmp_path, epochs=2, pruning="dynamic", batch=BatchConfig(tokens=128, sentences=None),
+        seq2seq=Seq2SeqConfig("marian", 2, 1, 4, 16, 16, 0.1, 300),
+        trainer=TrainerConfig(accelerator="cpu", precision="32-true", checkpoint_minutes=0.0),
+    )  # fmt: skip
+    file = tmp_path / "digits.yaml"
+    file.write_text(yaml.safe_dump(plain(dataclasses.asdict(config))))
+    words = [
+        "train",
+        str(file),
+        "--gates.target_open={encoder: 3, cross: 0.5}",
+        "--gates.penalty.decoder=0.1",
+    ]
+    assert main([*words, "--name=unbroken"]) == 0
+    printed = capsys.readouterr().out
+    unbroken = Run.open(tmp_path / "runs" / "unbroken")
+    gates = GatesConfig(target_open={"encoder": 3.0, "cross": 0.5}, penalty={"decoder": 0.1})
+    with pytest.raises(RuntimeError, match="power"):
+        train(dataclasses.replace(config, gates=gates), console=QUIET, observers=[StopAt(7)])
+    assert main([*words, "--name=run"]) == 0
+    broken = Run.open(tmp_path / "runs" / "run")
+    first, second = weights(unbroken), weights(broken)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert history(unbroken) == history(broken)
+
+    table = pl.read_parquet(broken.folder / "gates.parquet")
+    last = table.filter(pl.col("step") == pl.col("step").max())
+    opened = dict(last.group_by("attention").agg(pl.col("open").sum()).iter_rows())
+    assert (opened["encoder"], opened["cross"]) == (3, 2)
+    assert last.filter(attention="decoder")["log_alpha_at_choice"].null_count() == 4
+    assert last.filter(attention="cross")["log_alpha_at_choice"].null_count() == 0
+    choices = broken.status()["choices"]
+    assert list(choices) == ["shared/encoder", "shared/cross"]
+    for name, wanted in (("shared/encoder", 3), ("shared/cross", 2)):
+        choice = choices[name]
+        assert choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"] == wanted
+        for figure, number in choice.items():
+            assert int(history(broken)[-1][f"gates/{name}/{figure}"]) == number
+    forced = choices["shared/encoder"]
+    if forced["forced_open"] + forced["forced_closed"]:
+        assert "warning: mask shared, encoder: training had" in printed
 
 
 def test_a_static_run_trains_the_encoder_alone(before, tmp_path):

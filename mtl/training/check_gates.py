@@ -1,0 +1,156 @@
+"""Reject settings of gates that contradict each other or ask for heads that the model has not.
+
+Nothing here imports torch, so that a dry run may use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mtl.config.schema import ByKind, GatesConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.heads.family_table import KINDS_OF_TRANSLATION
+from mtl.heads.wanted import heads_wanted
+from tasks.translate import Translate
+
+
+def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
+    """Raise `InputError` for settings of gates that contradict each other; reads no file and no encoder.
+
+    The heads of a model from scratch are counted; those of others in `check_target`.
+    """
+    gates = config.gates
+    for key, target in values_of("target_open", gates.target_open):
+        if target > 1 and target != int(target):
+            raise InputError(
+                f"{key}={target}: give a share of the heads, at most 1, or a whole number of heads"
+            )
+    check_at_most_setting(config, tasks)
+    if config.pruning in ("none", "fixed"):
+        return
+    there = kinds_of(tasks)
+    check_kinds(gates.kinds, there)
+    _check_by_kind(gates, there)
+    if config.seq2seq.architecture is not None:
+        size = config.seq2seq
+        layers = {"encoder": size.layers}
+        heads = {kind: layers.get(kind, size.decoder_layers or size.layers) * size.heads for kind in there}
+        _check_heads(config, heads)
+
+
+def kinds_of(tasks: Sequence[str]) -> tuple[str, ...]:
+    """The kinds of attention of the model that these tasks are trained on."""
+    return KINDS_OF_TRANSLATION if Translate.name in tasks else ("self",)
+
+
+def values_of(name: str, values: ByKind | None) -> Iterator[tuple[str, float]]:
+    """The values of a key that may have one for each kind of attention, each with its dotted key."""
+    if isinstance(values, Mapping):
+        yield from ((f"gates.{name}.{kind}", value) for kind, value in values.items())
+    elif values is not None:
+        yield f"gates.{name}", values
+
+
+def check_kinds(kinds: Sequence[str] | None, there: Sequence[str]) -> None:
+    """Raise `InputError` unless `gates.kinds` is `null` or names some kinds of attention that are `there`."""
+    if kinds is None:
+        return
+    for kind in kinds:
+        if kind not in there:
+            raise InputError(
+                f"gates.kinds={','.join(kinds)}: the model has no attention of kind {kind}: it has "
+                f"{', '.join(there)}"
+            )
+    if not kinds:
+        raise InputError(f"gates.kinds is empty: give at least one of {', '.join(there)}")
+
+
+def _check_by_kind(gates: GatesConfig, there: Sequence[str]) -> None:
+    """Raise `InputError` if targets and penalties by kind are not one for each kind that has gates."""
+    by_kind = {
+        name: values
+        for name, values in (("target_open", gates.target_open), ("penalty", gates.penalty))
+        if isinstance(values, Mapping)
+    }
+    given: dict[str, str] = {}
+    for name, values in by_kind.items():
+        if not values:
+            raise InputError(
+                f"gates.{name} is empty: give a number for each of {', '.join(there)}, or one for all"
+            )
+        for kind, value in values.items():
+            shown = f"gates.{name}.{kind}={value:g}"
+            if kind not in there:
+                raise InputError(
+                    f"{shown}: the model has no attention of kind {kind}: it has {', '.join(there)}"
+                )
+            if gates.kinds is not None and kind not in gates.kinds:
+                raise InputError(
+                    f"{shown}: gates.kinds={','.join(gates.kinds)} gives heads of kind {kind} no gates: "
+                    "leave one of them out"
+                )
+            if kind in given:
+                raise InputError(f"{given[kind]} and {shown}: give a kind of attention one of the two")
+            given[kind] = shown
+    if "penalty" in by_kind and gates.target_open is not None and "target_open" not in by_kind:
+        raise InputError(
+            f"gates.target_open={gates.target_open:g} is for all kinds of attention, and gates.penalty has "
+            "one for each: leave one of them out"
+        )
+    without = [kind for kind in gates.kinds or there if kind not in given]
+    if by_kind and without:
+        raise InputError(
+            f"{' and '.join(f'gates.{name}' for name in by_kind)}: nothing is given for "
+            f"{', '.join(without)}: give a target or a penalty for each, or gates.kinds={','.join(given)}"
+        )
+
+
+def check_at_most_setting(config: TrainConfig, tasks: tuple[str, ...]) -> None:
+    """Raise `InputError` for masks per head without a choice among several masks."""
+    gates = config.gates
+    if gates.at_most is None or config.pruning == "none":
+        return
+    if gates.scope == "shared" or len(tasks) < 2:
+        raise InputError("gates.at_most needs gates.scope=per_task and at least two tasks")
+    if gates.target_open is None and gates.penalty is not None:
+        raise InputError("gates.at_most is for a target's choice: give gates.target_open, not gates.penalty")
+
+
+def check_target(config: TrainConfig) -> None:
+    """Raise `InputError` for an encoder that does not exist or has fewer heads than are to stay open.
+
+    Reads the encoder's configuration, not its weights. A model that training starts from is checked when it
+    is loaded.
+    """
+    from transformers import AutoConfig
+
+    from mtl.heads.families import heads_by_kind
+    from mtl.models.known_encoders import check_encoder, embedded_minilm
+
+    if config.init_from is not None or config.seq2seq.architecture is not None:
+        return
+    check_encoder(config.encoder.name)
+    if config.gates.target_open is None or config.pruning in ("none", "fixed"):
+        return
+    name = config.encoder.name
+    encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
+    heads = heads_by_kind(encoder)
+    if tuple(heads) == kinds_of(config.tasks):  # others are refused when they are loaded
+        _check_heads(config, heads)
+
+
+def _check_heads(config: TrainConfig, heads: Mapping[str, int]) -> None:
+    """Raise `InputError` for more heads than there are; `heads` has their number by kind of attention."""
+    gates = config.gates
+    gated = {kind: number for kind, number in heads.items() if gates.kinds is None or kind in gates.kinds}
+    for key, target in values_of("target_open", gates.target_open):
+        _, _, kind = key.removeprefix("gates.").partition(".")
+        of_kind = gated[kind] if kind else sum(gated.values())
+        try:
+            wanted = heads_wanted(target, of_kind)
+        except InputError as error:
+            raise InputError(f"{key}={target:g}: {error}") from error
+        if gates.at_most is not None:
+            from mtl.heads.allotment import check_at_most  # imports torch
+
+            check_at_most(len(config.tasks), wanted, gates.at_most, of_kind)
