@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,8 @@ from probes.heads_table import Site
 
 KEYS = ("attention", "layer", "head")
 """The columns that name a head in every table."""
+KINDS = ("self", "encoder", "decoder", "cross")
+"""The kinds of attention in the order of a model's sites; for tables whose rows are in another order."""
 
 
 def sites_of(table: pl.DataFrame) -> tuple[Site, ...]:
@@ -24,6 +26,12 @@ def sites_of(table: pl.DataFrame) -> tuple[Site, ...]:
     return tuple(
         Site(kind, layer) for kind, layer in sorted(rows, key=lambda row: (kinds.index(row[0]), row[1]))
     )
+
+
+def kinds_in_order(kinds: Iterable[str]) -> list[str]:
+    """These kinds of attention, each once, in the order of `KINDS`; unknown ones after them."""
+    there = set(kinds)
+    return [*(kind for kind in KINDS if kind in there), *sorted(there.difference(KINDS))]
 
 
 def in_order(sites: Sequence[Site]) -> pl.Expr:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+import torch
 from rich.console import Console
 
 from mtl.analysis.curve import CurvePoint, score_rows, task_scores
@@ -142,10 +143,15 @@ def measure_gates(
 
 
 def _order(model: JointModel, mask: int, part: dict[str, str | int]) -> pl.DataFrame:
-    """All heads, those of the largest log alpha (of fixed masks: gate) with the lowest ranks."""
+    """All heads, those of the largest log alpha (of fixed masks: gate) with the lowest ranks.
+
+    Heads of kinds of attention without gates are always open, and come before those with one.
+    """
     assert model.gates is not None
     gates = model.gates
-    value = (gates.log_alpha if isinstance(gates, HeadGates) else gates.gate())[mask].tolist()
+    value = gates.gate()[mask].tolist()
+    if isinstance(gates, HeadGates):
+        value = gates.log_alpha.masked_fill(~gates.learned, torch.inf)[mask].tolist()
     tap = model.encoder.tap
     there = [(site, head) for site, heads in enumerate(tap.remaining) for head in heads]
     there.sort(key=lambda place: -value[place[0]][place[1]])

@@ -71,10 +71,10 @@ def curve(
     from mtl.analysis.curve_cut import measure_cut
     from mtl.analysis.curve_methods import RANKED, check_orders, methods_of, ranking_of
     from mtl.analysis.curve_start import Start
-    from mtl.analysis.curve_training import measure_gates, train_gates, train_on
+    from mtl.analysis.curve_training import GATES, measure_gates, train_gates, train_on
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import progress_of
-    from mtl.commands.show_curve import show_roles, show_scores, show_times
+    from mtl.commands.show_curve import show_kinds, show_roles, show_scores, show_times
 
     check_orders(by)
     for name, number in {"draws": draws, "steps": steps, "epochs": epochs}.items():
@@ -103,6 +103,7 @@ def curve(
         trained = train_on(start, chosen, epochs, accelerator=accelerator, console=console)
     show_scores(start, points, trained, epochs, console)
     show_roles(start, by, console)
+    show_kinds(start, (*by, *((GATES,) if gates else ())), console)
     if cut:
         with progress_of("cut models", len(chosen)) as advance:
             times = measure_cut(start, chosen, batches=batches, rounds=rounds, advance=advance)

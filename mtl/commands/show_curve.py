@@ -13,7 +13,8 @@ from mtl.analysis.curve import CurvePoint
 from mtl.analysis.curve_start import Start
 from mtl.analysis.heads_file import read_measures
 from probes import curve_table
-from probes.statistics.surviving_roles import ROLES, heads_with_roles, surviving_roles
+from probes.sites import kinds_in_order, several_kinds
+from probes.statistics.surviving_heads import ROLES, heads_with_roles, surviving_kinds, surviving_roles
 
 
 def show_scores(
@@ -77,6 +78,31 @@ def show_roles(start: Start, by: Sequence[str], console: Console) -> None:
         for share in means["share"].unique().sort(descending=True):
             cells = [means.filter(role=role, share=share)["surviving"] for role in roles]
             shown.add_row(f"{share:.0%}", *(f"{cell[0]:.0%}" if len(cell) else "" for cell in cells))
+        console.print(shown)
+
+
+def show_kinds(start: Start, methods: Sequence[str], console: Console) -> None:
+    """How many heads of each kind of attention are kept, if there are several: a table per method."""
+    if not several_kinds(start.scoring.model.encoder.tap.sites):
+        return
+    folder = start.scoring.run.folder
+    orders, _ = curve_table.read(folder / "curve_heads.parquet")
+    points, _ = curve_table.read(folder / "curve.parquet")
+    points = points.filter(pl.col("by").is_in(list(methods)) & pl.col("task").is_in(list(start.base)))
+    survival = surviving_kinds(orders, points)
+    for method in methods:
+        of_method = survival.filter(by=method)
+        number = of_method["draw"].n_unique()
+        title = f"{method}: heads of each kind that are kept"
+        shown = Table(title=f"{title} (means over {number} draws)" if number > 1 else title)
+        shown.add_column("all heads kept", justify="right")
+        kinds = kinds_in_order(of_method["attention"])
+        for kind in kinds:
+            shown.add_column(f"{kind} ({max(of_method.filter(attention=kind)['at_start'])})", justify="right")
+        heads = pl.col("surviving") * pl.col("at_start")
+        for (kept,), at in of_method.group_by("kept", maintain_order=True):
+            means = dict(at.group_by("attention").agg(heads.mean()).iter_rows())
+            shown.add_row(f"{kept}", *(f"{means.get(kind, 0):.3g}" for kind in kinds))
         console.print(shown)
 
 

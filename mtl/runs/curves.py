@@ -8,10 +8,12 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.runs.comparable import RunWithSetup
 from mtl.runs.run import Run
 from mtl.runs.tables import check_encoders, encoder_of
 from probes import curve_table, heads_table
-from probes.statistics.surviving_roles import heads_with_roles, surviving_roles
+from probes.report.data import PruningCurves
+from probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
 
 FIRST = ("importance", "recomputed", "greedy", "random")
 """The order of methods in figures; others come after them."""
@@ -57,6 +59,57 @@ def role_survival_of(
     if not any(part.height for part in parts):
         raise InputError("; ".join([*without, "nothing to draw"]))
     return pl.concat(parts), (*notes, *without)
+
+
+def kind_survival_of(
+    folders: Sequence[Path], tasks: Sequence[str], split: str
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """How many heads of each kind of attention the curves keep (`surviving_kinds`), by `run`; and notes.
+
+    Raises `InputError` if no run has curves and several kinds of attention.
+    """
+    points, notes = curves_of(folders, tasks, split)
+    parts, without = [], []
+    for folder in points["run"].unique(maintain_order=True):
+        try:
+            orders, _ = curve_table.read(Path(folder) / "curve_heads.parquet")
+        except ValueError as error:
+            without.append(f"left out: {error}")
+            continue
+        if orders["attention"].n_unique() < 2:
+            without.append(f"{folder}: all heads are of one kind of attention: left out")
+            continue
+        rows = surviving_kinds(orders, points.filter(pl.col("run") == folder))
+        parts.append(rows.with_columns(run=pl.lit(folder)))
+    if not parts:
+        raise InputError("; ".join([*without, "nothing to draw"]))
+    return pl.concat(parts), (*notes, *without)
+
+
+def pruning_of(runs: Sequence[RunWithSetup], split: str, notes: list[str]) -> PruningCurves | None:
+    """The pruning curves that lie in these runs' folders, for a report; `None` if there are none."""
+    points, kinds = [], []
+    for run in runs:
+        folder = run.run.folder
+        if not (folder / "curve.parquet").is_file():
+            continue
+        of_run = {"run": pl.lit(str(folder)), "setup": pl.lit(run.setup.name)}
+        try:
+            table, _ = curve_table.read(folder / "curve.parquet")
+            orders, _ = curve_table.read(folder / "curve_heads.parquet")
+        except ValueError as error:
+            notes.append(f"{folder}: its pruning curves are left out: {error}")
+            continue
+        scored = curve_table.in_order(table.filter(pl.col("split") == split), FIRST)
+        if scored.is_empty():
+            notes.append(f"{folder}: its pruning curves are left out: none is scored on {split}")
+            continue
+        points.append(scored.with_columns(**of_run))
+        if orders["attention"].n_unique() > 1:
+            kinds.append(surviving_kinds(orders, scored).with_columns(**of_run))
+    if not points:
+        return None
+    return PruningCurves(pl.concat(points), pl.concat(kinds) if kinds else None)
 
 
 def times_of(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:

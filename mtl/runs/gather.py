@@ -19,6 +19,7 @@ from mtl.runs.comparable import (
     of_one_shape,
     probes_of,
 )
+from mtl.runs.curves import pruning_of
 from mtl.runs.find_runs import folders_with, runs_in
 from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.pair_runs import pairs_of
@@ -92,6 +93,7 @@ def gather(
         worth=_worth(same, notes),
         pairs=pairs_of(same, notes),
         remedies=_remedies(same, split, score, notes),
+        pruning=pruning_of(same, split, notes),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
         on_words=not runs or any(_labels_words(run.config["tasks"]) for run in runs),

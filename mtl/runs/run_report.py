@@ -30,7 +30,7 @@ FORMS = ("pdf", "png")
 OURS = {
     "tables": (
         *("runs.*", "scores.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
-        *("task-losses.*", "learning-curves.*", "heads-kept.*"),
+        *("task-losses.*", "learning-curves.*", "heads-kept.*", "pruning-curves.*", "pruning-kinds.*"),
         *("head-worth.*", "prediction.*", "agreement.*"),
         *("correlation-*", "overlap-*", "competition-*"),
         *("wanted.*", "sharing.*", "contest-*", "remedies.*", "remedy-scores.*"),

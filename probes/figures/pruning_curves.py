@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from probes.figures.style import FAINT, Look, styled, task_panels
+from probes.sites import kinds_in_order
 
 METHOD_NAMES = {
     "importance": "importance",
@@ -61,18 +62,44 @@ def role_curves(survival: pl.DataFrame) -> Figure:
     `survival`: rows of `surviving_roles` with a column `run`. Lines are means over runs, tasks and draws,
     bands standard deviations (n - 1); the dotted line is what chance would keep.
     """
-    methods, names = (list(survival[name].unique(maintain_order=True)) for name in ("by", "role"))
-    panels = task_panels(methods, names, {})
+    names = {name: _title(name) for name in survival["role"].unique(maintain_order=True)}
+    return _survival_curves(survival, "role", names, "heads of a role kept, %")
+
+
+@styled
+def kind_curves(survival: pl.DataFrame) -> Figure:
+    """A panel for each method: share of the heads of a kind of attention that are kept, against that of all.
+
+    `survival`: rows of `surviving_kinds` with a column `run`. What goes first lies below the dotted line, on
+    which every kind keeps the share that all heads keep. The legend has the number of heads at the start.
+    """
+    most = dict(survival.group_by("attention").agg(pl.col("at_start").max()).iter_rows())
+    names = {kind: f"{kind} ({most[kind]} heads)" for kind in kinds_in_order(most)}
+    return _survival_curves(survival, "attention", names, "heads of a kind kept, %")
+
+
+def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str], axis: str) -> Figure:
+    methods = list(survival["by"].unique(maintain_order=True))
+    panels = task_panels(methods, list(names), {})
     for method, axes in panels.by_task.items():
-        axes.set_title(_title(method))
-        axes.set_ylabel("heads of a role kept, %")
+        axes.set_title(_title(method).replace(", ", ",\n"))  # as wide as a panel
+        axes.set_ylabel("")
         axes.plot([0, 100], [0, 100], color=FAINT, linewidth=0.8, linestyle=":")
         of_method = survival.filter(pl.col("by") == method).with_columns(pl.col("surviving") * 100)
-        for (role,), rows in of_method.group_by("role", maintain_order=True):
-            _line(axes, rows, "surviving", panels.looks[str(role)])
+        for name, look in panels.looks.items():
+            rows = of_method.filter(pl.col(group) == name)
+            if method == "gates":
+                axes.plot(
+                    100 * rows["share"], rows["surviving"], marker=look.marker(), linestyle="none",
+                    color=look.colour, markersize=3,
+                )  # fmt: skip
+            else:
+                _line(axes, rows, "surviving", look)
         axes.set_xlim(-2, 102)
+        axes.set_ylim(-4, 104)
     panels.figure.supxlabel("heads kept, % (dotted: by chance)", fontsize=7)
-    handles = [_handle(look, _title(name)) for name, look in panels.looks.items()]
+    panels.figure.supylabel(axis, fontsize=7)
+    handles = [_handle(look, names[name]) for name, look in panels.looks.items()]
     panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
     return panels.figure
 

@@ -1,4 +1,4 @@
-"""The page's two figures on scores: over training, and against the number of open heads."""
+"""The page's figures on scores: over training, against the number of open heads, and along pruning curves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from probes.figures.heads_kept import heads_kept
 from probes.figures.learning_curves import learning_curves
+from probes.figures.pruning_curves import kind_curves, pruning_curves
 from probes.report.data import ReportData
 from probes.report.embedded import embedded
 
@@ -36,3 +37,20 @@ def heads_kept_figure(evidence: ReportData) -> Markup | None:
     )
     figure = heads_kept(kept, evidence.kept.heads, evidence.metrics)
     return embedded(figure, "score against open heads, a panel for each task")
+
+
+def pruning_figures(evidence: ReportData) -> list[tuple[str, Markup, Markup | None]]:
+    """By setup its pruning curves, and the heads of each kind of attention that they keep, if several."""
+    if evidence.pruning is None:
+        return []
+    points, kinds = evidence.pruning.points, evidence.pruning.kinds
+    figures = dict(points.select("task", "figure").unique(maintain_order=True).iter_rows())
+    drawn = []
+    for setup in points["setup"].unique(maintain_order=True):
+        scores = pruning_curves(points.filter(setup=setup), figures)
+        of_setup = None if kinds is None else kinds.filter(setup=setup)
+        by_kind = None
+        if of_setup is not None and of_setup.height:
+            by_kind = embedded(kind_curves(of_setup), f"heads kept by kind of attention, {setup}")
+        drawn.append((setup, embedded(scores, f"pruning curves, {setup}"), by_kind))
+    return drawn

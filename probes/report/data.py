@@ -37,6 +37,17 @@ class HeadsKept:
 
 
 @dataclass(frozen=True)
+class PruningCurves:
+    """The pruning curves of all runs that have some."""
+
+    points: pl.DataFrame
+    """The columns of curve.parquet, run, setup."""
+    kinds: pl.DataFrame | None
+    """How many heads of each kind of attention they keep (`surviving_kinds`), run, setup; `None` where all
+    heads are of one kind."""
+
+
+@dataclass(frozen=True)
 class Setup:
     """Runs that differ in their seeds only, single-task runs of all tasks being one setup."""
 
@@ -84,6 +95,8 @@ class ReportData:
     remedies: pl.DataFrame | None = None
     """Scores of runs with copies of heads, and of those to compare with: condition, task, seed, run, score,
     parameters; see `probes.statistics.remedies`."""
+    pruning: PruningCurves | None = None
+    """Pruning curves; `None` where no run has any."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""
     on_words: bool = True

@@ -17,7 +17,7 @@ from probes.report import number_format
 from probes.report.answer import Answer
 from probes.report.answers import answers
 from probes.report.claims import ClaimsAndLosses, PrimarySetup, claims_and_losses
-from probes.report.curves import heads_kept_figure, learning_figure
+from probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
 from probes.report.data import ReportData
 from probes.report.head_data import heads_data
 from probes.report.head_maps import claims_map, loss_maps, mask_maps, overlays
@@ -90,6 +90,7 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         key=rgb_key,
         curves=learning_figure(evidence),
         kept=heads_kept_figure(evidence),
+        pruned=pruning_figures(evidence),
         mask_maps=mask_maps(evidence, sites, heads),
         claims=claims_map(claimed),
         primary=claim_tests.primary,
@@ -138,6 +139,10 @@ def _tables(
     tables["learning-curves"] = evidence.history
     if evidence.kept is not None:
         tables["heads-kept"] = evidence.kept.table
+    if evidence.pruning is not None:
+        tables["pruning-curves"] = evidence.pruning.points
+        if evidence.pruning.kinds is not None:
+            tables["pruning-kinds"] = evidence.pruning.kinds
     if evidence.sweep is not None:
         tables["trials"] = evidence.sweep.table()
     if worth is not None:

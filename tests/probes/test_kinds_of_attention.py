@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import polars as pl
 import pytest
 
-from probes import best_heads
+from mtl.config.schema import Kind
+from probes import best_heads, curve_table, sites
 from probes.figures.gates_over_time import gates_over_time
 from probes.figures.grey_overlap import grey_overlap
 from probes.figures.head_label_heatmap import head_label_heatmap
 from probes.figures.masks import mask_picture
+from probes.figures.pruning_curves import kind_curves
 from probes.figures.rgb_overlap import rgb_overlap
 from probes.heads_table import Site
 from probes.measures.roles import roles
@@ -22,6 +26,7 @@ from probes.statistics.competition import compete
 from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
 from probes.statistics.skill import skills
+from probes.statistics.surviving_heads import surviving_kinds
 from tests.probes import worlds
 from tests.probes.worlds import KINDS, with_kinds
 
@@ -181,3 +186,50 @@ def test_the_reports_data_keep_kinds_apart(gates, heads):
     for name in NAMED:
         assert f">{name}</text>" in drawn
     assert 'class="kinds" d="M0 2h3M0 4h3"' in drawn
+
+
+def curve_rows():
+    """Four heads of the encoder, four of the decoder, two of cross-attention, which go in this order."""
+    going = [
+        ("decoder", 0, 0), ("encoder", 0, 0), ("decoder", 0, 1), ("decoder", 1, 0), ("encoder", 0, 1),
+        ("decoder", 1, 1), ("encoder", 1, 0), ("cross", 0, 0), ("encoder", 1, 1), ("cross", 0, 1),
+    ]  # fmt: skip
+    part = {"by": "importance", "draw": 0, "task": "translate"}
+    orders = [
+        part | dict(zip(("attention", "layer", "head"), place, strict=True)) | {"rank": rank}
+        for rank, place in zip(range(9, -1, -1), going, strict=True)
+    ]
+    points = [
+        part | {"trained_epochs": 0, "kept": kept, "share": kept / 10, "split": "test", "figure": "bleu",
+                "score": 4.0 * kept, "source": "run"}
+        for kept in (10, 6, 3, 0)
+    ]  # fmt: skip
+    return pl.DataFrame(orders, curve_table.ORDERS), pl.DataFrame(points, curve_table.SCORES)
+
+
+def test_heads_of_each_kind_along_a_pruning_curve():
+    survival = surviving_kinds(*curve_rows())
+    assert dict(survival.select("attention", "at_start").unique().iter_rows()) == {
+        "encoder": 4, "decoder": 4, "cross": 2
+    }  # fmt: skip
+    left = {
+        (kind, kept): round(share * heads)
+        for kind, kept, share, heads in survival.select(
+            "attention", "kept", "surviving", "at_start"
+        ).iter_rows()
+    }
+    assert [left["decoder", kept] for kept in (10, 6, 3, 0)] == [4, 1, 0, 0]
+    assert [left["encoder", kept] for kept in (10, 6, 3, 0)] == [4, 3, 1, 0]
+    assert [left["cross", kept] for kept in (10, 6, 3, 0)] == [2, 2, 2, 0]
+    figure = kind_curves(survival.with_columns(run=pl.lit("a")))
+    drawn = {line.get_label(): line for line in figure.legends[0].get_lines()}
+    assert list(drawn) == ["encoder (4 heads)", "decoder (4 heads)", "cross (2 heads)"]
+    lines = figure.axes[0].lines[1:]  # after the dotted one
+    assert [list(line.get_ydata()) for line in lines] == [
+        [100, 75, 25, 0], [100, 25, 0, 0], [100, 100, 100, 0]
+    ]  # fmt: skip
+
+
+def test_the_kinds_of_the_configuration_are_those_of_the_tables():
+    assert get_args(Kind) == sites.KINDS
+    assert sites.kinds_in_order(["cross", "other", "encoder"]) == ["encoder", "cross", "other"]

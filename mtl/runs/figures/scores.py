@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from mtl.config.schema import TrainConfig
-from mtl.runs.curves import curves_of, role_survival_of, times_of
+from mtl.runs.curves import curves_of, kind_survival_of, role_survival_of, times_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.run import Run
 from probes.figures.heads_kept import heads_kept
-from probes.figures.pruning_curves import mean_curves, pruning_curves, role_curves, time_curves
+from probes.figures.pruning_curves import (
+    kind_curves,
+    mean_curves,
+    pruning_curves,
+    role_curves,
+    time_curves,
+)
 
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:
@@ -32,6 +38,13 @@ def roles(request: FigureRequest) -> FigureWithTables:
     survival, notes = role_survival_of(request.paths, request.tasks, request.split)
     means = mean_curves(survival, "surviving", ("by", "role"))
     return FigureWithTables(role_curves(survival), notes, {"": means})
+
+
+def kinds(request: FigureRequest) -> FigureWithTables:
+    """Heads of each kind of attention that are kept, along pruning curves."""
+    survival, notes = kind_survival_of(request.paths, request.tasks, request.split)
+    means = mean_curves(survival, "surviving", ("by", "attention"))
+    return FigureWithTables(kind_curves(survival), notes, {"": means})
 
 
 def times(request: FigureRequest) -> FigureWithTables:

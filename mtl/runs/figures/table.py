@@ -65,6 +65,10 @@ FIGURES = {
     ),
     "curve": FigureRow("score against heads kept, of runs with pruning curves (mtl curve)", "scores:curve"),
     "curve-roles": FigureRow("roles that survive along pruning curves", "scores:roles"),
+    "curve-kinds": FigureRow(
+        "heads of each kind of attention that are kept along pruning curves: which kind goes first",
+        "scores:kinds",
+    ),
     "curve-time": FigureRow("time per sentence of cut models along pruning curves", "scores:times"),
     "energy": FigureRow(
         "variance that leading components of queries and keys capture, of tables that mtl energy wrote",

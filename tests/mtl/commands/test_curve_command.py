@@ -20,7 +20,7 @@ from mtl.commands.main import main
 from mtl.corpora.toy.corpus import write_toy
 from mtl.models.joint import JointModel
 from probes import curve_table, heads_table
-from probes.statistics.surviving_roles import heads_with_roles, surviving_roles
+from probes.statistics.surviving_heads import heads_with_roles, surviving_roles
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 
@@ -224,6 +224,8 @@ def test_figures_of_several_runs(run, tmp_path, capsys) -> None:
     capsys.readouterr()
     assert command("figure", "curve", str(run), "--split=dev", f"--out={tmp_path / 'x.pdf'}") == 2
     assert "scored on test, not on dev" in capsys.readouterr().err
+    assert command("figure", "curve-kinds", str(run), f"--out={tmp_path / 'x.pdf'}") == 2
+    assert "all heads are of one kind of attention: left out; nothing to draw" in capsys.readouterr().err
     (run / "curve.parquet").unlink()
     assert command("figure", "curve", str(run), f"--out={tmp_path / 'x.pdf'}") == 2
     assert "'mtl curve" in capsys.readouterr().err

@@ -14,8 +14,10 @@ from sacrebleu import corpus_bleu
 from mtl.analysis.ablation import mean_outputs
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
+from mtl.config.schema import GatesConfig
 from mtl.runs.run import Run
 from mtl.training.train import train
+from probes import curve_table
 from tests.mtl import digits
 
 
@@ -93,6 +95,39 @@ def test_ablation_without_effect_and_mean_outputs_count_positions(run):
     assert means.shape[:2] == (3, 2)
     for other in again.values():
         assert (means - other).abs().max() < 1e-5
+
+
+def test_pruning_curves_show_how_many_heads_of_each_kind_are_left(run, tmp_path, capsys):
+    words = ["curve", str(run.folder), "--masks=false", "--steps=3", "--draws=2", "--sentences=4"]
+    assert main([*words, "--by=importance,recomputed,random,greedy"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())  # titles are as narrow as their tables
+    assert "greedy: heads of each kind that are kept" in printed
+    assert "random: heads of each kind that are kept (means over 2 draws)" in printed
+    orders = pl.read_parquet(run.folder / "curve_heads.parquet")
+    for (by, _draw), order in orders.group_by("by", "draw"):
+        assert sorted(order["rank"]) == [0, 1, 2, 3, 4, 5], by
+        kinds = dict(order.group_by("attention").len().iter_rows())
+        assert kinds == {"encoder": 2, "decoder": 2, "cross": 2}
+    out = tmp_path / "kinds.png"
+    assert main(["figure", "curve-kinds", str(run.folder), f"--out={out}"]) == 0
+    assert out.is_file()
+    means = pl.read_parquet(tmp_path / "kinds.parquet").filter(by="greedy")
+    heads = means.group_by("percent").agg(pl.col("surviving").sum() * 2)
+    assert dict(heads.iter_rows()) == pytest.approx({100.0: 6.0, 67.0: 4.0, 33.0: 2.0, 0.0: 0.0})
+
+
+def test_learned_gates_of_one_kind_are_points_of_a_curve(run, tmp_path, capsys):
+    gates = GatesConfig(kinds=("encoder",), target_open=0.5)
+    other = train(digits.config(tmp_path, pruning="dynamic", gates=gates), console=Console(quiet=True))
+    words = ["curve", str(run.folder), "--masks=false", "--steps=1", "--draws=1", "--sentences=4"]
+    assert main([*words, "--by=random", f"--gates=[{other.folder}]"]) == 0
+    assert "gates: heads of each kind that are kept" in " ".join(capsys.readouterr().out.split())
+    table = pl.read_parquet(other.folder / "gates.parquet")
+    last = table.filter(pl.col("step") == pl.col("step").max(), pl.col("open"))
+    opened = set(last.select("attention", "layer", "head").iter_rows())
+    assert len(opened) == 5  # one of the encoder's, and all of those without gates
+    orders = pl.read_parquet(run.folder / "curve_heads.parquet")
+    assert curve_table.mask_of(orders, "gates", "translate", 5) == opened
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from probes.report.overlaps import masks_by_setup
 from probes.statistics.claims_by_setup import by_claims
 from tests.mtl.studies import SCORES, TASKS, Study
 from tests.probes import worlds
+from tests.probes.test_kinds_of_attention import curve_rows
 
 
 class Page(HTMLParser):
@@ -334,6 +335,24 @@ def test_probes_that_are_not_numbers_are_left_out(study):
     assert page.says("probed single-task runs of 2 seeds; at least 3")
 
 
+def test_pruning_curves_of_runs_are_shown_with_the_heads_of_each_kind(study):
+    study.small()
+    first, second, other = (study.run(["pos"], seed, pruning="none") for seed in (1, 2, 3))
+    orders, points = curve_rows()
+    for folder in (first, second):
+        orders.with_columns(task=pl.lit("pos")).write_parquet(folder / "curve_heads.parquet")
+        points.with_columns(task=pl.lit("pos")).write_parquet(folder / "curve.parquet")
+    (other / "curve.parquet").write_text("no table")
+    page = page_of(study.root)
+    assert page.unclosed == []
+    assert page.says("STL: score on test as heads are closed (pruning curves).")
+    assert page.says("STL: heads of each kind of attention that are kept.")
+    assert page.says("its pruning curves are left out")
+    pruning = gather(study.root, "test", SCORES).pruning
+    assert pruning.kinds.filter(kept=6, attention="decoder")["surviving"].to_list() == [0.25, 0.25]
+    assert pruning.points.height == 8
+
+
 def test_masks_that_a_target_forced_are_noted(study):
     study.small()
     forced, few = study.run(["pos", "dep"], 1, scope="per_task"), study.run(["ner"], 9)
@@ -345,6 +364,14 @@ def test_masks_that_a_target_forced_are_noted(study):
         status = folder / "status.json"
         known = json.loads(status.read_text()) if status.exists() else {}
         status.write_text(json.dumps(known | {"choices": {"pos": choice}}))
+    status = forced / "status.json"
+    known = json.loads(status.read_text())
+    by_kind = {"pos/encoder": choices[forced], "pos/cross": choices[forced]}  # of one mask
+    status.write_text(json.dumps(known | {"choices": by_kind}))
+    assert page_of(study.root).says(
+        f"in 1 masks ({forced.name}) gates.target_open opened or closed 47 to 47 %"
+    )
+    status.write_text(json.dumps(known))
     page = page_of(study.root)
     # 7 of 15 wanted; the other run's 1 of 15 is less than a tenth.
     assert page.says(f"in 1 masks ({forced.name}) gates.target_open opened or closed 47 to 47 % of the heads")
@@ -526,13 +553,15 @@ def test_dots_that_would_touch_are_moved_aside_and_no_others():
 def test_settings_in_words_are_never_the_same():
     keys = [
         "max_epochs", "gates.penalty", "gates.scope", "gates.target_open", "batch.sentences", "dep.dropout",
-        "optimizer.encoder_lr", "a.b_c", "balancer",
+        "optimizer.encoder_lr", "a.b_c", "balancer", "gates.penalty.cross", "gates.target_open.cross",
+        "gates.target_open.encoder",
     ]  # fmt: skip
     values = ["1", "2", "True", "False", "None", "none", "shared", "per_task"]
     words = [in_words(key, value) for key in keys for value in values]
     assert len(set(words)) == len(words)
     assert in_words("max_epochs", "1") == "1 epochs"
     assert in_words("gates.scope", "per_task") == "a mask per task"
+    assert in_words("gates.target_open.cross", "8.0") == "cross target 8.0"
 
 
 def test_texts_are_escaped(study):

@@ -1,4 +1,4 @@
-"""Which roles of heads survive pruning (Voita et al. 2019, figure 8)."""
+"""Which roles and kinds of heads survive pruning (Voita et al. 2019, figures 7 and 8)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,25 @@ def surviving_roles(orders: pl.DataFrame, points: pl.DataFrame, with_roles: pl.D
     kept, share (of all heads: what a role keeps by chance), with_role (heads of the role at the start),
     surviving (share of these).
     """
-    part = ["by", "draw", "task"]
     of_role = orders.join(with_roles, on=list(KEYS))
+    return _surviving(of_role, points, "role").rename({"at_start": "with_role"})
+
+
+def surviving_kinds(orders: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Per point of a curve and kind of attention, how many heads of the kind are still there.
+
+    `orders` and `points` as in `surviving_roles`. Columns: by, draw, task, attention, kept, share (of all
+    heads), at_start (heads of the kind), surviving (share of these).
+    """
+    return _surviving(orders, points, "attention")
+
+
+def _surviving(heads: pl.DataFrame, points: pl.DataFrame, group: str) -> pl.DataFrame:
+    """Per point of a curve, the share of each group's heads that are still there."""
+    part = ["by", "draw", "task"]
     at = points.select(*part, "kept", "share").unique(maintain_order=True)
     return (
-        of_role.join(at, on=part)
-        .group_by(*part, "role", "kept", "share", maintain_order=True)
-        .agg(with_role=pl.len(), surviving=(pl.col("rank") < pl.col("kept")).mean())
+        heads.join(at, on=part)
+        .group_by(*part, group, "kept", "share", maintain_order=True)
+        .agg(at_start=pl.len(), surviving=(pl.col("rank") < pl.col("kept")).mean())
     )
