@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from mtl.corpora.toy.corpus import write_toy
 from mtl.models.inputs import InputCache
 from mtl.study.measure import measure
 from probes import heads_table
@@ -35,3 +36,17 @@ def test_what_is_asked_for_is_measured(toy: Path, tmp_path: Path, measures, made
     assert made <= set(table["measure"])
     assert (probed is not None) == ("probes" in measures)
     assert ("importance" in set(table["measure"])) == ("importance" in measures)
+
+
+def test_heads_are_probed_on_the_corpus_of_the_study_if_it_names_one(toy: Path, tmp_path: Path) -> None:
+    worth.joint_model(toy, ("pos", "dep"), dtype=torch.float32).save(tmp_path / "run" / "model")
+    config = {"tasks": ["pos", "dep"], "seed": 1, "corpus": {"path": str(toy)}, "encoder": {"name": "minilm"}}
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    write_toy(tmp_path / "other", 1, 1, 4, seed=5)
+    settings = {
+        "target": str(tmp_path / "run"), "split": "test", "centroids": "self", "final_special": False,
+        "measures": ["probes", "importance"], "sentences": 6, "corpus": str(tmp_path / "other"),
+    }  # fmt: skip
+    measure(settings, InputCache(keep=True))
+    _, provenance = heads_table.read(tmp_path / "run" / "heads.parquet")
+    assert (provenance["sentences"], provenance["importance.sentences"]) == ("4", "6")

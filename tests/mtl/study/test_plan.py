@@ -296,6 +296,24 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     assert all("code of the probes" in change.why for change in again.changes)
 
 
+def test_heads_are_probed_on_another_corpus_whose_place_does_not_count(world):
+    grid = [{"setups": ["static", "pos"], "masks": ["none"]}]
+    write_toy(world.root / "other", 1, 1, 6, seed=2)
+    words = f"--probes.corpus={world.root / 'other'}"
+    world.finish(world.plan(words, grid=grid))
+    (world.root / "other").rename(world.root / "moved")
+    words = f"--probes.corpus={world.root / 'moved'}"
+    assert changes_of(world.plan(words, grid=grid)) == []
+    write_toy(world.root / "moved", 1, 1, 6, seed=3, overwrite=True)
+    changes = {change.name: change.what for change in world.plan(words, grid=grid).changes}
+    assert changes == {"static": "made again", "pos-seed1": "probed again"}
+    # Training does not read it; what probes take is its splits that they read.
+    (world.root / "moved" / "train.jsonl").unlink()
+    assert {change.name for change in world.plan(words, grid=grid).changes} == set(changes)
+    with pytest.raises(InputError, match=r"no train\.jsonl in it, which is to be probed"):
+        world.plan(words, "--probes.centroids=train", grid=grid)
+
+
 def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
     grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
     world.finish(world.plan(grid=grid))
