@@ -96,7 +96,12 @@ def layer_rows(
 
 
 def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
-    """Rows whose `layer` counts sites, with the kind of attention and the layer of each site instead."""
+    """Rows whose `layer` counts sites, with the kind of attention and the layer of each site instead.
+
+    Rows that are of no layer have the kind of all sites, if there is only one.
+    """
+    kinds = {site.attention for site in sites}
+    of_all = pl.lit(next(iter(kinds))) if len(kinds) == 1 else pl.col("attention")
     names = pl.DataFrame(
         {
             "layer": range(len(sites)),
@@ -107,7 +112,7 @@ def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
     )
     joined = table.join(names, on="layer", how="left", maintain_order="left")
     return joined.with_columns(
-        attention=pl.coalesce("kind", "attention"), layer=pl.coalesce("of_kind", "layer")
+        attention=pl.coalesce("kind", of_all), layer=pl.coalesce("of_kind", "layer")
     ).select(table.columns)
 
 
