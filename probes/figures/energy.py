@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,18 +18,22 @@ def energy_curves(energy: pl.DataFrame) -> Figure:
     """A panel for all heads together and one per head, by matrix; a colour per model, means over layers.
 
     `energy` has the schema `ENERGY`. The wider the distance between both panels' numbers of components times
-    heads, the more heads share. Faint lines are single layers, where there is one model only.
+    heads, the more heads share. Faint lines are single layers, where there is one model only. Lines of the
+    first models are wider, so that they can be seen below others that coincide with them.
     """
     models = list(energy["model"].unique(maintain_order=True))
+    looks = {
+        model: (LOOKS[place % len(LOOKS)].colour, 1.1 + 1.1 * (len(models) - 1 - place))
+        for place, model in enumerate(models)
+    }
     figure = new_figure(PANEL * len(MATRICES) + 0.4 + 0.13 * len(models), COLUMN * 1.25)
     panels = figure.subplots(len(MATRICES), 2, squeeze=False)
     for row, (matrix, title) in zip(panels, MATRICES.items(), strict=True):
         of_matrix = energy.filter(matrix=matrix)
         for axes, apart in zip(row, (False, True), strict=True):
             chosen = of_matrix.filter(pl.col("head").is_not_null() if apart else pl.col("head").is_null())
-            for place, model in enumerate(models):
-                lines = chosen.filter(model=model)
-                _draw(axes, lines, LOOKS[place % len(LOOKS)].colour, layers=len(models) == 1)
+            for model, (colour, width) in looks.items():
+                _draw(axes, chosen.filter(model=model), colour, width, layers=len(models) == 1)
             axes.set_title(f"{title}, {'each head' if apart else 'all heads of a layer'}")
             axes.set_ylim(0, 102)
             axes.set_xlim(left=0)
@@ -37,15 +43,17 @@ def energy_curves(energy: pl.DataFrame) -> Figure:
         row[0].set_ylabel("captured, %")
     for axes in panels[-1]:
         axes.set_xlabel("leading components")
+    names = [PurePath(model).name for model in models]
+    labels = names if len(set(names)) == len(models) else models
     handles = [
-        Line2D([], [], color=LOOKS[place % len(LOOKS)].colour, label=model)
-        for place, model in enumerate(models)
+        Line2D([], [], color=colour, linewidth=width, label=label)
+        for label, (colour, width) in zip(labels, looks.values(), strict=True)
     ]
     figure.legend(handles=handles, loc="outside upper center")
     return figure
 
 
-def _draw(axes: Axes, rows: pl.DataFrame, colour: str, layers: bool) -> None:
+def _draw(axes: Axes, rows: pl.DataFrame, colour: str, width: float, *, layers: bool) -> None:
     """The mean over layers (and heads); layers that have fewer components have captured all from there on."""
     if rows.is_empty():
         return
@@ -59,4 +67,4 @@ def _draw(axes: Axes, rows: pl.DataFrame, colour: str, layers: bool) -> None:
                 components, [0, *(100 * value for value in line)], color=colour, linewidth=0.4, alpha=0.4
             )
     means = [0, *(100 * value for value in filled.mean().row(0))]
-    axes.plot(components, means, color=colour, linewidth=1.1)
+    axes.plot(components, means, color=colour, linewidth=width)
