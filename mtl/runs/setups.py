@@ -130,12 +130,17 @@ def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _completed(
     values: Mapping[str, str], config: Mapping[str, Any], neutral: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The values with those of keys that the run lacks, since it was made before there were such keys."""
+    """The values with those of keys that the run lacks, since it was made before there were such keys.
+
+    A key that the run has by kind of attention is not lacking.
+    """
     left_out = {*_OF_ONE_RUN, *_unused(config)}
     added = {
         key: str(value)
         for key, value in neutral.items()
-        if key.partition(".")[0] not in left_out and not isinstance(value, Mapping)
+        if key.partition(".")[0] not in left_out
+        and not isinstance(value, Mapping)
+        and not any(given.startswith(f"{key}.") for given in values)
     }
     return {**added, **values}
 

@@ -15,7 +15,7 @@ import pytest
 from mtl.commands.arguments import arguments_of
 from mtl.commands.report import report
 from mtl.config.effective import plain
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.runs.gather import gather
 from mtl.runs.run import Run
@@ -222,6 +222,21 @@ def test_runs_made_before_a_key_existed_are_of_the_setup_of_its_default():
     older = now | {"pruning": "dynamic", "gates": {"target_open": 24.0}}
     names = [setup.name for setup in setups_of([masked, older, before])]
     assert names == ["STL, dynamic, no penalty, target 9.0", "STL, dynamic, penalty 0.01, target 24.0", "STL"]
+
+
+def test_setups_with_targets_by_kind_are_named_by_kind():
+    def config(**gates):
+        return plain(asdict(TrainConfig(tasks=("translate",), pruning="dynamic", gates=GatesConfig(**gates))))
+
+    configs = [
+        config(target_open=24.0), config(target_open={"encoder": 8.0, "cross": 4.0}),
+        config(target_open={"cross": 4.0}, penalty={"encoder": 0.5}),
+    ]  # fmt: skip
+    assert [setup.name for setup in setups_of(configs)] == [
+        "STL, dynamic, no penalty, target 24.0",
+        "STL, dynamic, no penalty, encoder target 8.0, cross target 4.0",
+        "STL, dynamic, cross target 4.0, encoder penalty 0.5",
+    ]
 
 
 def test_an_empty_folder_and_none(tmp_path):
