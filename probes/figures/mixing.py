@@ -27,7 +27,7 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
     groups = list(tests["models"].unique(maintain_order=True))
     for turn, group in enumerate(groups):
         look = LOOKS[turn % len(LOOKS)]
-        aside = 0.18 * (turn - (len(groups) - 1) / 2)
+        aside = 0.2 * (turn - (len(groups) - 1) / 2)
         rows = tests.filter((pl.col("models") == group) & pl.col("above").is_not_null())
         for row in rows.iter_rows(named=True):
             place = CLASSES.index(row["claims"]) + aside
@@ -35,7 +35,11 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
                 below.vlines(place, row["low"], row["high"], color=look.colour, linewidth=0.9)
             below.plot([place], [row["above"]], marker=look.marker(), color=look.colour, markersize=3.5)
             below.annotate(
-                f"{row['p_holm']:.2g}", (place, row["above"]), (3, 2), textcoords="offset points", fontsize=5
+                f"p={row['p_holm']:.2g}",
+                (place, row["above"]),
+                (3, 2),
+                textcoords="offset points",
+                fontsize=5,
             )
         below.plot([], [], marker=look.marker(), color=look.colour, linestyle="", markersize=3.5, label=group)
     below.axhline(0, color=INK, linewidth=0.5)
