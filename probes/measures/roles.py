@@ -28,6 +28,15 @@ POSITIONAL = 0.9
 """A head is positional if it looks at one relative position at least this often."""
 SYNTACTIC_MARGIN = 0.1
 """A head has a syntactic role if it is above the best fixed offset by this much."""
+SYNTACTIC_ARCS = 30
+"""Arcs that a relation needs for a role: with fewer, some of many heads is above the offset by chance."""
+OF_ROLES = (
+    (pl.col("measure") == "syntactic")
+    & (pl.col("count") >= SYNTACTIC_ARCS)
+    & ~pl.col("label").str.contains("(?i)^root ")
+)
+"""Rows of heads.parquet that can make a role. Arcs of the root cannot: their one end is the first special
+token, to which most heads look most of the time."""
 
 
 class ConfidenceProbe(Probe):
@@ -180,7 +189,7 @@ def roles(heads: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(chance=pl.lit(None, dtype=pl.Float64))
     offsets = heads.filter(pl.col("measure") == "syntactic_offset").select(*label, chance="value")
     syntactic = (
-        heads.filter(pl.col("measure") == "syntactic")
+        heads.filter(OF_ROLES)
         .join(offsets, on=label)
         .filter(pl.col("value") >= pl.col("chance") + SYNTACTIC_MARGIN)
     )

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
+from probes.measures.roles import OF_ROLES
 from probes.measures.table import BY_NAME, SKILLS
 from probes.sites import KEYS
 from probes.statistics.skill import with_chance
@@ -86,10 +87,10 @@ def _skills(heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _syntactic(heads: pl.DataFrame) -> pl.DataFrame:
-    """How far each head is above the best fixed offset in its best relation and direction."""
+    """How far each head is above the best fixed offset in its best relation and direction (`OF_ROLES`)."""
     of = ["setup", "run", "seed", "task", "label"]
     chance = heads.filter(pl.col("measure") == BY_NAME[SYNTACTIC].chance).select(*of, chance="value")
-    above = heads.filter(pl.col("measure") == SYNTACTIC).drop_nulls("head").join(chance, on=of)
+    above = heads.filter(OF_ROLES).drop_nulls("head").join(chance, on=of)
     best = above.group_by("setup", "run", "seed", *KEYS, maintain_order=True).agg(
         value=(pl.col("value") - pl.col("chance")).max()
     )

@@ -57,7 +57,7 @@ def give_roles(folder: Path) -> None:
     """Heads 0.0 and 0.1 look at the word before, 1.2 at rare words, those of layer 2 at heads of subjects."""
     place, rare, subject = (np.zeros((1, *SHAPE)) for _ in range(3))
     place[0, 0, :2], rare[0, 1, 2], subject[0, 2] = 0.95, 0.8, 0.7
-    count = np.array([10])
+    count = np.array([30])
     parts = [
         heads_table.rows("positional", "", ["-1"], place, count),
         heads_table.rows("rare_words", "", [""], rare, count),

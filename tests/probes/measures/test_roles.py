@@ -92,16 +92,22 @@ def test_rare_words_are_found_by_frequency() -> None:
 
 
 def test_roles_are_held_from_the_margins_on() -> None:
-    def rows(measure: str, label: str, values: list[float], head: bool = True) -> pl.DataFrame:
+    def rows(
+        measure: str, label: str, values: list[float], head: bool = True, arcs: int = 30
+    ) -> pl.DataFrame:
         value = torch.tensor(values, dtype=torch.float64)[None, None].numpy()
         kind = table.rows if head else table.headless_rows
-        return kind(measure, "", [label], value if head else value[0, 0], np.array([10]))
+        return kind(measure, "", [label], value if head else value[0, 0], np.array([arcs]))
 
     heads = pl.concat(
         [
             rows("positional", "-1", [0.89, 0.9, 0.95]),
             rows("syntactic", "obj to head", [0.5, 0.61, 0.7]),
             rows("syntactic_offset", "obj to head", [0.6], head=False),
+            rows("syntactic", "root to dependent", [1.0, 1.0, 1.0]),
+            rows("syntactic_offset", "root to dependent", [0.1], head=False),
+            rows("syntactic", "iobj to head", [1.0, 1.0, 1.0], arcs=29),
+            rows("syntactic_offset", "iobj to head", [0.1], head=False, arcs=29),
         ]
     )
     found = roles.roles(heads).select("measure", "head", "value", "chance").rows()

@@ -159,11 +159,12 @@ def test_values_of_heads_by_hand() -> None:
             rows("confidence", "", cells(0.7, 0.8)),
             rows("positional", "", cells(0.7, 0.1), label="-1"),
             rows("positional", "", cells(0.2, 0.3), label="+1"),
-            rows("syntactic", "dep", cells(0.6, 0.5), label="nsubj to head"),
-            rows("syntactic", "dep", cells(0.3, 0.7), label="obj to head"),
+            rows("syntactic", "dep", cells(0.6, 0.5), label="nsubj to head", count=30),
+            rows("syntactic", "dep", cells(0.3, 0.7), label="obj to head", count=30),
+            rows("syntactic", "dep", cells(0.9, 1.0), label="root to dependent", count=30),
             *(
                 headless("syntactic_offset", "dep", *chance)
-                for chance in (("nsubj to head", 0.2), ("obj to head", 0.6))
+                for chance in (("nsubj to head", 0.2), ("obj to head", 0.6), ("root to dependent", 0.1))
             ),
             rows("relevance", "pos", cells(0.4, 0.6), label="NN", count=30),
             rows("relevance", "pos", cells(0.8, 0.2), label="VB", count=10),
