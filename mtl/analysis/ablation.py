@@ -1,13 +1,12 @@
 """What a head is worth by closing it: what a task's score loses without the head.
 
-The work is shared. Layers below the closed head are computed once for a batch (`LayerReplay`), and
-several ablations go as copies of the batch's rows through one pass, each under its own head scale.
+The work is shared. Layers below the closed head are computed once for a batch, and several ablations go as
+copies of the batch's rows through one pass, each under its own head scale (`AblatedCopies`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -17,17 +16,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mtl.analysis.ablated_copies import AblatedCopies, AnnotatedCopies
+from mtl.analysis.ablated_translations import TranslatedCopies
 from mtl.analysis.importance import of_tasks
 from mtl.analysis.probe import Mask, masks_of
-from mtl.heads.replay import LayerReplay
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
 from mtl.models.limits import BATCH_PAIRS
 from mtl.models.modes import in_evaluation_mode
-from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import Seq2Seq
-from mtl.models.translations import translations
-from tasks.translate import Translate
 
 Kind = Literal["head", "all_but_one", "layer", "chosen"]
 By = Literal["zero", "mean"]
@@ -111,14 +108,16 @@ class Ablator:
         passes: int | None = None,
     ) -> None:
         self.model, self.chosen, self.means = model, tuple(chosen), means
-        translates = isinstance(model.encoder, Seq2Seq)
-        self.budget = passes or (TRANSLATED_TOKENS if translates else model.evaluation_tokens())
+        encoder = model.encoder
         self.masks = masks_of(model, tuple(model.tasks)) if masks is None else list(masks)
         self.device = next(model.parameters()).device
-        tap = model.encoder.tap
-        # Nothing is replayed in a search, which passes the decoder once for every piece.
-        self._replay = None if translates else LayerReplay(model.encoder.transformer, model.encoder.family)
-        self._scales = [ablation.scale(len(tap.sites), tap.heads) for ablation in self.chosen]
+        self._copies: AblatedCopies
+        if isinstance(encoder, Seq2Seq):
+            self._copies, tokens = TranslatedCopies(model, encoder), TRANSLATED_TOKENS
+        else:
+            self._copies, tokens = AnnotatedCopies(model, encoder), model.evaluation_tokens()
+        self.budget = passes or tokens
+        self._scales = [ablation.scale(len(encoder.tap.sites), encoder.tap.heads) for ablation in self.chosen]
 
     @torch.inference_mode()
     def __call__(self, batch: Batch) -> Counts:
@@ -138,9 +137,7 @@ class Ablator:
     def _under(self, mask: Mask, batch: Batch) -> Counts:
         scale = None if mask.head_scale is None else mask.head_scale.to(self.device)
         fill = None if self.means is None else self.means[mask.name].to(self.device)
-        replay = self._replay
-        with nullcontext() if replay is None else replay.record():
-            [unchanged] = _decoded(self.model, batch, 1, scale, None, None)
+        unchanged = self._copies.unchanged(batch, scale)
         closing = [
             index
             for index, ablation in enumerate(self.chosen)
@@ -149,10 +146,8 @@ class Ablator:
         # An ablation that closes nothing that was open changes nothing.
         results = [unchanged] * len(self.chosen)
         for group in self._passes(closing, batch):
-            rows = torch.stack([self._scales[index] for index in group]).to(self.device)
-            start = self._start(group[0])
-            with nullcontext() if replay is None else replay.start_at(start, len(group)):
-                decoded = _decoded(self.model, batch, len(group), scale, rows, fill)
+            scales = torch.stack([self._scales[index] for index in group]).to(self.device)
+            decoded = self._copies.ablated(batch, scale, scales, fill)
             for index, counts in zip(group, decoded, strict=True):
                 results[index] = counts
         return {
@@ -163,17 +158,16 @@ class Ablator:
             for name in batch.rows
         }
 
-    def _start(self, index: int) -> int:
-        """The first site with a head that an ablation closes; all before it is as without the ablation."""
-        return 0 if self._replay is None else self._replay.first(self.chosen[index].sites)
-
     def _passes(self, closing: Sequence[int], batch: Batch) -> Iterator[list[int]]:
-        """The ablations of one pass each: they begin at one site, and their copies are within the budget."""
+        """The ablations of one pass each: they start at one site, and their copies are within the budget."""
         rows, width = batch.subwords.input_ids.shape
         pairs = batch.mask.shape[0] * batch.mask.shape[1] ** 2
         copies = max(1, min(self.budget // max(rows * width, 1), BATCH_PAIRS // max(pairs, 1)))
 
-        for _, group in groupby(sorted(closing, key=self._start), key=self._start):
+        def start(index: int) -> int:
+            return self._copies.start(self.chosen[index].sites)
+
+        for _, group in groupby(sorted(closing, key=start), key=start):
             together = list(group)
             # Equal shares: eleven copies are better computed as six and five than as ten and one.
             for share in np.array_split(together, -(-len(together) // copies)):
@@ -217,60 +211,3 @@ def mean_outputs(
                 ).cpu()
                 sums[mask.name] = sums.get(mask.name, 0.0) + total
     return {name: (total / positions.clamp_min(1)).float() for name, total in sums.items()}
-
-
-def _decoded(
-    model: JointModel,
-    batch: Batch,
-    copies: int,
-    scale: Float[Tensor, "site head"] | None,
-    rows: Float[Tensor, "copy site head"] | None,
-    fill: Float[Tensor, "site head head_dim"] | None,
-) -> list[dict[str, np.ndarray]]:
-    """Per copy of the batch the counts of its decoded sentences in every task."""
-    encoder, sentences = model.encoder, len(batch.sentences)
-    subwords = batch.subwords
-    if copies > 1:
-        index = torch.arange(sentences, device=batch.mask.device).repeat(copies)
-        subwords = subwords.take(index)
-    with ExitStack() as scaled:
-        if scale is not None:
-            scaled.enter_context(encoder.tap.scale(scale))
-        if rows is not None:
-            of_sentence = rows.repeat_interleave(sentences, 0)
-            scaled.enter_context(encoder.tap.scale(of_sentence[subwords.sentence], fill))
-        if isinstance(encoder, Seq2Seq):
-            assert isinstance(subwords, ParallelSubwords)
-            return _translated(model, encoder, batch, subwords, copies)
-        first = model.reads_first(batch.rows)
-        words = encoder(subwords, first=first)
-    words = words.view(copies, sentences, *words.shape[1:])
-    results: list[dict[str, np.ndarray]] = [{} for _ in range(copies)]
-    for name, row in batch.rows.items():
-        decoder = model.decoder(name)
-        vectors, mask = words[:, row].flatten(0, 1), batch.mask[row].repeat(copies, 1)
-        if first:
-            vectors, mask = decoder.as_read(vectors, mask)
-        decoded = decoder.decode(decoder(vectors, mask), mask)
-        gold = [batch.sentences[index] for index in row.tolist()]
-        metric = model.tasks[name].metric()
-        for copy in range(copies):
-            results[copy][name] = metric.sentence_counts(
-                decoded[copy * len(row) : (copy + 1) * len(row)], gold
-            )
-    return results
-
-
-def _translated(
-    model: JointModel, encoder: Seq2Seq, batch: Batch, subwords: ParallelSubwords, copies: int
-) -> list[dict[str, np.ndarray]]:
-    """Per copy the counts of its translated sentences, under the scales that are set."""
-    [(name, task)] = model.tasks.items()
-    assert isinstance(task, Translate)
-    gold = [batch.sentences[index] for index in batch.rows[name].tolist()]
-    predicted = translations(encoder, task, subwords, list(batch.sentences) * copies)
-    metric = task.metric()
-    return [
-        {name: metric.sentence_counts(predicted[copy * len(gold) : (copy + 1) * len(gold)], gold)}
-        for copy in range(copies)
-    ]

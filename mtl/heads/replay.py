@@ -25,11 +25,15 @@ class LayerReplay:
     Args:
         model: any `transformers` model of the family, with or without a head on top.
         family: its row of the table.
+        encoder_alone: passes are those of the encoder of an encoder-decoder model, without its decoder.
     """
 
-    def __init__(self, model: PreTrainedModel, family: Family) -> None:
-        self.model = model.base_model
+    def __init__(self, model: PreTrainedModel, family: Family, *, encoder_alone: bool = False) -> None:
+        self.model = model.get_encoder() if encoder_alone else model.base_model
         self._attentions = attentions(model, family)
+        if encoder_alone:
+            # These sites come first, so that they have the same numbers as in the whole model.
+            self._attentions = [place for place in self._attentions if place.site.attention == "encoder"]
         layers = [attention.layer for attention in self._attentions]
         self._modules = list(dict.fromkeys(layers))
         # Sites of several kinds of attention may lie in one layer. With one kind, a module that comes
@@ -43,6 +47,11 @@ class LayerReplay:
         self._layers: list[Any] = []
         self._heads: list[Tensor] = []
         self._outputs: list[Any] = []
+
+    @property
+    def sites(self) -> int:
+        """The number of sites in a pass."""
+        return len(self._order)
 
     @property
     def _rows(self) -> int:

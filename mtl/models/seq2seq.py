@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.modeling_outputs import BaseModelOutput
 
 from mtl.errors import InputError
 from mtl.files import write_json
@@ -120,16 +121,31 @@ class Seq2Seq(nn.Module):
         scores: Tensor = self.transformer.get_output_embeddings()(output.last_hidden_state)
         return scores.add_(bias.to(scores.dtype))
 
+    def encode(
+        self, subwords: ParallelSubwords, head_scale: HeadScale | None = None
+    ) -> Float[Tensor, "batch subword hidden"]:
+        """What the decoder reads of the sources: the encoder's output."""
+        with self._scaled(head_scale):
+            output = self.transformer.get_encoder()(
+                input_ids=subwords.input_ids, attention_mask=subwords.attention_mask
+            )
+        encoded: Tensor = output.last_hidden_state
+        return encoded
+
     @torch.inference_mode()
     def translate(
         self,
         subwords: ParallelSubwords,
         head_scale: HeadScale | None = None,
         *,
+        encoded: Float[Tensor, "batch subword hidden"] | None = None,
         beam: int = 5,
         length_penalty: float = 1.0,
     ) -> list[str]:
-        """The best translation of each sentence that beam search finds."""
+        """The best translation of each sentence that beam search finds.
+
+        `encoded` is what `encode` gives of the same rows, where it is known; the encoder is then not called.
+        """
         times, more = _LONGEST
         limits = (times * subwords.attention_mask.sum(1) + more).clamp_max(self.tokenizer.max_length - 1)
         settings = copy.deepcopy(self.transformer.generation_config)
@@ -141,6 +157,9 @@ class Seq2Seq(nn.Module):
             pieces = self.transformer.generate(
                 input_ids=subwords.input_ids,
                 attention_mask=subwords.attention_mask,
+                encoder_outputs=BaseModelOutput(
+                    last_hidden_state=self.encode(subwords) if encoded is None else encoded
+                ),
                 generation_config=settings,
                 logits_processor=LogitsProcessorList([_Bounded(limits, settings.eos_token_id)]),
             )

@@ -1,0 +1,128 @@
+"""A batch decoded under ablations: copies of its rows, each under its own head scale, share their work."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.heads.replay import LayerReplay
+from mtl.heads.tap import HeadTap
+from mtl.models.batches import Batch
+from mtl.models.encoder import Encoder
+from mtl.models.joint import JointModel
+
+CountsByTask = dict[str, np.ndarray]
+"""By task the counts of a batch's sentences."""
+
+
+class AblatedCopies(ABC):
+    """Decodes a batch without ablation, and then under ablations, which share what that has computed."""
+
+    @abstractmethod
+    def start(self, sites: Iterable[int]) -> int:
+        """Where a pass starts that closes heads of these sites; ablations of one pass start at one site."""
+
+    @abstractmethod
+    def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
+        """The counts under the scale of the run's mask alone."""
+
+    @abstractmethod
+    def ablated(
+        self,
+        batch: Batch,
+        scale: Float[Tensor, "site head"] | None,
+        ablations: Float[Tensor, "copy site head"],
+        fill: Float[Tensor, "site head head_dim"] | None,
+    ) -> list[CountsByTask]:
+        """Per ablation the counts of the batch that `unchanged` was last called with, under the same mask.
+
+        `ablations` are scales with 0 at the heads that each closes, which hand out `fill` (`None`: zeros).
+        """
+
+
+class AnnotatedCopies(AblatedCopies):
+    """Annotations of an encoder's words: nothing below the first closed head is computed again."""
+
+    def __init__(self, model: JointModel, encoder: Encoder) -> None:
+        self.model, self.encoder = model, encoder
+        self._replay = LayerReplay(encoder.transformer, encoder.family)
+
+    def start(self, sites: Iterable[int]) -> int:
+        """The first site with a closed head; all before it is as without the ablation."""
+        return self._replay.first(sites)
+
+    def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
+        """See `AblatedCopies`; records what layers and heads give."""
+        with self._replay.record():
+            [counts] = self._counts(batch, 1, scale, None, None)
+        return counts
+
+    def ablated(
+        self,
+        batch: Batch,
+        scale: Float[Tensor, "site head"] | None,
+        ablations: Float[Tensor, "copy site head"],
+        fill: Float[Tensor, "site head head_dim"] | None,
+    ) -> list[CountsByTask]:
+        """See `AblatedCopies`."""
+        start = self.start(closed_sites(ablations))
+        with self._replay.start_at(start, len(ablations)):
+            return self._counts(batch, len(ablations), scale, ablations, fill)
+
+    def _counts(
+        self,
+        batch: Batch,
+        copies: int,
+        scale: Float[Tensor, "site head"] | None,
+        ablations: Float[Tensor, "copy site head"] | None,
+        fill: Float[Tensor, "site head head_dim"] | None,
+    ) -> list[CountsByTask]:
+        model, sentences, subwords = self.model, len(batch.sentences), batch.subwords
+        if copies > 1:
+            subwords = subwords.take(torch.arange(sentences, device=batch.mask.device).repeat(copies))
+        of_row = None if ablations is None else ablations.repeat_interleave(sentences, 0)[subwords.sentence]
+        with under_scales(self.encoder.tap, scale, of_row, fill):
+            first = model.reads_first(batch.rows)
+            words = self.encoder(subwords, first=first)
+        words = words.view(copies, sentences, *words.shape[1:])
+        results: list[CountsByTask] = [{} for _ in range(copies)]
+        for name, row in batch.rows.items():
+            decoder = model.decoder(name)
+            vectors, mask = words[:, row].flatten(0, 1), batch.mask[row].repeat(copies, 1)
+            if first:
+                vectors, mask = decoder.as_read(vectors, mask)
+            decoded = decoder.decode(decoder(vectors, mask), mask)
+            gold = [batch.sentences[index] for index in row.tolist()]
+            metric = model.tasks[name].metric()
+            for copy in range(copies):
+                results[copy][name] = metric.sentence_counts(
+                    decoded[copy * len(row) : (copy + 1) * len(row)], gold
+                )
+        return results
+
+
+def closed_sites(ablations: Float[Tensor, "*copy site head"]) -> list[int]:
+    """The sites with a head that some ablation closes."""
+    return (ablations != 1).any(-1).reshape(-1, ablations.shape[-2]).any(0).nonzero().flatten().tolist()
+
+
+@contextmanager
+def under_scales(
+    tap: HeadTap,
+    scale: Float[Tensor, "site head"] | None,
+    ablations: Float[Tensor, "row site head"] | None,
+    fill: Float[Tensor, "site head head_dim"] | None,
+) -> Iterator[None]:
+    """Heads are under a mask inside the block, and those that each row's ablation closes hand out `fill`."""
+    with ExitStack() as scaled:
+        if scale is not None:
+            scaled.enter_context(tap.scale(scale))
+        if ablations is not None:
+            scaled.enter_context(tap.scale(ablations, fill))
+        yield
