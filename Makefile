@@ -32,6 +32,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.decoding
 	$(BIN)/python -m benchmarks.masks
 	$(BIN)/python -m benchmarks.worth
+	$(BIN)/python -m benchmarks.translation
 
 # torch goes first and pinned: without a pin, pip takes the build with gigabytes of CUDA packages.
 $(VENV)/.ready: pyproject.toml constraints.txt

@@ -239,6 +239,8 @@ class _Bounded(LogitsProcessor):
     ) -> Float[Tensor, "hypothesis vocabulary"]:
         """The scores, in which nothing but the end is left to hypotheses that have reached their limit."""
         ended = input_ids.shape[1] >= self.limits.repeat_interleave(len(scores) // len(self.limits))
+        if not bool(ended.any()):
+            return scores  # most steps: two passes over scores of the whole vocabulary less
         last = torch.full_like(scores, -torch.inf)
         last[:, self.end] = 0.0
         return torch.where(ended[:, None], last, scores)
