@@ -97,6 +97,7 @@ def test_ablation_without_effect_and_mean_outputs_count_positions(run):
         assert (means - other).abs().max() < 1e-5
 
 
+@pytest.mark.slow
 def test_pruning_curves_show_how_many_heads_of_each_kind_are_left(run, tmp_path, capsys):
     words = ["curve", str(run.folder), "--masks=false", "--steps=3", "--draws=2", "--sentences=4"]
     assert main([*words, "--by=importance,recomputed,random,greedy"]) == 0
@@ -116,6 +117,7 @@ def test_pruning_curves_show_how_many_heads_of_each_kind_are_left(run, tmp_path,
     assert dict(heads.iter_rows()) == pytest.approx({100.0: 6.0, 67.0: 4.0, 33.0: 2.0, 0.0: 0.0})
 
 
+@pytest.mark.slow
 def test_learned_gates_of_one_kind_are_points_of_a_curve(run, tmp_path, capsys):
     gates = GatesConfig(kinds=("encoder",), target_open=0.5)
     other = train(digits.config(tmp_path, pruning="dynamic", gates=gates), console=Console(quiet=True))

@@ -84,6 +84,7 @@ def test_targets_by_kind_in_a_block(tmp_path):
         make_plan(study_of(digits.config(tmp_path), many), StudyFolder(tmp_path / "s"), None)
 
 
+@pytest.mark.slow
 def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_path):
     study = study_of(
         digits.config(tmp_path), PLAIN, probes=ProbesConfig(measures=("probes", "importance", "relevance"))
@@ -96,6 +97,7 @@ def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_
     assert [job.probe for job in make_plan(only_probes, folder, None).wanted] == [None]
 
 
+@pytest.mark.slow
 def test_a_run_that_translates_is_probed_on_annotated_sources_that_are_given(tmp_path):
     write_jsonl(tmp_path / "parsed" / "test.jsonl", [Sentence(("1", "2"), tags=("A", "B"))])
     study = study_of(

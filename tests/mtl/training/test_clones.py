@@ -167,6 +167,7 @@ def test_a_transplanted_run_has_no_more_parameters(words: list[str], tmp_path: P
     assert model.routes is None
 
 
+@pytest.mark.slow
 def test_routed_copies_are_gated_probed_and_measured(words: list[str], tmp_path: Path, capsys) -> None:
     masks = ["--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=0.5"]
     assert main([*words, "--clones.kind=routed", *masks]) == 0

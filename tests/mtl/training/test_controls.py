@@ -112,6 +112,7 @@ def test_a_control_task_takes_the_sentences_of_its_partner(toy, tiny_encoder):
     assert all(example.targets for example in examples(sentences, tokenizer, alone, labels))
 
 
+@pytest.mark.slow
 def test_a_control_pair_is_trained_measured_and_no_pair_of_the_report(toy, tiny_encoder, runs):
     run = train(settings(toy, tiny_encoder, runs, "dep", "control"), console=QUIET)
     assert run.metrics()["test"]["control"]["accuracy"] >= 0

@@ -81,6 +81,7 @@ def test_a_stopped_run_resumes_to_the_same_model_and_history(tmp_path):
     assert set(broken.metrics()["dev"]["translate"]) == {"bleu", "chrf", "cross_entropy"}
 
 
+@pytest.mark.slow
 def test_targets_by_kind_are_met_by_kind_through_the_command_and_when_resumed(tmp_path, capsys):
     config = digits.config(
         tmp_path, epochs=2, pruning="dynamic", batch=BatchConfig(tokens=128, sentences=None),
