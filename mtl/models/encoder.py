@@ -293,6 +293,7 @@ class Encoder(nn.Module):
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32, or in its own type where that is wider."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
