@@ -47,6 +47,10 @@ def modules_of(*entries: str) -> list[str]:
     return sorted(_imported(entries))
 
 
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+ImportStatement = ast.Import | ast.ImportFrom
+
+
 class _Module(NamedTuple):
     """What a module does, as text, and the names in its imports that may be modules of this project."""
 
@@ -74,17 +78,17 @@ def _imported(entries: Sequence[str]) -> dict[str, _Module]:
 @cache
 def _module(source: bytes) -> _Module:
     """A module by its text, since several entries import the same ones."""
-    tree = ast.parse(source)
-    imports = tuple(dict.fromkeys(_imports(tree)))  # before `_meaning`, which changes the tree
-    return _Module(_meaning(tree), imports)
+    found: list[ImportStatement] = []
+    meaning = _written(ast.parse(source), found)
+    return _Module(meaning, tuple(dict.fromkeys(_modules_in(found))))
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
-    """Modules of this project that a module names in its imports; functions and classes are no modules."""
-    for node in ast.walk(tree):
+def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
+    """Modules of this project that import statements name; functions and classes are no modules."""
+    for node in statements:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] in ROOTS)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ROOTS:
+        elif node.module and node.module.split(".")[0] in ROOTS:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
@@ -101,30 +105,35 @@ def _source(name: str) -> Path | None:
     return None
 
 
-def _meaning(tree: ast.Module) -> str:
-    """What a module does, as text without its docstrings."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            documented = ast.get_docstring(node, clean=False) is not None
-            node.body = node.body[documented:] or [ast.Pass()]
-    return _written(tree)
-
-
-def _written(node: object) -> str:
-    """A syntax tree as text, the same under every version of Python.
+def _written(node: object, imports: list[ImportStatement]) -> str:
+    """What a syntax tree does as text, without its docstrings, the same under every version of Python.
 
     `ast.dump` differs: 3.12 gave functions and classes the field `type_params`, and 3.13 leaves out empty
     lists. Here every empty field is left out; the type of a node and the names of its other fields say which.
+
+    Import statements are appended to `imports`: the tree is walked once, since a study's plan waits for it.
     """
-    if isinstance(node, ast.AST):
-        fields = ((name, getattr(node, name, None)) for name in sorted(node._fields))
-        values = [f"{name}={_written(value)}" for name, value in fields if _counts(node, name, value)]
-        return f"{type(node).__name__}({', '.join(values)})"
     if isinstance(node, list):
-        return f"[{', '.join(map(_written, node))}]"
-    return ascii(node)  # which characters `repr` escapes changes with Python's Unicode tables
+        return f"[{', '.join([_written(item, imports) for item in node])}]"
+    if not isinstance(node, ast.AST):
+        return ascii(node)  # which characters `repr` escapes changes with Python's Unicode tables
+    if isinstance(node, ImportStatement):
+        imports.append(node)
+    values = []
+    for name in _in_order(node._fields):
+        value = getattr(node, name, None)
+        if name == "body" and isinstance(node, Documented):
+            value = _without_docstring(node)
+        if (value is not None and value != []) or (name == "value" and isinstance(node, ast.Constant)):
+            values.append(f"{name}={_written(value, imports)}")
+    return f"{type(node).__name__}({', '.join(values)})"
 
 
-def _counts(node: ast.AST, name: str, value: object) -> bool:
-    """Whether a field is not empty; the value of a constant counts, also where it is `None`."""
-    return value not in (None, []) or (isinstance(node, ast.Constant) and name == "value")
+@cache
+def _in_order(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(fields))
+
+
+def _without_docstring(node: Documented) -> list[ast.stmt]:
+    documented = ast.get_docstring(node, clean=False) is not None
+    return node.body[documented:] or [ast.Pass()]

@@ -39,11 +39,23 @@ def without_collector() -> Iterator[None]:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file, broken at line feeds only (words may hold U+2028 and its like)."""
-    try:
+    with _readable(path):
         data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
     return lines_of(path, data)
+
+
+def iterate_lines(path: Path) -> Iterator[str]:
+    """The lines of `read_lines`, each read and decoded when it is asked for."""
+    with _readable(path):
+        file = path.open("rb")
+    with file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, number, error) from error
+            text = text.removeprefix("\ufeff") if number == 1 else text
+            yield text.replace("\r\n", "\n").removesuffix("\n")
 
 
 def lines_of(path: Path, data: bytes) -> list[str]:
@@ -51,6 +63,17 @@ def lines_of(path: Path, data: bytes) -> list[str]:
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8") from error
+        raise _not_utf8(path, data.count(b"\n", 0, error.start) + 1, error) from error
     return text.replace("\r\n", "\n").split("\n")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
+
+
+def _not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> InputError:
+    return malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.corpora.formats.jsonl import write_jsonl
-from mtl.corpora.formats.lines import read_lines
+from mtl.corpora.formats.lines import iterate_lines, read_lines
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
@@ -93,5 +93,13 @@ def test_text(tmp_path):
         read_lines(path)
     with pytest.raises(InputError, match="No such file"):
         read_lines(tmp_path / "none")
+    lines = iterate_lines(path)
+    assert next(lines) == "a"
+    with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8"):
+        next(lines)
+    with pytest.raises(InputError, match="No such file"):
+        next(iterate_lines(tmp_path / "none"))
+    path.write_bytes(b"\xef\xbb\xbfa\xe2\x80\xa8b\r\n\nc\rd")
+    assert list(iterate_lines(path)) == read_lines(path) == ["a\u2028b", "", "c\rd"]
     write_jsonl(path, [Sentence(("é",))])
     assert "é" in path.read_text(encoding="utf-8")

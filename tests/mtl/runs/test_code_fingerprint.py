@@ -18,14 +18,15 @@ from mtl.runs.code_fingerprint import (
     PROBING,
     ROOTS,
     TRAINING,
-    _meaning,
+    _module,
+    _written,
     code_fingerprint,
     modules_of,
 )
 
 
 def meaning(text: str) -> str:
-    return _meaning(ast.parse(text))
+    return _module(text.encode()).meaning
 
 
 def source(module: str) -> str:
@@ -79,7 +80,7 @@ class A(B, metaclass=C):
 
 def test_the_version_of_python_makes_no_difference():
     tree = ast.parse(EVERYTHING)
-    written = _meaning(ast.parse(EVERYTHING))
+    written = meaning(EVERYTHING)
     # Computed with Python 3.11.
     digest = "fc9399ab4c9fc544b6b3007b8f2e1b01b312de9bed9268f8ea400951a958e2e3"
     assert hashlib.sha256(written.encode()).hexdigest() == digest
@@ -95,7 +96,7 @@ def test_the_version_of_python_makes_no_difference():
             node._fields = (*node._fields, "type_params")
             node.type_params = []
     assert ast.dump(tree) != ast.dump(ast.parse(EVERYTHING))
-    assert _meaning(tree) == written
+    assert _written(tree, []) == written
 
 
 @pytest.mark.parametrize(
