@@ -79,6 +79,11 @@ def probe_run(
     elif model is not None:
         left_out += [_without_target(name) for name in model.tasks if task_of(name) not in PROBE_TARGETS]
     tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
+    if not tasks:
+        raise InputError(
+            f"{target}: its corpus annotates no words, which is what heads are probed for "
+            f"({', '.join(PROBE_TARGETS)}); give --corpus=FOLDER with annotated sentences"
+        )
     sentences = _single(material.split(source, tasks, split))
     fitted = None
     if centroids == "train" and split != "train":

@@ -153,7 +153,7 @@ def test_input_that_no_task_fits(corpus, tiny_encoder, tmp_path, monkeypatch, ca
     assert main(["predict", str(tmp_path / "cola-seed1"), "--input=pairs"]) == 2
     assert "none of the run's tasks (cola) is for pairs" in capsys.readouterr().err
     assert main(["probe", str(tmp_path / "cola-seed1")]) == 2
-    assert "has an annotation to probe for" in capsys.readouterr().err
+    assert "its corpus annotates no words" in capsys.readouterr().err
 
 
 def test_a_model_is_what_it_was_saved_as(joint, tmp_path) -> None:
