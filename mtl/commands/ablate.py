@@ -74,6 +74,11 @@ def ablate(
         raise InputError(f"draws={draws}: give at least 1")
     if heads is not None and mask is not None:
         raise InputError("--heads and --mask both say what to close: give one of them")
+    if out is not None and (heads is not None or mask is not None):
+        raise InputError(
+            "--out is a table of single heads and layers, which --heads and --mask do not give: "
+            "write their figures with --json_out=FILE"
+        )
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     by_hand = _closed_by_hand(trained, heads, mask, task)
     chosen = every_ablation(trained, close) if by_hand is None else [by_hand]

@@ -167,7 +167,8 @@ def _wrong(key: str, kind: Any, value: Any) -> str:
         return f"{key}: unknown '{odd}'{did_you_mean(str(odd), choices, choose)}"
     expected = f"a list, each {_TYPES.get(item, 'as its type says')}" if item else _described(hint)
     null = ", or null" if ", or " in expected else " or null"
-    return f"{key}: expected {expected}{null if optional else ''}, not {shown!r}"
+    given = f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else repr(shown)
+    return f"{key}: expected {expected}{null if optional else ''}, not {given}"
 
 
 _TYPES: dict[Any, str] = {
@@ -237,11 +238,14 @@ def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequ
 
 
 def spelt(text: str, hint: Any) -> Any:
-    """A value as the command line spells it: names in a list need no brackets, Python's None is null."""
+    """A value as the command line spells it: lists need no brackets but commas, Python's None is null."""
     text = as_yaml(text)
-    item = item_of(hint)
-    if item is not None and not text.startswith("[") and (item is str or get_origin(item) is Literal):
-        return [part.strip() for part in text.split(",")]
+    kind, optional = without_null(hint)
+    item = item_of(kind)
+    plain_item = item in (str, int, float, Path) or get_origin(item) is Literal
+    if plain_item and not text.startswith("[") and not (optional and text == "null"):
+        parts = [part.strip() for part in text.split(",")]
+        return [value_of(part) for part in parts] if item in (int, float) else parts
     mapping = get_origin(hint) is dict or (text.startswith("{") and mapping_of(hint) is not None)
     structured = item is not None or is_dataclass(hint) or mapping
     return value_of(text) if structured else text

@@ -136,6 +136,7 @@ def test_what_is_done_so_far_of_something_else_is_not_used(run, monkeypatch) -> 
         (["ablate", "RUN", "--heads=9.1"], "layers 0 to 2"),
         (["ablate", "RUN", "--heads=a"], "LAYER.HEAD"),
         (["ablate", "RUN", "--heads=1", "--mask=x"], "give one of them"),
+        (["ablate", "RUN", "--heads=1", "--out=x.parquet"], "with --json_out=FILE"),
         (["ablate", "RUN", "--draws=0"], "at least 1"),
         (["ablate", "RUN", "--task=srl"], "has no task 'srl'"),
         (["ablate", "RUN/nowhere"], "not a run folder"),

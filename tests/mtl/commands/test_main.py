@@ -184,8 +184,8 @@ def test_every_configuration_file_is_whole(file, capsys):
         (["train", "nowhere.yaml"], "nowhere.yaml"),
         (["data", "toy", "--out=x", "--sede=1"], "did you mean 'seed'?"),
         (
-            ["study", "configs/study/demo.yaml", "--seeds", "1"],
-            "seeds: expected a list, for instance --seeds=[1]",
+            ["study", "configs/study/demo.yaml", "--seeds", "one"],
+            "seeds: expected a list, each a whole number, not [one]",
         ),
     ],
 )

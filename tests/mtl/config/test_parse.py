@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import make_dataclass
+from pathlib import Path
+
 import pytest
 
 from mtl.config.keys import known_keys_of
-from mtl.config.parse import configuration_from, configured
+from mtl.config.parse import configuration_from, configured, spelt
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.study.config import StudyConfig
@@ -53,7 +56,7 @@ def test_a_bad_argument_is_described_by_key_and_type(word, message):
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("--seeds=1", "seeds: expected a list, for instance --seeds=[1], not 1"),
+        ("--seeds=1,b", "seeds: expected a list, each a whole number, not [1, b]"),
         ("--seeds=[a]", "seeds: expected a list, each a whole number"),
         ("--grid=[{setps: [a]}]", "unknown key 'grid[0].setps': did you mean 'grid[0].setups'?"),
         ("--grid=[{masks: [dynmic]}]", "grid[0].masks: unknown 'dynmic': did you mean 'dynamic'?"),
@@ -65,6 +68,26 @@ def test_a_bad_study_is_described_alike(word, message):
     with pytest.raises(InputError) as error:
         configured("mtl study", StudyConfig, [word])
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "value"),
+    [
+        ("1", tuple[int, ...], [1]),
+        ("1, 4,16", tuple[int, ...], [1, 4, 16]),
+        ("[1,4]", tuple[int, ...], [1, 4]),
+        ("0.2,1e-1", tuple[float, ...], [0.2, 0.1]),
+        ("7,pos", tuple[str, ...], ["7", "pos"]),
+        ("runs/a,runs/b", tuple[Path, ...], [Path("runs/a"), Path("runs/b")]),
+        ("1,2", tuple[int, ...] | None, [1, 2]),
+        ("null", tuple[int, ...] | None, None),
+        ("null", tuple[str, ...] | None, None),
+    ],
+)
+def test_a_list_needs_no_brackets(text, hint, value):
+    kind = make_dataclass("Options", [("key", hint)])
+    made = configuration_from(kind, {"key": spelt(text, hint)})
+    assert made.key == (value if value is None else tuple(value))
 
 
 def test_later_files_and_keys_win_and_groups_are_merged(tmp_path):
