@@ -33,6 +33,14 @@ def write_measures(
         table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
 
 
+def check_place(path: Path) -> None:
+    """Raise `InputError`, before anything is measured, if measures could not be written into this file."""
+    if path.parent.exists() and not path.parent.is_dir():
+        raise InputError(f"{path.parent}: not a folder; give --out=FOLDER")
+    if path.exists():
+        read_measures(path)
+
+
 def forget_measures(path: Path, forgotten: Collection[str]) -> None:
     """Remove all rows of some measures from the table; without other rows, remove the file."""
     heads, provenance = read_measures(path)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from mtl.analysis.heads_file import write_measures
+from mtl.analysis.heads_file import check_place, write_measures
 from mtl.analysis.probe import Mask, index_corpus, masks_of, open_masks, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
@@ -71,6 +71,8 @@ def probe_run(
     """
     material = material or InputCache()
     model, encoder, source, folder = _opened(target, source, out, material)
+    path = folder / "heads.parquet"
+    check_place(path)
     left_out: list[str] = []
     notes: list[str] = []
     if isinstance(encoder, SourceEncoder):
@@ -129,7 +131,6 @@ def probe_run(
         # Only where it is not the default: tables from before it could be chosen are compared with others.
         "precision": None if precision == "32-true" else precision,
     }
-    path = folder / "heads.parquet"
     write_measures(path, heads, MADE_BY_PROBING, settings)
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
 

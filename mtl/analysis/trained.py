@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.analysis.heads_file import write_measures
+from mtl.analysis.heads_file import check_place, write_measures
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
@@ -92,6 +92,8 @@ def open_trained(
     run = Run.open(folder)
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):
         raise InputError(f"--out={out}: give a file that ends in .parquet, in a folder that exists")
+    table = out or run.folder / "heads.parquet"
+    check_place(table)
     model = prepare(JointModel.from_pretrained(run.model), accelerator)
     config = read_configuration(TrainConfig, run.folder / "config.yaml")
     source = source or config.corpus
@@ -111,5 +113,4 @@ def open_trained(
         f"{name}: no {split} sentence is annotated for it" for name in chosen if name not in annotated
     )
     corpus = examples(gold, model.encoder.tokenizer, annotated, model.labels)
-    table = out or run.folder / "heads.parquet"
     return TrainedRun(run, model, source, split, annotated, corpus, left_out, table)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from mtl.commands.main import main
+from mtl.models.inputs import InputCache
 from mtl.runs.worth import worth_of
 from probes import heads_table
 from tests.mtl.analysis import worth
@@ -40,3 +41,16 @@ def test_another_table_has_other_sentences_and_knows_its_run(run, tmp_path, caps
     capsys.readouterr()
     assert main(["importance", str(run), f"--out={tmp_path / 'no' / 'such.parquet'}"]) == 2
     assert "in a folder that exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["importance", "ablate", "relevance", "probe"])
+def test_a_table_that_cannot_be_written_is_refused_before_anything_is_measured(
+    command, run, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(InputCache, "split", lambda *given: pytest.fail("the corpus was read"))
+    (run / "heads.parquet").write_bytes(b"PAR1 no table")
+    assert main([command, str(run)]) == 2
+    assert f"{run / 'heads.parquet'}" in capsys.readouterr().err
+    if command == "probe":
+        assert main([command, str(run), f"--out={run / 'config.yaml'}"]) == 2
+        assert "config.yaml: not a folder; give --out=FOLDER" in capsys.readouterr().err
