@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from tasks.sentence import Sentence
 
 CountsByTask = dict[str, np.ndarray]
 """By task the counts of a batch's sentences."""
@@ -52,13 +54,15 @@ class AnnotatedCopies(AblatedCopies):
     def __init__(self, model: JointModel, encoder: Encoder) -> None:
         self.model, self.encoder = model, encoder
         self._replay = LayerReplay(encoder.transformer, encoder.family)
+        self._unchanged: dict[str, tuple[Sequence[Any], np.ndarray]] = {}
 
     def start(self, sites: Iterable[int]) -> int:
         """The first site with a closed head; all before it is as without the ablation."""
         return self._replay.first(sites)
 
     def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
-        """See `AblatedCopies`; records what layers and heads give."""
+        """See `AblatedCopies`; records what layers and heads give, and what is decoded."""
+        self._unchanged = {}
         with self._replay.record():
             [counts] = self._counts(batch, 1, scale, None, None)
         return counts
@@ -99,12 +103,23 @@ class AnnotatedCopies(AblatedCopies):
                 vectors, mask = decoder.as_read(vectors, mask)
             decoded = decoder.decode(decoder(vectors, mask), mask)
             gold = [batch.sentences[index] for index in row.tolist()]
-            metric = model.tasks[name].metric()
             for copy in range(copies):
-                results[copy][name] = metric.sentence_counts(
-                    decoded[copy * len(row) : (copy + 1) * len(row)], gold
-                )
+                of_copy = decoded[copy * len(row) : (copy + 1) * len(row)]
+                results[copy][name] = self._counted(name, of_copy, gold)
         return results
+
+    def _counted(self, name: str, decoded: Sequence[Any], gold: Sequence[Sentence]) -> np.ndarray:
+        """The counts of a task's sentences; of those decoded as without ablation they are known."""
+        metric = self.model.tasks[name].metric()
+        if name not in self._unchanged:
+            self._unchanged[name] = decoded, metric.sentence_counts(decoded, gold)
+        before, known = self._unchanged[name]
+        changed = [place for place, annotation in enumerate(decoded) if annotation != before[place]]
+        counts = known.copy()
+        counts[changed] = metric.sentence_counts(
+            [decoded[place] for place in changed], [gold[place] for place in changed]
+        )
+        return counts
 
 
 def closed_sites(ablations: Float[Tensor, "*copy site head"]) -> list[int]:
