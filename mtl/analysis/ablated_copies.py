@@ -54,6 +54,7 @@ class AnnotatedCopies(AblatedCopies):
     def __init__(self, model: JointModel, encoder: Encoder) -> None:
         self.model, self.encoder = model, encoder
         self._replay = LayerReplay(encoder.transformer, encoder.family)
+        self._metrics = {name: task.metric() for name, task in model.tasks.items()}
         self._unchanged: dict[str, tuple[Sequence[Any], np.ndarray]] = {}
 
     def start(self, sites: Iterable[int]) -> int:
@@ -110,7 +111,7 @@ class AnnotatedCopies(AblatedCopies):
 
     def _counted(self, name: str, decoded: Sequence[Any], gold: Sequence[Sentence]) -> np.ndarray:
         """The counts of a task's sentences; of those decoded as without ablation they are known."""
-        metric = self.model.tasks[name].metric()
+        metric = self._metrics[name]
         if name not in self._unchanged:
             self._unchanged[name] = decoded, metric.sentence_counts(decoded, gold)
         before, known = self._unchanged[name]
