@@ -127,8 +127,12 @@ def _group(kind: Any, value: Any, key: str) -> Any:
 def _judged(key: str, hint: Any, value: Any) -> Any:
     """A value as its type has it, which jsonargparse judges; raises `InputError` if it does not fit."""
     kind, optional = without_null(hint)
+    given = plain(value)
+    # A study's plan is hundreds of configurations, nearly all of whose values are the same.
+    single = given is None or isinstance(given, str | int | float)
+    known = single and item_of(kind) is None and mapping_of(kind) is None
     try:
-        parsed = _parser(hint).parse_object({"value": plain(value)}).value
+        parsed = (_parsed_once if known else _parsed)(hint, given)
     except (ArgumentError, ArgumentTypeError) as error:
         raise InputError(_wrong(key, hint, value)) from error
     if parsed is None and not optional:
@@ -139,6 +143,14 @@ def _judged(key: str, hint: Any, value: Any) -> Any:
             if name not in allowed:
                 raise InputError(f"unknown key '{key}.{name}'{did_you_mean(name, allowed)}")
     return tuple(parsed) if get_origin(kind) is tuple else parsed
+
+
+def _parsed(hint: Any, value: Any) -> Any:
+    return _parser(hint).parse_object({"value": value}).value
+
+
+_parsed_once = lru_cache(maxsize=4096, typed=True)(_parsed)
+"""For single values of types that do not change; what is refused is not remembered."""
 
 
 @lru_cache(maxsize=256)

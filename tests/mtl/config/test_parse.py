@@ -135,3 +135,18 @@ def test_known_keys_are_groups_and_leaves():
 def test_where_begins_the_message():
     with pytest.raises(InputError, match=r"^file\.yaml: seed cannot be null"):
         configuration_from(TrainConfig, {"seed": None}, "file.yaml")
+
+
+def test_equal_values_of_other_types_are_judged_by_themselves():
+    """Values are remembered with their types: 1, 1.0 and true are equal in Python."""
+    assert train("--max_epochs=1").max_epochs == 1
+    for value in ("true", "1.5"):
+        with pytest.raises(InputError, match="max_epochs: expected a whole number"):
+            train(f"--max_epochs={value}")
+    kinds = [make_dataclass("Options", [("key", hint)]) for hint in (int, float, bool)]
+    made = [configuration_from(kind, {"key": value}) for kind, value in zip(kinds, (1, 1, True), strict=True)]
+    assert [type(one.key) for one in made] == [int, float, bool]
+    with pytest.raises(InputError):
+        configuration_from(kinds[0], {"key": True})
+    with pytest.raises(InputError):
+        configuration_from(kinds[2], {"key": 1})
