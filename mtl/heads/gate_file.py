@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
+from probes import heads_table
 
 SCHEMA = pl.Schema(
     {
@@ -44,6 +45,23 @@ def read_gates(path: Path) -> pl.DataFrame:
     table = pl.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
     return table.with_columns(**absent)
+
+
+def last_log_alphas(path: Path) -> pl.DataFrame:
+    """The last log alphas in a gates.parquet, or those of a target's final choice, as rows of heads.parquet.
+
+    Without the file, as in a run without masks, there are no rows. Raises what polars raises where the file
+    cannot be read.
+    """
+    if not path.is_file():
+        return pl.DataFrame(schema=heads_table.SCHEMA)
+    gates = read_gates(path)
+    last = gates.filter(pl.col("step") == pl.col("step").max())
+    return last.select(
+        measure=pl.lit("log_alpha"), task="task", label=pl.lit(""), attention="attention", layer="layer",
+        head="head", value=pl.coalesce("log_alpha_at_choice", "log_alpha"), count=pl.lit(1),
+        choice=pl.lit(""),
+    ).cast(heads_table.SCHEMA).drop_nulls("value")  # fmt: skip
 
 
 def read_masks(path: Path) -> pl.DataFrame:

@@ -8,12 +8,11 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.heads.gate_file import read_gates
+from mtl.heads.gate_file import last_log_alphas
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
 from probes import heads_table
-from probes.heads_table import SCHEMA
 from probes.measures.table import BY_NAME
 from probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
 
@@ -55,7 +54,7 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
     """The values of one table of heads, of these tasks; raises `InputError` if it cannot be read."""
     try:
         heads, _ = heads_table.read(file)
-        gates = log_alphas(run)
+        gates = last_log_alphas(run.folder / "gates.parquet")
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{file}: cannot be read ({error})") from error
     # Roles belong to no task, though arcs find the syntactic ones.
@@ -82,20 +81,6 @@ def _run_of(path: Path) -> Run:
         named = f" ({folders[0]} is no run any more)" if folders else ""
         raise InputError(f"{path}: its run is not known{named}; make the table again with --out={path}")
     return Run.open(known[0])
-
-
-def log_alphas(run: Run) -> pl.DataFrame:
-    """The run's last log alphas as rows of heads.parquet; none without masks."""
-    path = run.folder / "gates.parquet"
-    if not path.is_file():
-        return pl.DataFrame(schema=SCHEMA)
-    gates = read_gates(path)
-    last = gates.filter(pl.col("step") == pl.col("step").max())
-    return last.select(
-        measure=pl.lit("log_alpha"), task="task", label=pl.lit(""), attention="attention", layer="layer",
-        head="head", value=pl.coalesce("log_alpha_at_choice", "log_alpha"), count=pl.lit(1),
-        choice=pl.lit(""),
-    ).cast(SCHEMA).drop_nulls("value")  # fmt: skip
 
 
 def with_groups(values: pl.DataFrame) -> pl.DataFrame:

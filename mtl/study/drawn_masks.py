@@ -14,11 +14,11 @@ from jaxtyping import Bool, Float
 
 from mtl.errors import InputError
 from mtl.files import whole_file, write_json
-from mtl.heads.gate_file import SCHEMA
+from mtl.heads.gate_file import SCHEMA, last_log_alphas
 from mtl.runs.run import Run
-from mtl.runs.worth import log_alphas, worth_of_run
 from mtl.study.config import OverlapConfig
 from mtl.study.planned import Planned
+from probes import heads_table
 from probes.heads_table import Site
 from probes.sites import grid, shape_text, sites_of
 from probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
@@ -145,16 +145,15 @@ class _Best:
         if run.status().get("state") != "finished":
             raise InputError(f"overlap.runs: {run.folder} is not finished: wait for it, or leave it out")
         own = len(config["tasks"]) == 1 or config["gates"]["scope"] == "per_task"
-        file = run.folder / "heads.parquet"
-        if task not in config["tasks"]:
+        by_masks = self.overlap.by == "log_alpha"
+        file = run.folder / ("gates.parquet" if by_masks else "heads.parquet")
+        if task not in config["tasks"] or not file.is_file() or (by_masks and not own):
             return None
-        if self.overlap.by == "log_alpha":
-            table = log_alphas(run) if own else None
-        else:
-            table = worth_of_run(run, file, (task,), "") if file.is_file() else None
-        if table is None:
-            return None
-        rows = table.filter(measure=self.overlap.by, task=task)
+        try:
+            table = last_log_alphas(file) if by_masks else heads_table.read(file)[0]
+        except (ValueError, OSError, pl.exceptions.PolarsError) as error:
+            raise InputError(f"overlap.runs: {file}: cannot be read ({error})") from error
+        rows = table.filter(measure=self.overlap.by, task=task, label="")
         if rows.is_empty():
             return None
         sites, heads = sites_of(rows), 1 + int(rows["head"].to_numpy().max())
