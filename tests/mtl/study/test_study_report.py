@@ -185,6 +185,7 @@ def test_without_a_finished_run_no_old_report_stays(tmp_path, no_figures):
     assert len(list((folder.path / ".replaced").glob("report-*/report.html"))) == 1
 
 
+@pytest.mark.slow
 def test_claims_are_of_the_seeds_that_the_study_names(tmp_path, no_figures):
     study = config(SINGLE, replace(DYNAMIC, seeds=(1, 2, 11)), claims=ClaimsConfig((1, 11)))
     folder = carry_out(tmp_path / "s", study)

@@ -40,6 +40,7 @@ def test_hyperband_stops_the_worse_trials_and_never_the_best(bench):
     assert progress_of(stopped).stopped == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "compared"),
     [({"min_iter": 1}, {1, 2, 4}), ({"max_iter": 4, "s": 2}, {1, 2}), ({"max_iter": 2, "s": 1}, {1})],

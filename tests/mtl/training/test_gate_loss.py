@@ -182,6 +182,7 @@ def test_a_mask_file_of_another_shape_is_refused(runs, tmp_path, capsys):
     assert sum(map(len, JointModel.from_pretrained(tmp_path / "cut").encoder.tap.remaining)) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "balancer", ["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"]
 )
