@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import signal
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.models.batches import Batch
 
@@ -25,6 +27,31 @@ class DirectCheckpointIO(TorchCheckpointIO):
         content = io.BytesIO()  # `torch.save` to a file ends a full disk in an error that does not say so
         torch.save(checkpoint, content)
         Path(path).write_bytes(content.getbuffer())
+
+
+def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
+    """Refuse a checkpoint that is damaged, or that holds other weights than the module's.
+
+    Raises:
+        InputError: the checkpoint cannot be read, holds more than tensors, numbers and text, or has other
+            parameters, as that of another version of mtl may have.
+    """
+    mend = "remove it, and the same command trains from the start"
+    try:
+        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        saved = {name: value.shape for name, value in content["state_dict"].items()}
+    except pickle.UnpicklingError as error:
+        what = "is damaged, or holds more than tensors, numbers and text"
+        raise InputError(f"{path} {what}: {mend}") from error
+    except (RuntimeError, EOFError, LookupError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {mend}") from error
+    wanted = {name: value.shape for name, value in module.state_dict().items()}
+    if saved != wanted:
+        other = sorted(name for name in saved.keys() | wanted.keys() if saved.get(name) != wanted.get(name))
+        raise InputError(
+            f"{path} was written by another version of mtl ({len(other)} of its tensors differ in name or "
+            f"shape, {other[0]} first): {mend}"
+        )
 
 
 class Resumption(pl.Callback):

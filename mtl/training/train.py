@@ -33,6 +33,7 @@ from mtl.runs.run import Run, git_revision, versions
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target
+from mtl.training.checkpoint import check_checkpoint
 from mtl.training.initial_model import with_settings_of_source
 from mtl.training.observer import Observer
 from mtl.training.ranks import check_processes, is_first_process
@@ -123,6 +124,8 @@ def _train(
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
     training = None if trained else assemble(config, run, splits, console, inputs, observers)
+    if training is not None and resumes and run.resume_checkpoint.exists():
+        check_checkpoint(run.resume_checkpoint, training.module)
     trainer = trainer_for(config, []) if training is None else training.trainer
     device = trainer.strategy.root_device  # read now: after training Lightning moves the model to the CPU
     if is_first_process() and not resumes:

@@ -266,9 +266,49 @@ def test_a_checkpoint_from_elsewhere_runs_no_code(config, tmp_path):
     run = Run(Path(config.runs) / "run")
     run.resume_checkpoint.parent.mkdir(exist_ok=True)
     torch.save({"state_dict": Evil()}, run.resume_checkpoint)
-    with pytest.raises(Exception, match=r"[Ww]eights"):
+    with pytest.raises(InputError, match=r"last\.ckpt is damaged, or holds more than tensors"):
         train(config, console=QUIET)
     assert not (tmp_path / "owned").exists()
+
+
+@pytest.fixture
+def stopped(config) -> Run:
+    """A run that was stopped after its second update and has a checkpoint."""
+    config = dataclasses.replace(config, trainer=TrainerConfig(accelerator="cpu", checkpoint_minutes=0.0))
+    with pytest.raises(RuntimeError, match="power"):
+        train(config, console=QUIET, observers=[StopAt(2)])
+    return Run(Path(config.runs) / "run")
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "list", "legacy"])
+def test_a_damaged_checkpoint_is_one_line_and_nothing_is_lost(config, stopped, damage):
+    config = dataclasses.replace(config, trainer=TrainerConfig(accelerator="cpu", checkpoint_minutes=0.0))
+    path = stopped.resume_checkpoint
+    whole = path.read_bytes()
+    if damage == "list":
+        torch.save([1, 2], path)
+    elif damage == "legacy":
+        torch.save({"state_dict": {"a": torch.ones(1)}}, path, _use_new_zipfile_serialization=False)
+    else:
+        path.write_bytes({"cut": whole[: len(whole) // 2], "empty": b"", "text": b"no checkpoint"}[damage])
+    damaged = path.read_bytes()
+    with pytest.raises(InputError, match=r"last\.ckpt is damaged.*: remove it"):
+        train(config, console=QUIET)
+    assert path.read_bytes() == damaged
+    path.write_bytes(whole)
+    assert train(config, console=QUIET).status()["state"] == "finished"
+
+
+def test_a_checkpoint_with_other_parameters_is_refused(config, stopped):
+    config = dataclasses.replace(config, trainer=TrainerConfig(accelerator="cpu", checkpoint_minutes=0.0))
+    content = torch.load(stopped.resume_checkpoint, weights_only=True)
+    name = sorted(content["state_dict"])[0]
+    content["state_dict"]["renamed"] = content["state_dict"].pop(name)
+    torch.save(content, stopped.resume_checkpoint)
+    with pytest.raises(InputError, match=r"by another version of mtl \(2 of its tensors differ"):
+        train(config, console=QUIET)
+    stopped.resume_checkpoint.unlink()
+    assert train(config, console=QUIET).status()["state"] == "finished"
 
 
 def test_generators_of_a_machine_with_more_gpus_are_restored(monkeypatch):
