@@ -28,11 +28,12 @@ def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str
     while rest:
         word = rest.pop(0)
         if word.startswith("--"):
-            name, text = _option(word, rest, kind)
+            name = _option_name(word)
             if name not in hints:
                 raise InputError(
                     f"unknown key '{name}'{did_you_mean(name, hints, f'; see {program} --help')}"
                 )
+            text = _option_value(word, rest, kind)
         else:
             free = [name for name in places if name not in values or _is_list(hints[name])]
             if not free:
@@ -54,10 +55,9 @@ def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T,
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        name = word[2:].split("=", 1)[0].replace("-", "_") if word.startswith("--") else ""
+        name = _option_name(word) if word.startswith("--") else ""
         if name in hints_of(kind):
-            _, text = _option(word, rest, kind)
-            values[name] = spelt(text, hints_of(kind)[name])
+            values[name] = spelt(_option_value(word, rest, kind), hints_of(kind)[name])
         else:
             others.append(word)
     return configuration_from(kind, values), others
@@ -108,16 +108,19 @@ def usage_of(program: str, function: Callable[..., Any]) -> str:
     return " ".join([program, *parts, *(["[--OPTION=VALUE …]"] if options else [])])
 
 
-def _option(word: str, rest: list[str], kind: type) -> tuple[str, str]:
-    """An option's name and value; the value may be the next word, which is then taken from the rest."""
-    name = word[2:].split("=", 1)[0].replace("-", "_")
+def _option_name(word: str) -> str:
+    return word[2:].split("=", 1)[0].replace("-", "_")
+
+
+def _option_value(word: str, rest: list[str], kind: type) -> str:
+    """An option's value, which may be the next word, and is then taken from the rest."""
     if "=" in word:
-        return name, word.split("=", 1)[1]
-    if name in switches_of(kind):
-        return name, rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
+        return word.split("=", 1)[1]
+    if _option_name(word) in switches_of(kind):
+        return rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
     if not rest:
         raise InputError(f"{word} needs a value: {word}=VALUE")
-    return name, rest.pop(0)
+    return rest.pop(0)
 
 
 def _spelling(name: str, places: Sequence[str]) -> str:

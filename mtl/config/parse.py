@@ -66,6 +66,7 @@ def given_values(
             _lay_over(values, read_mapping(Path(word.removeprefix("--config="))), kind)
         elif not word.startswith("--") or "=" not in word:
             key = word.lstrip("-").partition("=")[0]
+            _hint_of(kind, ALIASES.get(key, key), others)
             raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
         else:
             key, text = word[2:].split("=", 1)
@@ -221,22 +222,26 @@ def _lay_over(values: dict[str, Any], given: Mapping[str, Any], kind: Any) -> No
             values[name] = value
 
 
-def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequence[str]) -> None:
-    """Put one key's value, as the command line spells it, over those that are there."""
-    known = known_keys_of(kind)
-    *above, last = dotted.split(".")
+def _hint_of(kind: Any, dotted: str, others: Sequence[str]) -> Any:
+    """The type of a dotted key; raises `InputError` for an unknown one, perhaps a slip for one of `others`."""
+    depth_of_last = dotted.count(".")
     hint: Any = kind
     for depth, name in enumerate(dotted.split(".")):
         hint = hints_of(hint).get(name) if is_dataclass(hint) else None
         hint, _ = without_null(hint)
         mapping = mapping_of(hint)
-        if mapping is not None and depth == len(above) - 1:  # such as balancer.weights.dep
-            hint = mapping[1]
-            break
+        if mapping is not None and depth == depth_of_last - 1:  # such as balancer.weights.dep
+            return mapping[1]
         if hint is None:
-            raise InputError(
-                f"unknown key '{dotted}'{did_you_mean(dotted, [*others, *known], '; see --help')}"
-            )
+            known = [*others, *known_keys_of(kind)]
+            raise InputError(f"unknown key '{dotted}'{did_you_mean(dotted, known, '; see --help')}")
+    return hint
+
+
+def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequence[str]) -> None:
+    """Put one key's value, as the command line spells it, over those that are there."""
+    hint = _hint_of(kind, dotted, others)
+    *above, last = dotted.split(".")
     inner = values
     for name in above:
         if not isinstance(inner.get(name), dict):

@@ -24,6 +24,19 @@ def test_every_command_explains_its_arguments(name, capsys):
     assert f"usage: mtl {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--overwrite"], "unknown key 'overwrite'; see mtl probe --help"),
+        (["--splt"], "unknown key 'splt': did you mean 'split'?"),
+        (["--split"], "--split needs a value: --split=VALUE"),
+    ],
+)
+def test_an_option_without_a_value_is_named_as_unknown_or_short_of_it(words, message, capsys):
+    assert main(["probe", "minilm", *words]) == 2
+    assert capsys.readouterr().err == f"mtl: {message}\n"
+
+
 def helped(capsys, *words: str) -> str:
     with pytest.raises(SystemExit) as stopped:
         main(list(words))

@@ -42,6 +42,8 @@ def train(*words: str) -> TrainConfig:
         ("--corpus.pos.trian=x", "unknown key 'corpus.pos.trian': did you mean 'corpus.pos.train'?"),
         ("--ner.threshold=2", "threshold 2.0 is not a probability"),
         ("--seed", "write --seed=VALUE"),
+        ("--seeed", "unknown key 'seeed': did you mean 'seed'?"),
+        ("--zzz", "unknown key 'zzz'; see --help"),
         ("-seed=1", "write --seed=VALUE"),
     ],
 )
