@@ -223,7 +223,7 @@ def _lay_over(values: dict[str, Any], given: Mapping[str, Any], kind: Any) -> No
 
 
 def _hint_of(kind: Any, dotted: str, others: Sequence[str]) -> Any:
-    """The type of a dotted key; raises `InputError` for an unknown one, perhaps a slip for one of `others`."""
+    """The type of a dotted key; raises `InputError` for an unknown one, perhaps meant for one of `others`."""
     depth_of_last = dotted.count(".")
     hint: Any = kind
     for depth, name in enumerate(dotted.split(".")):
