@@ -69,7 +69,7 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
     ]
     shown = Table(title="most relevant head, and its share of the layer in % (sentences)")
     for title in ("layer", *titles):
-        shown.add_column(title, justify="right")
+        shown.add_column(title, justify="right", overflow="fold")
     of_layer = ["attention", "layer"]
     best = shares.group_by("task", "label", *of_layer, maintain_order=True).agg(
         pl.all().sort_by("value", descending=True).first()
