@@ -95,14 +95,14 @@ def mixing(model: PreTrainedModel, name: str) -> pl.DataFrame:
 def _singular_values(factors: QueryKey, attention: Attention) -> Iterator[tuple[int | None, str, Tensor]]:
     """Head (`None`: all together), matrix and singular values."""
     queries, keys = factors
-    whole = [matrix.transpose(0, 1).flatten(1) for matrix in factors]
+    joined = [matrix.transpose(0, 1).flatten(1) for matrix in factors]
     if isinstance(attention.module, CollaborativeAttention):
         together = [matrix.double() for matrix in attention.module.shared()]
     else:
-        together = whole
+        together = joined
     yield None, "query", torch.linalg.svdvals(together[0])
     yield None, "key", torch.linalg.svdvals(together[1])
-    yield None, "product", torch.linalg.svdvals(whole[0] @ whole[1].T)
+    yield None, "product", torch.linalg.svdvals(joined[0] @ joined[1].T)
     narrow = [torch.linalg.qr(matrix).R for matrix in factors]
     by_head = {
         "query": torch.linalg.svdvals(queries),

@@ -45,11 +45,13 @@ def base_scales(
     for site, heads in enumerate(tap.remaining):
         there[site, list(heads)] = 1.0
     routes = None if model.routes is None else model.routes.cpu()
-    own = {name: there if routes is None else routes[list(model.tasks).index(name)] * there for name in tasks}
+    present = {
+        name: there if routes is None else routes[list(model.tasks).index(name)] * there for name in tasks
+    }
     if model.gates is None or not masks:
-        return own
+        return present
     gates = model.gates.gate().detach().cpu()
-    return {name: gates[model.mask_index(name)] * own[name] for name in tasks}
+    return {name: gates[model.mask_index(name)] * present[name] for name in tasks}
 
 
 def open_heads(scale: Float[Tensor, "site head"]) -> list[Head]:

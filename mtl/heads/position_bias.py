@@ -26,9 +26,9 @@ def hand_on_whole_bias(module: nn.Module) -> None:
     The first layer's computes it, and its table keeps the heads that were cut out, which other layers may
     still have. Its own heads are in its buffer `bias_heads`.
     """
-    whole = _WholeBias(int(module.get_buffer("bias_heads").shape[0]))
-    module.register_forward_pre_hook(whole.before, with_kwargs=True)
-    module.register_forward_hook(whole.after, with_kwargs=True)
+    hand_on = _WholeBias(int(module.get_buffer("bias_heads").shape[0]))
+    module.register_forward_pre_hook(hand_on.before, with_kwargs=True)
+    module.register_forward_hook(hand_on.after, with_kwargs=True)
 
 
 class _WholeBias:
@@ -52,10 +52,10 @@ class _WholeBias:
         self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: tuple[Any, ...]
     ) -> tuple[Any, ...]:
         hidden, bias, *rest = output
-        whole, self.bias = self.bias, None
-        if whole is None:  # attention from decoder to encoder has none: zeros, alike for all heads
-            whole = bias[:, :1].expand(-1, self.heads, -1, -1)
-        return hidden, whole, *rest
+        of_all_heads, self.bias = self.bias, None
+        if of_all_heads is None:  # attention from decoder to encoder has none: zeros, alike for all heads
+            of_all_heads = bias[:, :1].expand(-1, self.heads, -1, -1)
+        return hidden, of_all_heads, *rest
 
 
 def first_bias(module: nn.Module, hidden: Tensor, cache: Any) -> Tensor | None:

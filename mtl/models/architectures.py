@@ -38,8 +38,8 @@ def from_scratch(
         "tie_word_embeddings": True,
     }
     kind = CONFIG_MAPPING[config.architecture]
-    own = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
-    settings = kind(**shared, **own)
+    of_architecture = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
+    settings = kind(**shared, **of_architecture)
     if config.architecture in ("t5", "mt5"):
         settings.tie_word_embeddings = True
     model = AutoModelForSeq2SeqLM.from_config(

@@ -39,8 +39,8 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
         if not file.is_file():
             notes.append(f"{path} has no heads.parquet: left out; 'mtl ablate' and 'mtl importance' make it")
             continue
-        own = [name for name in run.config()["tasks"] if not tasks or name in tasks]
-        values = worth_of_run(run, file, own, setup.name)
+        measured = [name for name in run.config()["tasks"] if not tasks or name in tasks]
+        values = worth_of_run(run, file, measured, setup.name)
         if values.filter(pl.col("measure").is_in(WORTH)).is_empty():
             notes.append(f"{path} has nothing on what heads are worth to {', '.join(tasks) or 'its tasks'}")
             continue

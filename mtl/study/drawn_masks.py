@@ -144,10 +144,10 @@ class _Best:
         config = run.config()
         if run.status().get("state") != "finished":
             raise InputError(f"overlap.runs: {run.folder} is not finished: wait for it, or leave it out")
-        own = len(config["tasks"]) == 1 or config["gates"]["scope"] == "per_task"
+        has_own_mask = len(config["tasks"]) == 1 or config["gates"]["scope"] == "per_task"
         by_masks = self.overlap.by == "log_alpha"
         file = run.folder / ("gates.parquet" if by_masks else "heads.parquet")
-        if task not in config["tasks"] or not file.is_file() or (by_masks and not own):
+        if task not in config["tasks"] or not file.is_file() or (by_masks and not has_own_mask):
             return None
         try:
             table = last_log_alphas(file) if by_masks else heads_table.read(file)[0]

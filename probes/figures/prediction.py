@@ -26,10 +26,10 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
     measures = [name for name in PREDICTORS if name in set(table["measure"])]
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
-    each = 0.13 * len(measures) * max(1.0, 0.6 * len(setups)) + 0.4
+    row_height = 0.13 * len(measures) * max(1.0, 0.6 * len(setups)) + 0.4
     labels = [fill(setup, _CHARACTERS) for setup in setups]
     legend_lines = sum(label.count("\n") + 1 for label in labels) + 1
-    figure = new_figure(rows * each + 0.35 + 0.13 * legend_lines, COLUMN)
+    figure = new_figure(rows * row_height + 0.35 + 0.13 * legend_lines, COLUMN)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axes in panels.flat[len(tasks) :]:
         axes.axis("off")

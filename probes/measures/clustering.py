@@ -100,10 +100,10 @@ class ClusteringProbe(FittedProbe):
             shares(hit, items_of_label) for hit, items_of_label in zip(self._hit, count, strict=True)
         )
         most = chance.majority(self.items, self.fitted)
-        own = slice(self.heads)
+        real = slice(self.heads)
         parts = [
-            table.rows("clustering", task, names, true[..., own], count[0], choice),
-            table.rows("clustering_shuffled", task, names, shuffled[..., own], count[1], choice),
+            table.rows("clustering", task, names, true[..., real], count[0], choice),
+            table.rows("clustering_shuffled", task, names, shuffled[..., real], count[1], choice),
             table.headless_rows("clustering_majority", task, names, most, count[0], choice),
         ]
         if self.draws:

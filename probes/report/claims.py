@@ -84,7 +84,7 @@ def claims_and_losses(
             primary, masks, None, None, "No probes, so that there are no losses to compare with claims."
         )
     try:
-        sets = {name: own.without(CONTROL) for name, own in claim_sets(by_setup).items()}
+        sets = {name: claims.without(CONTROL) for name, claims in claim_sets(by_setup).items()}
         tests = by_claims(claim_sets(sets), evidence.heads)
         competition = None if masks is None else compete(masks.without(CONTROL), evidence.heads)
     except ValueError as error:

@@ -55,14 +55,14 @@ def task_means(
     lines = head_lines(cells, unit)
     rows = []
     for of in cells.tasks:
-        own = lines.filter(pl.col("task") == of.task)
-        if own.is_empty():
+        of_task = lines.filter(pl.col("task") == of.task)
+        if of_task.is_empty():
             continue
         alone = ContestCells(cells.seeds, cells.sites, cells.heads, cells.strata, cells.claims, (of,))
         found = estimate(alone, unit, level=level, draws=draws)
         rows.append(
             {
-                "task": of.task, "heads": found.heads, "apart": own["apart"].mean(), "beta": found.beta,
+                "task": of.task, "heads": found.heads, "apart": of_task["apart"].mean(), "beta": found.beta,
                 "low": found.low, "high": found.high, "share": found.share, "word": found.word,
             }
         )  # fmt: skip

@@ -123,8 +123,8 @@ def class_means(
     NaN if no layer has two of them.
     """
     _, inverse = np.unique(strata, return_inverse=True)
-    each = np.bincount(inverse, chosen)
-    pairs = (each * (each - 1) / 2).sum()
+    per_layer = np.bincount(inverse, chosen)
+    pairs = (per_layer * (per_layer - 1) / 2).sum()
     drawn = chosen.astype(np.float64)[orders]
     sums = ((drawn @ centred) * drawn).sum(1) / 2
     return sums / pairs if pairs else np.full(len(orders), np.nan)

@@ -50,18 +50,18 @@ def recoveries(scores: pl.DataFrame) -> pl.DataFrame:
     order = [name for name in CONDITIONS if name in set(scores["condition"])]
     for condition in order:
         for task in scores["task"].unique(maintain_order=True):
-            own = _by_seed(scores, condition, task)
-            if not own:
+            remedied = _by_seed(scores, condition, task)
+            if not remedied:
                 continue
             row = dict.fromkeys(SCHEMA.names()) | {
-                "condition": condition, "task": task, "seeds": len(own),
-                "score": float(np.mean(list(own.values()))), "word": "",
+                "condition": condition, "task": task, "seeds": len(remedied),
+                "score": float(np.mean(list(remedied.values()))), "word": "",
             }  # fmt: skip
             single, joint = _by_seed(scores, SINGLE, task), _by_seed(scores, JOINT, task)
             if condition != SINGLE:
-                row |= _against_single(own, single)
+                row |= _against_single(remedied, single)
                 if condition != JOINT:
-                    row |= _recovered(own, joint, single)
+                    row |= _recovered(remedied, joint, single)
             rows.append(row)
     return pl.DataFrame(rows, schema=SCHEMA)
 
@@ -81,11 +81,11 @@ def against_placebo(scores: pl.DataFrame, remedy: str = "C") -> Contrast | None:
     return contrast(_values(ours, seeds), _values(placebo, seeds), gap)
 
 
-def _against_single(own: Mapping[int, float], single: Mapping[int, float]) -> dict[str, object]:
-    seeds = sorted(own.keys() & single.keys())
+def _against_single(remedied: Mapping[int, float], single: Mapping[int, float]) -> dict[str, object]:
+    seeds = sorted(remedied.keys() & single.keys())
     if not seeds:
         return {}
-    ours, theirs = _values(own, seeds), _values(single, seeds)
+    ours, theirs = _values(remedied, seeds), _values(single, seeds)
     if len(seeds) < 2:
         return {"difference": float(np.mean(ours - theirs))}
     try:
@@ -100,12 +100,12 @@ def _against_single(own: Mapping[int, float], single: Mapping[int, float]) -> di
 
 
 def _recovered(
-    own: Mapping[int, float], joint: Mapping[int, float], single: Mapping[int, float]
+    remedied: Mapping[int, float], joint: Mapping[int, float], single: Mapping[int, float]
 ) -> dict[str, object]:
-    seeds = sorted(own.keys() & joint.keys() & single.keys())
+    seeds = sorted(remedied.keys() & joint.keys() & single.keys())
     if len(seeds) < 2:
         return {}
-    found = recovery(_values(own, seeds), _values(joint, seeds), _values(single, seeds))
+    found = recovery(_values(remedied, seeds), _values(joint, seeds), _values(single, seeds))
     return {"recovery": found.share, "recovery_low": found.low, "recovery_high": found.high}
 
 
