@@ -69,16 +69,19 @@ class HeadTap:
         def multiply(site: int, outputs: Tensor) -> Tensor:
             heads = self.remaining[site]
             factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
-            split = outputs.unflatten(-1, (len(heads), outputs.shape[-1] // max(len(heads), 1)))
             if scale.dim() == 3 and len(outputs) > len(scale):
                 # A beam search has several rows for each sentence in the decoder, side by side.
                 factor = factor.repeat_interleave(len(outputs) // len(scale), 0)
-            # [head] or [row head] against [row subword head head_dim].
-            factor = factor[..., None] if scale.dim() == 2 else factor[:, None, :, None]
-            scaled = split * factor.to(outputs.dtype)
+            # One factor per number that a head gives: heads split into an axis of their own double the time.
+            width = outputs.shape[-1] // max(len(heads), 1)
+            factor = factor.repeat_interleave(width, -1)
+            if scale.dim() == 3:
+                factor = factor[:, None]
+            scaled = outputs * factor.to(outputs.dtype)
             if fill is not None:
-                scaled = scaled + (1 - factor).to(outputs.dtype) * fill[site, list(heads)].to(outputs.dtype)
-            return scaled.flatten(-2)
+                filled = (1 - factor).to(outputs.dtype) * fill[site, list(heads)].flatten().to(outputs.dtype)
+                scaled = scaled + filled
+            return scaled
 
         with self._hooked(multiply):
             yield
