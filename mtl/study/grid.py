@@ -17,7 +17,7 @@ from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import Block, Masks, OverlapConfig, StudyConfig
 from mtl.study.planned import Draw, Planned
 from mtl.study.study_claims import with_claims
-from mtl.study.task_sets import STATIC, TWINS, measurable, on_words, task_sets
+from mtl.study.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
 
 REGIMES: dict[str, PruningRegime] = {"dynamic": "dynamic", "static": "static", "fixed": "fixed"}
 _OF_THE_GRID = {
@@ -46,8 +46,9 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
     for block in study.grid:
         if block.label is not None:
             plain_name(block.label, "a block's label")
-    for name in study.sets:
-        plain_name(name, "a name in sets")
+    check_sets(study)
+    if study.probes.sentences is not None and study.probes.sentences < 1:
+        raise InputError(f"probes.sentences={study.probes.sentences}: give at least 1, or null for all")
     if probes_the_encoder(study) and not on_words(study.train.tasks):
         raise InputError(
             f"setup '{STATIC}' probes heads for labels of words, and train.tasks has no task on words "

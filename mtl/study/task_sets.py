@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
-from mtl.errors import InputError, did_you_mean
+from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
 from tasks.catalogue import TASKS
 from tasks.twins import task_of, twins_of
 
 STATIC, TWINS = "static", "twins"
+SETUPS = (STATIC, "single", "pairs", TWINS, "all")
+"""The setups that every study knows."""
 
 
 def on_words(tasks: Sequence[str]) -> bool:
@@ -23,6 +25,18 @@ def measurable(tasks: Sequence[str], probes: ProbesConfig) -> tuple[MeasureGroup
     """Those of a study's measures that a run of these tasks has: probes need labels of words."""
     labelled = on_words(tasks) or probes.corpus is not None
     return tuple(name for name in probes.measures if name != "probes" or labelled)
+
+
+def check_sets(study: StudyConfig) -> None:
+    """Raise `InputError` for a name in `sets` that is taken, and for sets of no or unknown tasks."""
+    for name, tasks in study.sets.items():
+        plain_name(name, "a name in sets")
+        if name in SETUPS or name in NAMES:
+            kind = "setup" if name in SETUPS else "task"
+            raise InputError(f"sets: '{name}' is the name of a {kind} already: give the set another name")
+        if not tasks:
+            raise InputError(f"sets: {name} is empty: give its tasks, for instance {name}: [pos, dep]")
+        task_sets(name, study)
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
@@ -46,7 +60,7 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
     for name in names:
         if name not in tasks and name not in controls:
             is_setup = name == setup
-            of_study = [STATIC, "single", "pairs", TWINS, "all"] if is_setup else []
+            of_study = SETUPS if is_setup else []
             choices = [*tasks, *controls, *study.sets, *of_study]
             kind = "setup" if is_setup else f"task in setup '{setup}'"
             outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""

@@ -14,7 +14,7 @@ from mtl.config.parse import configured
 from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
 from mtl.runs.setups import setups_of
-from mtl.study.config import Block, ClaimsConfig, StudyConfig
+from mtl.study.config import Block, ClaimsConfig, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.training.check import check_settings
 from tasks.dep import Dep
@@ -172,6 +172,25 @@ def test_a_blocks_settings_hold_for_its_runs_alone():
 def test_named_sets_and_sums_of_tasks_are_setups():
     study = {"sets": {"syntax": ["con", "dep"]}, "seeds": (1,)}
     assert names(Block(("syntax", "srl+pos")), **study) == ["syntax-seed1", "pos+srl-seed1"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "reason"),
+    [
+        ({"single": ["pos", "dep"]}, "^sets: 'single' is the name of a setup already"),
+        ({"pos": ["pos", "dep"]}, "^sets: 'pos' is the name of a task already"),
+        ({"mine": []}, "^sets: mine is empty: give its tasks"),
+        ({"mine": ["pos", "dpe"]}, "^unknown task in setup 'mine': 'dpe': did you mean 'dep'"),
+    ],
+)
+def test_sets_that_no_setup_could_name_are_refused(sets, reason):
+    with pytest.raises(InputError, match=reason):
+        names(Block(("all",)), sets=sets)
+
+
+def test_probes_of_no_sentence_are_refused():
+    with pytest.raises(InputError, match=r"^probes\.sentences=0: give at least 1, or null for all"):
+        names(Block(("all",)), probes=ProbesConfig(sentences=0))
 
 
 def test_a_study_of_some_tasks_has_no_others():
