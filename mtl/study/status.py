@@ -26,8 +26,9 @@ def overview(
     snapshot = study.snapshot(jobs)
     states = snapshot.states()
     table = Table(title=str(study.path), title_justify="left")
-    for title in ("run", "setup", "state"):
-        table.add_column(title)
+    table.add_column("run", overflow="fold")
+    table.add_column("setup", overflow="fold")
+    table.add_column("state")
     table.add_column("epochs", justify="right")
     table.add_column("time", justify="right")
     table.add_column("remarks", overflow="fold")

@@ -52,6 +52,18 @@ def test_a_damaged_record_is_one_line(study, capsys, text):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_long_names_are_folded_and_not_cut(study, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    config = study.jobs()[0].config
+    name = "pos+ner+dep+con+srl-dynamic_per_task-a-long-label-of-a-block-seed1"
+    study.write_job(Job(name, 2, "pos+ner+dep+con+srl dynamic_per_task a-long-label-of-a-block", config, {}))
+    assert main(["study", str(study.path), "--status"]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    cells = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
+    assert "".join(cells).endswith(name)
+
+
 def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
     # Its name is listed, and the file is gone when it is read.
     (study.path / "jobs" / "dep-seed1.job.json").symlink_to("nothing")
