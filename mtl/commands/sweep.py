@@ -124,6 +124,8 @@ def _dry_run(
     from mtl.sweep.status import preview
 
     check_sweep(definition, base)
+    if options.local:
+        definition.limit(options.trials)  # refused as the command itself would
     for line in preview(definition, folder, options.trials or definition.file.run_cap):
         console.print(line, soft_wrap=True)
     if folder.plan.exists():

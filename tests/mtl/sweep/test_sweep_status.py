@@ -119,6 +119,15 @@ def test_bad_files_are_said_by_a_dry_run_too(shown):
     assert "did you mean 'gates.penalty'?" in errors
 
 
+def test_a_local_sweep_without_an_end_is_refused_by_a_dry_run_too(shown):
+    text = "{method: random, metric: {name: loss/pos, goal: minimize}, parameters: {seed: {min: 1, max: 9}}}"
+    assert shown(text)[0] == 0
+    code, lines, errors = shown(text, "--local")
+    assert (code, lines) == (2, [])
+    assert "method random never ends: give run_cap in the file, or --trials=20" in errors
+    assert shown(text, "--local", "--trials=3")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
