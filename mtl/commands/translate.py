@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from mtl.config.ranges import RANGES
 from mtl.errors import InputError
 from mtl.runs.run import Run
 from tasks.sentence import Sentence
@@ -43,6 +44,9 @@ def translate(
         )
     if beam is not None and beam < 1:
         raise InputError(f"--beam={beam}: give at least 1")
+    penalties = RANGES["translate.length_penalty"]
+    if length_penalty is not None and length_penalty not in penalties:
+        raise InputError(f"--length_penalty={length_penalty:g}: give a number {penalties}")
     model.tasks[Translate.name] = replace(
         task,
         beam=task.beam if beam is None else beam,
