@@ -8,6 +8,8 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from mtl.errors import InputError
+
 
 def importance(
     run: Path,
@@ -44,6 +46,8 @@ def importance(
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
 
+    if top < 0:
+        raise InputError(f"top={top}: give 0 or more")
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     heads = measure_importance(
         trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress
