@@ -62,6 +62,8 @@ def collaborate(
 
     if (out / "config.yaml").exists() or (out / "config.json").exists():
         raise InputError(f"{out} holds a model already: give another --out")
+    if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
+        raise InputError(f"{out} exists, and is no empty folder: give another --out")
     source = Run.open(model) if (Path(model) / "config.yaml").is_file() else None
     joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
     encoder = open_encoder(model).to(device_of(accelerator)) if joint is None else joint.encoder

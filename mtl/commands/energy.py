@@ -38,6 +38,8 @@ def energy(
 
     for path in (out, mixing):
         check_table(path)
+    if out is not None and out == mixing:
+        raise InputError(f"--out and --mixing name the same file, {out}: give each its own")
     if figure is not None and figure.suffix.removeprefix(".") not in FORMATS:
         raise InputError(f"{figure}: give a file that ends in .{', .'.join(FORMATS)}")
     if len(set(models)) < len(models):

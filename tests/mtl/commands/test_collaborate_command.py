@@ -52,6 +52,17 @@ def test_an_encoder_is_written_that_others_take(tiny_encoder: Path, tmp_path: Pa
     assert "share query and key components already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["file.txt", "folder"])
+def test_nothing_that_is_there_is_replaced(name, tiny_encoder, tmp_path, capsys) -> None:
+    (tmp_path / "folder").mkdir()
+    files = [tmp_path / "file.txt", tmp_path / "folder" / "notes.txt"]
+    for file in files:
+        file.write_text("mine")
+    assert main(["collaborate", str(tiny_encoder), "--dim=5", f"--out={tmp_path / name}"]) == 2
+    assert "exists, and is no empty folder: give another --out" in capsys.readouterr().err
+    assert [file.read_text() for file in files] == ["mine", "mine"]
+
+
 @pytest.mark.slow
 def test_an_encoder_is_trained_on(tiny_encoder: Path, tmp_path: Path, toy: Path) -> None:
     out = tmp_path / "shared"
@@ -132,6 +143,7 @@ def test_energy_of_several_models(runs: Path, tiny_encoder: Path, tmp_path: Path
         (["energy", "ENCODER", "--out=x.txt"], "give a file that ends in .parquet or .csv"),
         (["energy", "ENCODER", "--out=nowhere/x.csv"], "the folder nowhere does not exist"),
         (["energy", "ENCODER", "--figure=x.gif"], "give a file that ends in .pdf, .png, .svg"),
+        (["energy", "ENCODER", "--out=x.csv", "--mixing=x.csv"], "name the same file, x.csv"),
         (["energy", "ENCODER", "--mixing=x.csv"], "share no components"),
         (["figure", "energy", "ENCODER/config.json", "--out=x.svg"], "is no table of captured variance"),
     ],
