@@ -33,6 +33,12 @@ def cut_model(start: Start, point: CurvePoint) -> JointModel:
     return apply_masks(model, start.masked(point.task, point.kept), (point.task,))
 
 
+def check_timing(batches: Sequence[int], rounds: int) -> None:
+    """Raise `InputError` for sizes of batches and numbers of rounds whose time cannot be measured."""
+    if rounds < 1 or not batches or min(batches) < 1:
+        raise InputError(f"rounds={rounds}, batches={list(batches)}: give at least 1")
+
+
 def measure_cut(
     start: Start,
     points: Sequence[CurvePoint],
@@ -46,8 +52,7 @@ def measure_cut(
     Time is the median of `rounds` over the same sentences (as many as the largest batch, of about the median
     length), in turns with the uncut model. Points that the table holds already are not measured again.
     """
-    if rounds < 1 or not batches or min(batches) < 1:
-        raise InputError(f"rounds={rounds}, batches={list(batches)}: give at least 1")
+    check_timing(batches, rounds)
     table = CurveFiles(start.scoring.run.folder).times
     uncut = start.scoring.model
     device = device_name(uncut)

@@ -68,18 +68,29 @@ def curve(
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
     from mtl.analysis.curve import measure_curve
-    from mtl.analysis.curve_cut import measure_cut
+    from mtl.analysis.curve_cut import check_timing, measure_cut
     from mtl.analysis.curve_methods import RANKED, check_orders, methods_of, ranking_of
     from mtl.analysis.curve_start import Start
     from mtl.analysis.curve_training import GATES, measure_gates, train_gates, train_on
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import progress_of
     from mtl.commands.show_curve import show_kinds, show_roles, show_scores, show_times
+    from mtl.runs.run import Run
 
     check_orders(by)
-    for name, number in {"draws": draws, "steps": steps, "epochs": epochs}.items():
+    numbers = {
+        "draws": draws, "steps": steps, "epochs": epochs, "rank_sentences": rank_sentences,
+        "gates_epochs": gates_epochs,
+    }  # fmt: skip
+    for name, number in numbers.items():
         if number is not None and number < 1:
             raise InputError(f"{name}={number}: give at least 1")
+    if cut:
+        check_timing(batches, rounds)
+    if gates_epochs is not None and not targets:
+        raise InputError("--gates_epochs has no effect without --targets: give both, or leave it out")
+    for folder in gates:
+        Run.open(folder)
     for target in targets:
         if target <= 0:
             raise InputError(f"--targets={target:g}: give shares or numbers of heads above 0")

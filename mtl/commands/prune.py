@@ -44,6 +44,8 @@ def prune(
     source = Run.open(run)
     if (out / "config.yaml").exists():
         raise InputError(f"{out} holds a run already: give another --out")
+    if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
+        raise InputError(f"{out} exists, and is no empty folder: give another --out")
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
     model = prepare(JointModel.from_pretrained(source.model), accelerator)
     if mask is None:

@@ -191,6 +191,34 @@ def test_bad_input_is_one_line(run, capsys, words, message) -> None:
     assert message.replace("RUN", "") in error.replace("RUN", "")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rank_sentences=0"], "rank_sentences=0: give at least 1"),
+        (["--targets=[0.5]", "--gates_epochs=0"], "gates_epochs=0: give at least 1"),
+        (["--gates_epochs=1"], "--gates_epochs has no effect without --targets"),
+        (["--cut", "--batches=[0]"], "batches=[0]: give at least 1"),
+        (["--gates=[RUN/nowhere]"], "not a run folder"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_measured(run, capsys, words, message) -> None:
+    words = [word.replace("RUN", str(run)) for word in words]
+    assert command("curve", str(run), "--by=random", "--draws=1", "--steps=1", *words) == 2
+    assert message in capsys.readouterr().err
+    assert not (run / "curve.parquet").exists()
+
+
+def test_a_cut_model_replaces_nothing_that_is_there(run, tmp_path, capsys) -> None:
+    weights = tmp_path / "mine" / "model" / "weights.bin"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("mine")
+    mask = tmp_path / "gates.parquet"
+    for out in (tmp_path / "mine", weights):
+        assert command("prune", str(run), f"--out={out}", f"--mask={mask}") == 2
+        assert "exists, and is no empty folder: give another --out" in capsys.readouterr().err
+    assert weights.read_text() == "mine"
+
+
 def test_what_cannot_be_cut_says_why(tmp_path, capsys) -> None:
     corpus = tmp_path / "corpus"
     write_toy(corpus, 12, 8, 8, seed=1)
