@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def ablate(
     from mtl.commands.progress import sentence_progress
     from mtl.files import write_json
 
+    check_seed(seed)
     if draws < 1:
         raise InputError(f"draws={draws}: give at least 1")
     if heads is not None and mask is not None:

@@ -129,3 +129,9 @@ def _spelling(name: str, places: Sequence[str]) -> str:
 
 def _is_list(hint: Any) -> bool:
     return get_origin(hint) is list
+
+
+def check_seed(seed: int) -> None:
+    """Raise `InputError` for a number that is no seed of numpy's and torch's generators."""
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed}: give a number from 0 to {2**32 - 1:,}")

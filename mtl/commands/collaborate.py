@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.arguments import check_seed
 from mtl.commands.score_table import print_scores
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def collaborate(
     from mtl.models.opened import open_encoder
     from mtl.runs.run import Run
 
+    check_seed(seed)
     if (out / "config.yaml").exists() or (out / "config.json").exists():
         raise InputError(f"{out} holds a model already: give another --out")
     if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):

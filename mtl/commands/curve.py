@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def curve(
     from mtl.runs.run import Run
 
     check_orders(by)
+    check_seed(seed)
     numbers = {
         "draws": draws, "steps": steps, "epochs": epochs, "rank_sentences": rank_sentences,
         "gates_epochs": gates_epochs,

@@ -138,6 +138,7 @@ def test_energy_of_several_models(runs: Path, tiny_encoder: Path, tmp_path: Path
         (["collaborate", "ENCODER", "--dim=0", "--out=x"], f"dim=0: give 1 to {FULL} components"),
         (["collaborate", "ENCODER", f"--dim={FULL + 1}", "--out=x"], f"give 1 to {FULL} components"),
         (["collaborate", "ENCODER", "--dim=5", "--out=x", "--lengths=[2]"], "sentences of 3 to"),
+        (["collaborate", "ENCODER", "--dim=5", "--out=x", "--seed=-1"], "seed=-1: give a number from 0"),
         (["collaborate", "ENCODER", "--dim=5", "--out=x", "--rounds=0"], "rounds=0: give at least 1"),
         (["energy", "ENCODER", "ENCODER"], "a model is given twice"),
         (["energy", "ENCODER", "--out=x.txt"], "give a file that ends in .parquet or .csv"),

@@ -194,6 +194,7 @@ def test_bad_input_is_one_line(run, capsys, words, message) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--seed=-1"], "seed=-1: give a number from 0 to 4,294,967,295"),
         (["--rank_sentences=0"], "rank_sentences=0: give at least 1"),
         (["--targets=[0.5]", "--gates_epochs=0"], "gates_epochs=0: give at least 1"),
         (["--gates_epochs=1"], "--gates_epochs has no effect without --targets"),
