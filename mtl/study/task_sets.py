@@ -60,8 +60,8 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
     for name in names:
         if name not in tasks and name not in controls:
             is_setup = name == setup
-            of_study = SETUPS if is_setup else []
-            choices = [*tasks, *controls, *study.sets, *of_study]
+            of_study = [*study.sets, *SETUPS] if is_setup else []
+            choices = [*tasks, *controls, *of_study]
             kind = "setup" if is_setup else f"task in setup '{setup}'"
             outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""
             raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")

@@ -188,6 +188,14 @@ def test_sets_that_no_setup_could_name_are_refused(sets, reason):
         names(Block(("all",)), sets=sets)
 
 
+def test_a_set_is_not_offered_where_only_tasks_can_be():
+    sets = {"syntax": ["con", "dep"]}
+    with pytest.raises(InputError, match=r"^unknown setup: 'synatx': did you mean 'syntax'"):
+        names(Block(("synatx",)), sets=sets)
+    with pytest.raises(InputError, match=r"^unknown task in setup 'synatx\+pos': 'synatx'; known are pos, "):
+        names(Block(("synatx+pos",)), sets=sets)
+
+
 def test_probes_of_no_sentence_are_refused():
     with pytest.raises(InputError, match=r"^probes\.sentences=0: give at least 1, or null for all"):
         names(Block(("all",)), probes=ProbesConfig(sentences=0))
