@@ -79,6 +79,8 @@ def curve(
     from mtl.runs.run import Run
 
     check_orders(by)
+    if not (by or gates or targets):
+        raise InputError("--by=[] names no order: give one, or --gates or --targets")
     check_seed(seed)
     numbers = {
         "draws": draws, "steps": steps, "epochs": epochs, "rank_sentences": rank_sentences,

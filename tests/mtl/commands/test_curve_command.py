@@ -171,6 +171,7 @@ def test_learned_gates_are_points_of_the_curve(run) -> None:
     [
         (["RUN", "--by=importence"], "did you mean 'importance'"),
         (["RUN", "--by=[random,random]"], "twice"),
+        (["RUN", "--by=[]"], "--by=[] names no order: give one, or --gates or --targets"),
         (["RUN", "--by=gates"], "--gates=[RUN,...]"),
         (["RUN", "--by=fisher"], "'mtl importance RUN' makes it"),
         (["RUN", "--by=confidence"], "'mtl probe RUN' makes it"),
