@@ -11,6 +11,8 @@ from pathlib import Path
 from mtl.errors import InputError
 
 _LONGEST = 240
+_GZIP = b"\x1f\x8b"
+"""How every file begins that gzip wrote."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -76,4 +78,6 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> InputError:
+    if line == 1 and error.object.startswith(_GZIP):
+        return InputError(f"{path}: compressed by gzip, which this format is not read from; unpack it")
     return malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from gzip import compress
+
 import pytest
 
 from mtl.corpora.formats.jsonl import write_jsonl
@@ -97,6 +99,11 @@ def test_text(tmp_path):
     assert next(lines) == "a"
     with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8"):
         next(lines)
+    path.write_bytes(compress(b"a\n"))
+    with pytest.raises(InputError, match=r"a\.txt: compressed by gzip.*; unpack it"):
+        read_lines(path)
+    with pytest.raises(InputError, match=r"a\.txt: compressed by gzip.*; unpack it"):
+        next(iterate_lines(path))
     with pytest.raises(InputError, match="No such file"):
         next(iterate_lines(tmp_path / "none"))
     path.write_bytes(b"\xef\xbb\xbfa\xe2\x80\xa8b\r\n\nc\rd")
