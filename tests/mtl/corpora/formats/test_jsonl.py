@@ -129,6 +129,7 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a"], "entities": 3}', "'entities' must be a list"),
         ('{"words": ["a"], "frames": "x"}', "'frames' must be a list"),
         ("[" * 100_000, "nested too deeply"),
+        ('{"words": ["a"], "second": ' + "9" * 5000 + "}", "a number of more than 4,300 digits"),
         (
             '{"words": ["a"], "tree": "' + "(X " * 20_000 + "a" + ")" * 20_000 + '"}',
             "20000 levels of brackets",
