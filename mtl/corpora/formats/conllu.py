@@ -17,6 +17,8 @@ from tasks.sentence import Arcs, Sentence
 
 _COMMENT = re.compile("#")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
+"""The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
 _SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
 _ID, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL, _COLUMNS = 0, 1, 3, 4, 6, 7, 10
 
@@ -55,7 +57,7 @@ def _words(path: Path, block: Block) -> list[Row]:
                 path, row.line, f"{len(row.fields)} columns; CoNLL-U has {_COLUMNS}, separated by tabs"
             )
         index = row.fields[_ID]
-        if "-" in index or "." in index:
+        if _NO_WORD.fullmatch(index):
             continue
         if index != str(len(words) + 1):
             raise malformed(path, row.line, f"word id '{index}' where {len(words) + 1} is expected")

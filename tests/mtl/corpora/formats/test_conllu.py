@@ -49,6 +49,7 @@ def test_words_tags_and_arcs(tmp_path):
     [
         ("\tobj\t_\t_\n", "\tobj\t_\n", 6, "9 columns"),
         ("2\tnos", "3\tnos", 6, "word id '3' where 2 is expected"),
+        ("2\tnos", "2-x\tnos", 6, "word id '2-x' where 2 is expected"),
         ("\t5\tcase", "\t6\tcase", 9, "head '6'"),
         ("\t5\tcase", "\tfive\tcase", 9, "head 'five'"),
         ("\t5\tcase", "\t-1\tcase", 9, "head '-1'"),
