@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def _lines(path: Path) -> list[str]:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read()
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is a damaged gzip file ({error}): copy it anew") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error

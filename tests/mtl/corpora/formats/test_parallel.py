@@ -49,9 +49,11 @@ def test_damaged_files_are_named(files):
     files[1].write_bytes(b"Ein Mann\nM\xe4nner\n\n")
     with pytest.raises(InputError, match=r"a\.de:2: not UTF-8"):
         list(read_parallel(*files))
-    files[0].write_bytes(files[0].read_bytes()[:-9])
-    with pytest.raises(InputError, match="damaged gzip file"):
-        list(read_parallel(*files))
+    data = files[0].read_bytes()
+    for damaged in (data[:-9], data[:10] + b"\xff" + data[11:]):
+        files[0].write_bytes(damaged)
+        with pytest.raises(InputError, match="damaged gzip file"):
+            list(read_parallel(*files))
 
 
 def test_both_files_make_the_corpus_what_it_is(files):
