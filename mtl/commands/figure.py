@@ -45,7 +45,7 @@ def figure(
             from mtl.runs.figures.drawn import save
 
             drawn = draw(name, runs, tasks, split, measure)
-            notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables)]
+            notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables, runs)]
     except ValueError as error:
         raise InputError(str(error)) from error
     for note in notes:

@@ -45,9 +45,15 @@ class FigureWithTables:
     """By the end of the file's name, before the suffix."""
 
 
-def save(drawn: FigureWithTables, out: Path, tables: bool = True) -> list[Path]:
-    """Write the figure by its suffix (.pdf, .png, .svg) and its numbers beside it; returns the files."""
+def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
+    """Write the figure by its suffix (.pdf, .png, .svg) and its numbers beside it; returns the files.
+
+    Raises `InputError` before anything is written where the numbers would replace a table that the figure is
+    drawn from (`sources`), or one that no figure wrote, such as a run's heads.parquet under RUN/heads.png.
+    """
     kind = next(name for name in FORMATS if name == out.suffix.lower().removeprefix("."))
+    for end in drawn.tables if tables else ():
+        _refuse_foreign_tables(out.with_name(f"{out.stem}{end}"), sources)
     contents = render(drawn.figure, kind)
     with whole_file(out) as path:
         path.write_bytes(contents)
@@ -59,3 +65,16 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True) -> list[Path]:
                 table_files.write(table, path, form)
             written.append(beside)
     return written
+
+
+def _refuse_foreign_tables(stem: Path, sources: Sequence[Path]) -> None:
+    """Raise `InputError` if a table `stem.FORMAT` is a source, or exists without the .tex of a figure."""
+    of_figure = Path(f"{stem}.tex").exists()
+    known = {source.resolve() for source in sources}
+    for form in table_files.FORMATS:
+        table = Path(f"{stem}.{form}")
+        if table.resolve() in known or (table.exists() and not of_figure):
+            raise InputError(
+                f"{table} exists, and the figure's numbers would replace it: give another --out, or "
+                "--tables=false"
+            )

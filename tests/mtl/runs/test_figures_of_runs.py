@@ -19,7 +19,8 @@ from mtl.commands.figure import figure
 from mtl.commands.help import help_of
 from mtl.errors import InputError
 from mtl.heads.gate_table import gate_table
-from mtl.runs.figures.table import FIGURES
+from mtl.runs.figures.drawn import save
+from mtl.runs.figures.table import FIGURES, draw
 from probes import heads_table
 from tests.mtl.studies import Study
 
@@ -337,3 +338,18 @@ def test_very_many_setups_are_points_without_lines_and_that_is_said(tmp_path, ca
     assert table["setup"].n_unique() == 1
     assert table["setting"].null_count() == table.height == 17
     assert "note: 17 setups are too many to be told apart" in capsys.readouterr().out
+
+
+def test_numbers_replace_no_table_that_no_figure_wrote(tmp_path) -> None:
+    run = Folders(tmp_path).run(["pos", "dep"])
+    masks = (run / "gates.parquet").read_bytes()
+    with pytest.raises(InputError, match=r"gates\.parquet exists, and the figure's numbers would replace it"):
+        figure("heads-kept", [run], run / "gates.svg")
+    assert (run / "gates.parquet").read_bytes() == masks
+    assert not (run / "gates.svg").exists()
+    figure("heads-kept", [run], run / "gates.svg", tables=False)
+    for _ in range(2):  # a figure's own tables are replaced
+        figure("heads-kept", [run], run / "kept.svg")
+    drawn = draw("heads-kept", [run])
+    with pytest.raises(InputError, match=r"kept\.parquet exists"):
+        save(drawn, run / "kept.png", sources=[run / "kept.parquet"])
