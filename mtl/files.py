@@ -52,6 +52,10 @@ def whole_file(path: Path) -> Iterator[Path]:
         with naming_full_disk(path):
             yield temporary
         temporary.replace(path)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)  # the name that the user gave, or knows
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

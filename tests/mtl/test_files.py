@@ -66,6 +66,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert content(tmp_path) == {"folder/file": "new"}
 
 
+def test_an_error_names_the_file_and_not_its_temporary_one(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as error, whole_file(tmp_path / "folder") as path:
+        path.write_text("new")
+    assert error.value.filename == str(tmp_path / "folder")
+
+
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     write(tmp_path / "run", "old")
     with pytest.raises(RuntimeError):
