@@ -43,7 +43,10 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
     The names of the command's other `options` are known, too, when a misspelt key is looked up. With
     `--print_config` the configuration is printed, and the program ends.
     """
-    made = configuration_from(kind, given_values(program, kind, words, options))
+    try:
+        made = configuration_from(kind, given_values(program, kind, words, options))
+    except InputError as error:
+        raise InputError(f"{_file_at_fault(program, kind, words, str(error))}{error}") from error
     if _PRINT in words:
         settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
         print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
@@ -72,6 +75,23 @@ def given_values(
             key, text = word[2:].split("=", 1)
             _put(values, kind, ALIASES.get(key, key), text, others)
     return values
+
+
+def _file_at_fault(program: str, kind: type, words: Sequence[str], fault: str) -> str:
+    """The YAML file that has this fault by itself, too, as the beginning of the message.
+
+    It is empty where the fault is on the command line, and where the message has a file already.
+    """
+    for word in joined(words, switches_of(kind)):
+        if word.startswith("-") and not word.startswith("--config="):
+            continue
+        path = str(Path(word.removeprefix("--config=")))
+        try:
+            configuration_from(kind, given_values(program, kind, [word]))
+        except InputError as error:
+            if str(error) == fault and not fault.startswith(path):
+                return f"{path}: "
+    return ""
 
 
 def read_configuration(kind: type[T], path: Path) -> T:

@@ -370,11 +370,13 @@ def test_unannotated_corpus_is_refused(run, tmp_path, toy, capsys):
         ("encoder: {name: null}", "encoder.name cannot be null"),
         ("dep: 3", "dep holds other keys, and cannot be '3'"),
         ("corpus: null", "corpus cannot be null"),
+        ("seeed: 1", "unknown key 'seeed': did you mean 'seed'?"),
     ],
 )
 def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, message, tmp_path, capsys):
     (tmp_path / "bad.yaml").write_text(content + "\n")
-    assert main(["train", str(tmp_path / "bad.yaml")]) == 2
+    (tmp_path / "fine.yaml").write_text("seed: 1\n")
+    assert main(["train", str(tmp_path / "fine.yaml"), str(tmp_path / "bad.yaml")]) == 2
     errors = capsys.readouterr().err
-    assert message in errors
+    assert errors.startswith(f"mtl: {tmp_path / 'bad.yaml'}: {message}")
     assert errors.count("\n") == 1

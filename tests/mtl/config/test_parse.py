@@ -152,3 +152,16 @@ def test_equal_values_of_other_types_are_judged_by_themselves():
         configuration_from(kinds[0], {"key": True})
     with pytest.raises(InputError):
         configuration_from(kinds[2], {"key": 1})
+
+
+def test_a_fault_of_a_file_names_the_file_once_and_one_of_the_command_line_none(tmp_path):
+    bad = tmp_path / "bad.yaml"
+    for content, message in (("seed: x", f"{bad}: seed: expected"), ("seed: [", f"{bad} is no YAML")):
+        bad.write_text(content)
+        with pytest.raises(InputError) as error:
+            train(str(bad), "--max_epochs=2")
+        assert str(error.value).startswith(message)
+        assert str(error.value).count(str(bad)) == 1
+    bad.write_text("max_epochs: 3")
+    with pytest.raises(InputError, match=r"^seed: expected"):
+        train(str(bad), "--seed=x")
