@@ -41,10 +41,10 @@ _DEFAULTS = {
 
 
 def read_gates(path: Path) -> pl.DataFrame:
-    """The table in a gates.parquet; raises what polars raises where the file cannot be read."""
+    """The table in a gates.parquet; raises what polars raises where it cannot be read or lacks a column."""
     table = pl.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
-    return table.with_columns(**absent)
+    return table.with_columns(**absent).select(SCHEMA.names())
 
 
 def last_log_alphas(path: Path) -> pl.DataFrame:

@@ -52,12 +52,12 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
         try:
             config = _configuration(Run.open(path))
         except DAMAGED as error:
-            notes.append(f"{path}/config.yaml cannot be used ({line(error)}): left out")
+            notes.append(_unusable(path / "config.yaml", error))
             continue
         try:
             state = Run(path).status().get("state")
         except DAMAGED as error:
-            notes.append(f"{path}/status.json cannot be used ({line(error)}): left out")
+            notes.append(_unusable(path / "status.json", error))
             continue
         if state in UNFINISHED:
             notes.append(f"{path} is not finished ({state}): left out")
@@ -76,6 +76,12 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
         return of_setup, run.setup.name, trained, run.config["seed"], run.run.folder
 
     return sorted(runs, key=order)
+
+
+def _unusable(file: Path, error: Exception) -> str:
+    """The note on a damaged file, which names it once."""
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    return f"{file} cannot be used ({line(cause).removeprefix(f'{file} ')}): left out"
 
 
 def _with_derivation(run: Run, config: dict[str, Any]) -> dict[str, Any]:

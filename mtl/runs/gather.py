@@ -206,7 +206,7 @@ def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:
     for run in runs:
         try:
             status = run.run.status()
-        except (ValueError, OSError) as error:
+        except (InputError, OSError) as error:
             status = {"state": f"status.json cannot be read ({line(error)})"}
         versions = status.get("versions")
         versions = versions if isinstance(versions, Mapping) else {}

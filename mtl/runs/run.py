@@ -12,7 +12,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,16 +60,16 @@ class Run:
         return self.folder / "checkpoints" / "last.ckpt"
 
     def config(self) -> dict[str, Any]:
-        """The whole configuration, as parsed."""
-        text = (self.folder / "config.yaml").read_text()
-        config: dict[str, Any] = yaml.load(text, Loader=_LOADER)
-        return config
+        """The whole configuration, as parsed; raises `InputError` if the file is damaged."""
+        return _mapping(self.folder / "config.yaml", "YAML", lambda text: yaml.load(text, Loader=_LOADER))
 
     def status(self) -> dict[str, Any]:
-        """State, seed, versions, device, git revision and corpus fingerprint."""
+        """State, seed, versions, device, git revision and corpus fingerprint.
+
+        Raises `InputError` if the file is damaged.
+        """
         path = self.folder / "status.json"
-        status: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"state": "new"}
-        return status
+        return _mapping(path, "JSON", json.loads) if path.exists() else {"state": "new"}
 
     def derivation(self) -> str:
         """How this run was made from another: `cut` (mtl prune), `collaborative 256` (mtl collaborate).
@@ -83,10 +83,8 @@ class Run:
         return ", ".join(steps)
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Per split and task the figures of the best model."""
-        metrics: dict[str, dict[str, dict[str, float]]] = json.loads(
-            (self.folder / "metrics.json").read_text()
-        )
+        """Per split and task the figures of the best model; raises `InputError` if the file is damaged."""
+        metrics = _mapping(self.folder / "metrics.json", "JSON", json.loads)
         return {split: figures for split, figures in metrics.items() if split != SIGNATURES}
 
     @property
@@ -188,6 +186,20 @@ class Run:
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.folder / "history.csv", text.getvalue())
+
+
+def _mapping(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+    """The mapping in a file of a run; raises `InputError` with the file for a damaged one."""
+    mend = "put back an undamaged copy, or train the run again"
+    try:
+        values = parse(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): {mend}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {mend}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path} holds no keys: {mend}")
+    return values
 
 
 def versions() -> dict[str, str]:

@@ -200,10 +200,16 @@ def check_encoders(encoders: dict[str, str]) -> None:
 
 
 def _read(path: Path) -> pl.DataFrame:
+    """The table of a gates.parquet; raises `InputError` if it is damaged or a gate is no number."""
     try:
-        return read_gates(path)
+        table = read_gates(path)
+        unknown = table.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null()).height
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); train the run again") from error
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: cannot be read ({reason}); train the run again") from error
+    if unknown:
+        raise InputError(f"{path}: cannot be used ({unknown} gates are not numbers); train the run again")
+    return table
 
 
 def _chosen(table: pl.DataFrame, tasks: Sequence[str], run: str, notes: list[str]) -> pl.DataFrame | None:

@@ -27,7 +27,6 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
             gates = gates.select("run", "seed", "task", "step", *KEYS, "gate", "open")
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
-            unknown = gates.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null())
         except InputError as error:
             empty = str(error).startswith("nothing to draw")
             reason = f"{folder}/gates.parquet is empty: left out" if empty else str(error)
@@ -35,12 +34,6 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             continue
         except pl.exceptions.PolarsError as error:  # columns that are missing or of another type
             notes.append(f"{folder}/gates.parquet: cannot be used ({line(error)}); train the run again")
-            continue
-        if unknown.height:
-            notes.append(
-                f"{folder}/gates.parquet: cannot be used ({unknown.height} gates are not numbers); "
-                "train the run again"
-            )
             continue
         notes += left_out
         forced += _forced(run.run)

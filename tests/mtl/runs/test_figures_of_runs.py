@@ -353,3 +353,33 @@ def test_numbers_replace_no_table_that_no_figure_wrote(tmp_path) -> None:
     drawn = draw("heads-kept", [run])
     with pytest.raises(InputError, match=r"kept\.parquet exists"):
         save(drawn, run / "kept.png", sources=[run / "kept.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "message"),
+    [
+        ("masks", "config.yaml", b"tasks: [pos]\nseed", r"config\.yaml is no YAML \(.*\): put back"),
+        ("masks", "config.yaml", b"\xb5", r"config\.yaml is no UTF-8 text \(byte 0\)"),
+        ("masks", "config.yaml", b"", r"config\.yaml holds no keys"),
+        ("mixing", "status.json", b"{", r"status\.json is no JSON"),
+        ("mixing", "status.json", b"[]", r"status\.json holds no keys"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(tmp_path, name, file, content, message) -> None:
+    run = Folders(tmp_path).run(["pos", "dep"])
+    (run / file).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        figure(name, [run], tmp_path / "x.svg")
+
+
+@pytest.mark.parametrize("name", ["masks", "gates", "grey", "correlation"])
+def test_a_damaged_table_of_gates_is_named(tmp_path, name) -> None:
+    run = Folders(tmp_path).run(["pos", "dep"])
+    path = run / "gates.parquet"
+    gates = pl.read_parquet(path)
+    gates.drop("gate").write_parquet(path)
+    with pytest.raises(InputError, match=r"gates\.parquet: cannot be read \(.*gate.*\); train"):
+        figure(name, [run], tmp_path / "x.svg")
+    gates.with_columns(gate=pl.lit(float("nan"), dtype=pl.Float32)).write_parquet(path)
+    with pytest.raises(InputError, match=r"gates\.parquet: cannot be used \(24 gates are not numbers\)"):
+        figure(name, [run], tmp_path / "x.svg")
