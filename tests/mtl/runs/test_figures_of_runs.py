@@ -383,3 +383,9 @@ def test_a_damaged_table_of_gates_is_named(tmp_path, name) -> None:
     gates.with_columns(gate=pl.lit(float("nan"), dtype=pl.Float32)).write_parquet(path)
     with pytest.raises(InputError, match=r"gates\.parquet: cannot be used \(24 gates are not numbers\)"):
         figure(name, [run], tmp_path / "x.svg")
+
+
+def test_a_run_given_twice_is_refused(tmp_path) -> None:
+    run = Folders(tmp_path).run(["pos", "dep"])
+    with pytest.raises(InputError, match="is given twice: give every run once"):
+        figure("grey", [run, run / ".." / run.name], tmp_path / "x.svg")
