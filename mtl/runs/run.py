@@ -190,7 +190,7 @@ class Run:
 
 def _mapping(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     """The mapping in a file of a run; raises `InputError` with the file for a damaged one."""
-    mend = "put back an undamaged copy, or train the run again"
+    mend = "put back an undamaged copy, or train again under another name"
     try:
         values = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
