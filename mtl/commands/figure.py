@@ -37,9 +37,9 @@ def figure(
     kinds = FIGURES[name].kinds()
     if suffix not in kinds:
         raise InputError(f"{out}: give a file that ends in .{', .'.join(kinds[:-1])} or .{kinds[-1]}")
-    for path in runs:
-        if [other.resolve() for other in runs].count(path.resolve()) > 1:
-            raise InputError(f"{path} is given twice: give every run once")
+    for run in runs:
+        if [other.resolve() for other in runs].count(run.resolve()) > 1:
+            raise InputError(f"{run} is given twice: give every run once")
     try:
         if suffix in MOVING:
             pictures, notes = animate(name, runs, tasks, out)
