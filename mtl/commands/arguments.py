@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, make_dataclass
 from functools import lru_cache
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from mtl.config.keys import hints_of, switches_of
@@ -135,3 +136,9 @@ def check_seed(seed: int) -> None:
     """Raise `InputError` for a number that is no seed of numpy's and torch's generators."""
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: give a number from 0 to {2**32 - 1:,}")
+
+
+def check_new_folder(out: Path) -> None:
+    """Raise `InputError` for an `--out` that is there already, and is no empty folder."""
+    if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
+        raise InputError(f"{out} exists, and is no empty folder: give another --out")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.arguments import check_seed
+from mtl.commands.arguments import check_new_folder, check_seed
 from mtl.commands.score_table import print_scores
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ def collaborate(
     from mtl.runs.run import Run
 
     check_seed(seed)
-    if (out / "config.yaml").exists() or (out / "config.json").exists():
-        raise InputError(f"{out} holds a model already: give another --out")
-    if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
-        raise InputError(f"{out} exists, and is no empty folder: give another --out")
+    check_new_folder(out)
     source = Run.open(model) if (Path(model) / "config.yaml").is_file() else None
     joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
     encoder = open_encoder(model).to(device_of(accelerator)) if joint is None else joint.encoder

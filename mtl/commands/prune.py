@@ -7,6 +7,7 @@ from typing import Literal
 
 from rich.console import Console
 
+from mtl.commands.arguments import check_new_folder
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TaskName, TrainConfig
@@ -31,7 +32,6 @@ def prune(
         accelerator: What to score on; auto takes a GPU where there is one.
     """
     from mtl.corpora.load import load_split, require_layers
-    from mtl.errors import InputError
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, own_heads, tasks_of
     from mtl.models.batches import examples
@@ -42,10 +42,7 @@ def prune(
     from mtl.models.limits import require_limit
 
     source = Run.open(run)
-    if (out / "config.yaml").exists():
-        raise InputError(f"{out} holds a run already: give another --out")
-    if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
-        raise InputError(f"{out} exists, and is no empty folder: give another --out")
+    check_new_folder(out)
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
     model = prepare(JointModel.from_pretrained(source.model), accelerator)
     if mask is None:

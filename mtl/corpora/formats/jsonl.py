@@ -47,9 +47,7 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
                     path, number, "brackets nested too deeply; write one object a line"
                 ) from error
             except (ValueError, TypeError, KeyError) as error:
-                too_long = "integer string conversion" in str(
-                    error
-                )  # Python's limit, in words for programmers
+                too_long = "integer string conversion" in str(error)  # which Python says to programmers
                 what = "a number of more than 4,300 digits; mend it" if too_long else str(error)
                 raise malformed(path, number, what) from error
             yield sentence
