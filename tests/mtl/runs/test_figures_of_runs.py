@@ -21,6 +21,7 @@ from mtl.errors import InputError
 from mtl.heads.gate_table import gate_table
 from mtl.runs.figures.drawn import save
 from mtl.runs.figures.table import FIGURES, draw
+from mtl.runs.run import Run
 from probes import heads_table
 from tests.mtl.studies import Study
 
@@ -361,8 +362,6 @@ def test_numbers_replace_no_table_that_no_figure_wrote(tmp_path) -> None:
         ("masks", "config.yaml", b"tasks: [pos]\nseed", r"config\.yaml is no YAML \(.*\): put back"),
         ("masks", "config.yaml", b"\xb5", r"config\.yaml is no UTF-8 text \(byte 0\)"),
         ("masks", "config.yaml", b"", r"config\.yaml holds no keys"),
-        ("mixing", "status.json", b"{", r"status\.json is no JSON"),
-        ("mixing", "status.json", b"[]", r"status\.json holds no keys"),
     ],
 )
 def test_a_damaged_file_of_a_run_is_named(tmp_path, name, file, content, message) -> None:
@@ -389,3 +388,10 @@ def test_a_run_given_twice_is_refused(tmp_path) -> None:
     run = Folders(tmp_path).run(["pos", "dep"])
     with pytest.raises(InputError, match="is given twice: give every run once"):
         figure("grey", [run, run / ".." / run.name], tmp_path / "x.svg")
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "is no JSON"), ("[]", "holds no keys")])
+def test_a_damaged_status_is_named(tmp_path, content, message) -> None:
+    (tmp_path / "status.json").write_text(content)
+    with pytest.raises(InputError, match=rf"status\.json {message}"):
+        Run(tmp_path).status()
