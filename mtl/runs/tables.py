@@ -200,10 +200,11 @@ def check_encoders(encoders: dict[str, str]) -> None:
 
 
 def _read(path: Path) -> pl.DataFrame:
-    """The table of a gates.parquet; raises `InputError` if it is damaged or a gate is no number."""
+    """The table of a gates.parquet; raises `InputError` if it is damaged or a last gate is no number."""
     try:
         table = read_gates(path)
-        unknown = table.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null()).height
+        last = table.filter(pl.col("step") == pl.col("step").max().over("task"))
+        unknown = last.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null()).height
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path}: cannot be read ({reason}); train the run again") from error
