@@ -6,6 +6,7 @@ Nothing here imports torch, so that a dry run may use it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 
 from mtl.config.schema import ByKind, GatesConfig, TrainConfig
 from mtl.errors import InputError
@@ -36,6 +37,22 @@ def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
         layers = {"encoder": size.layers}
         heads = {kind: layers.get(kind, size.decoder_layers or size.layers) * size.heads for kind in there}
         _check_heads(config, heads)
+
+
+def unused_gates(config: TrainConfig) -> str | None:
+    """The settings of gates that a run without learned masks does not use, as a message; `None`: none."""
+    used = {"none": (), "fixed": ("masks", "scope")}.get(config.pruning)
+    if used is None:
+        return None
+    default = GatesConfig()
+    given = [
+        f"gates.{key.name}"
+        for key in fields(GatesConfig)
+        if key.name not in used and getattr(config.gates, key.name) != getattr(default, key.name)
+    ]
+    if not given:
+        return None
+    return f"without effect with pruning={config.pruning}, which learns no mask: {', '.join(given)}"
 
 
 def kinds_of(tasks: Sequence[str]) -> tuple[str, ...]:

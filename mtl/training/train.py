@@ -32,7 +32,7 @@ from mtl.models.mask_file import check_masks
 from mtl.runs.run import Run, git_revision, versions
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
-from mtl.training.check_gates import check_target
+from mtl.training.check_gates import check_target, unused_gates
 from mtl.training.checkpoint import check_checkpoint
 from mtl.training.initial_model import with_settings_of_source
 from mtl.training.observer import Observer
@@ -70,6 +70,8 @@ def train(
     check_processes(config.trainer)
     device_of(config.trainer.accelerator, "trainer.accelerator")
     check_target(config)
+    if message := unused_gates(config):
+        console.print(message, highlight=False, soft_wrap=True)
     keep_large_blocks()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)

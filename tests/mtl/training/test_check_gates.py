@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import pytest
+from rich.console import Console
 from transformers import T5Config
 
-from mtl.config.schema import GatesConfig, Seq2SeqConfig, TrainConfig
+from mtl.config.schema import (
+    CorpusConfig,
+    EncoderConfig,
+    GatesConfig,
+    Seq2SeqConfig,
+    TrainConfig,
+    TrainerConfig,
+)
 from mtl.errors import InputError
 from mtl.heads.families import heads_by_kind
 from mtl.training.check import check_settings
-from mtl.training.check_gates import check_target
+from mtl.training.check_gates import check_target, unused_gates
+from mtl.training.train import train
 
 SCRATCH = Seq2SeqConfig("marian", layers=3, decoder_layers=2, heads=4)
 TWO = ("encoder", "cross")
@@ -114,3 +124,32 @@ def test_heads_are_counted_by_kind():
 def test_settings_of_gates_do_not_count_in_runs_without_masks():
     config = dataclasses.replace(translating(target_open={"self": 3.0}), pruning="none")
     check_settings(config)
+
+
+@pytest.mark.parametrize(
+    ("pruning", "gates", "named"),
+    [
+        ("none", GatesConfig(target_open=0.3, penalty=0.1), "gates.penalty, gates.target_open"),
+        ("none", GatesConfig(masks="gates.parquet"), "gates.masks"),
+        ("fixed", GatesConfig(masks="gates.parquet", scope="per_task", penalty=0.1), "gates.penalty"),
+        ("fixed", GatesConfig(masks="gates.parquet", scope="per_task"), None),
+        ("none", GatesConfig(), None),
+        ("dynamic", GatesConfig(target_open=0.3), None),
+        ("static", GatesConfig(penalty=0.1), None),
+    ],
+)
+def test_settings_of_gates_that_a_run_does_not_use_are_named(pruning, gates, named):
+    message = unused_gates(TrainConfig(pruning=pruning, gates=gates))
+    expected = f"without effect with pruning={pruning}, which learns no mask: {named}"
+    assert message == (None if named is None else expected)
+
+
+def test_a_training_prints_the_settings_that_it_does_not_use(toy, tiny_encoder, tmp_path):
+    console = Console(file=io.StringIO(), width=200)
+    config = TrainConfig(
+        name="run", runs=str(tmp_path), corpus=CorpusConfig(str(toy)), tasks=("pos",), max_epochs=1,
+        encoder=EncoderConfig(str(tiny_encoder)), gates=GatesConfig(target_open=0.3),
+        trainer=TrainerConfig(accelerator="cpu"),
+    )  # fmt: skip
+    train(config, console=console)
+    assert "no mask: gates.target_open" in console.file.getvalue()
