@@ -1,4 +1,4 @@
-"""Large blocks of memory that are freed and asked for again in every step."""
+"""Large blocks of memory: kept while every step frees and asks for them, returned after a run."""
 
 from __future__ import annotations
 
@@ -21,3 +21,16 @@ def keep_large_blocks() -> bool:
     except (OSError, TypeError, AttributeError):
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST) and mallopt(_M_TRIM_THRESHOLD, _UNUSED))
+
+
+def release_free_blocks() -> bool:
+    """Return the memory to the system that glibc keeps of freed blocks; `False` without glibc.
+
+    A process that makes many runs, such as a study's worker, would keep what the largest of them needed, and
+    the gaps that all of them left.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, TypeError, AttributeError):
+        return False
+    return bool(trim(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import shutil
 import socket
@@ -21,7 +22,7 @@ from mtl.corpora.formats.parallel import describe_empty, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError
 from mtl.heads.gate_file import masks_fingerprint
-from mtl.models.allocator import keep_large_blocks
+from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
 from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate, signatures_of
@@ -77,6 +78,8 @@ def train(
         torch.set_num_threads(config.trainer.threads)
     with _lease(run) if first else nullcontext():
         _train(config, run, console, inputs or InputCache(), observers if first else ())
+    gc.collect()  # trainer and callbacks hold each other, and the model with them
+    release_free_blocks()
     return run
 
 
