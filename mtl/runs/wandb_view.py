@@ -109,6 +109,10 @@ class View:
             self._abandon()
 
     def _started(self) -> Any:
+        if "wandb" not in sys.modules:
+            # The service is that of a process that started this one. For it a run stays in use, and cannot be
+            # resumed, after the process that logged it was killed. Without it W&B starts one of this process.
+            os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
         # On a terminal W&B prompts for a missing key, and would wait for it without end.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import wandb
 
 from mtl.commands.main import main
 from mtl.config.schema import WandbConfig
@@ -254,7 +255,13 @@ def test_identities_differ_and_have_no_sign_that_wandb_refuses():
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_wandb_run(toy, tiny_encoder, tmp_path):
-    """SIGKILL leaves a log without an end; the next try begins another of the same id."""
+    """SIGKILL leaves a log without an end; the next try begins another of the same id.
+
+    A process that uses W&B itself may start both, as a script or another test does: its service outlives the
+    first and would refuse the second.
+    """
+    wandb.setup()
+    assert os.environ["WANDB_SERVICE"]
     options = ["--tasks=pos", "--max_epochs=80", "--wandb.mode=offline"]
     command = [sys.executable, "-m", "mtl", *words(toy, tiny_encoder, tmp_path, *options)]
     folder = tmp_path / "run"
