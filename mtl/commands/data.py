@@ -110,6 +110,11 @@ def convert(
         if len(joined.sources) > 1:
             counts = " + ".join(f"{count:,} of {path}" for path, count in joined.sources)
             print(f"{split}: {counts} make {joined.sentences:,} sentences")
+        if joined.repeated:
+            print(
+                f"{split}: {joined.repeated:,} sentences have the id of an earlier one: "
+                "'mtl data select' needs unique ids"
+            )
     Console().print(stats_table(corpus_stats(out), str(out)))
 
 

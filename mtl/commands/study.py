@@ -117,15 +117,25 @@ def _status(folder: StudyFolder, console: Console) -> int:
 
 def folder_of(words: Sequence[str]) -> StudyFolder:
     """The folder of a study given by its file or by the folder itself."""
+    from mtl.config.parse import given_values
+    from mtl.study.config import StudyConfig
+
     files = _files(words)
     if not files:
         raise InputError("mtl study --status needs the study's file or folder: mtl study STUDY.yaml --status")
+    given = given_values(
+        "mtl study",
+        StudyConfig,
+        [word for word in joined(words) if word.startswith("-") and not word.startswith("--config=")],
+    )
     if Path(files[0]).is_dir():
+        if given:
+            raise InputError(f"--{next(iter(given))} has no effect with --status of a folder: leave it out")
         return StudyFolder(Path(files[0]))
     values: dict[str, Any] = {}
     for file in files:  # the last file that has a key counts, as when the study is carried out
         values |= read_mapping(Path(file))
-    values |= dict(word[2:].split("=", 1) for word in joined(words) if word.startswith("--") and "=" in word)
+    values |= given
     for key in ("studies", "name"):
         if not isinstance(values.get(key), str | None):
             raise InputError(f"{key}={values[key]} is no text: put it in quotes")

@@ -36,3 +36,5 @@ def print_run(run: Run) -> None:
     """Print a finished run's scores."""
     if (run.folder / "metrics.json").exists():
         print_scores(run.metrics(), str(run.folder))
+    else:
+        print(f"{run.folder} has no metrics.json: 'mtl evaluate {run.folder}' scores its model again")

@@ -156,7 +156,7 @@ def _judged(key: str, hint: Any, value: Any) -> Any:
         parsed = (_parsed_once if known else _parsed)(hint, given)
     except (ArgumentError, ArgumentTypeError) as error:
         raise InputError(_wrong(key, hint, value)) from error
-    if parsed is None and not optional:
+    if (parsed is None and not optional) or (kind is Path and given == ""):
         raise InputError(_wrong(key, hint, value))
     if isinstance(parsed, Mapping):  # whose keys jsonargparse does not look at
         allowed = choices_of((mapping_of(kind) or (str,))[0])
@@ -205,7 +205,8 @@ def _wrong(key: str, kind: Any, value: Any) -> str:
 
 
 _TYPES: dict[Any, str] = {
-    int: "a whole number", float: "a number", bool: "true or false", str: "a text (in quotes)"
+    int: "a whole number", float: "a number", bool: "true or false", str: "a text (in quotes)",
+    Path: "a path",
 }  # fmt: skip
 
 

@@ -21,10 +21,14 @@ class Source(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """How many sentences each source of a split has, and how many the split has in all."""
+    """How many sentences each source of a split has, and how many the split has in all.
+
+    `repeated` are those with an id that an earlier sentence of this or another split has.
+    """
 
     sources: tuple[tuple[str, int], ...]
     sentences: int
+    repeated: int
 
 
 def convert(
@@ -45,11 +49,15 @@ def convert(
             if path.resolve() in replaced:
                 raise InputError(f"{path} is a source that --out={out} would replace: choose another --out")
     joined, converted = {}, {}
+    ids: set[str] = set()
     for split, sources in parsed.items():
         parts = [read(source.path, source.format) for source in sources]
         converted[split] = merge(parts)
         counts = tuple((source.path, len(part)) for source, part in zip(sources, parts, strict=True))
-        joined[split] = Joined(counts, len(converted[split]))
+        identified = [sentence.id for sentence in converted[split] if sentence.id]
+        repeated = len(identified) - len(set(identified) - ids)
+        ids.update(identified)
+        joined[split] = Joined(counts, len(converted[split]), repeated)
     write_splits(out, converted)
     return joined
 

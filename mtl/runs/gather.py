@@ -171,12 +171,8 @@ def _scores(
             notes.append(f"its scores are left out: {error}")
             continue
         notes += unscored
-        undefined = scores.filter(pl.col("score").is_nan())
-        if undefined.height:
-            notes.append(f"{run.run.folder}: the score of {', '.join(undefined['task'])} is not a number")
-        values = scores.filter(pl.col("score").is_not_nan())
         seed, setup = pl.lit(int(run.config["seed"])), pl.lit(run.setup.name)
-        parts.append(values.with_columns(seed=seed.cast(pl.Int64), setup=setup).select(SCORES.names()))
+        parts.append(scores.with_columns(seed=seed.cast(pl.Int64), setup=setup).select(SCORES.names()))
     return pl.concat([pl.DataFrame(schema=SCORES), *parts])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,10 @@ def _is_run(folder: Path) -> bool:
 def scores_of(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Per run and task the score (`score` names it for each task) on a split, from metrics.json."""
+    """Per run and task the score (`score` names it for each task) on a split, from metrics.json; and notes.
+
+    A score that is no number, such as a correlation with a constant, is left out with a note.
+    """
     rows: list[dict[str, Any]] = []
     notes = []
     for run in runs:
@@ -134,6 +138,11 @@ def scores_of(
             value = figures[score[task]]
             if not isinstance(value, int | float):
                 raise InputError(_unreadable(run, f"the {score[task]} of {task} is not a number"))
+            if not math.isfinite(value):
+                notes.append(
+                    f"{run.folder}: the {score[task]} of {task} on {split} is not a number: left out"
+                )
+                continue
             rows.append({"run": str(run.folder), "task": task, "score": float(value)})
     return pl.DataFrame(rows, schema={"run": pl.String, "task": pl.String, "score": pl.Float64}), tuple(notes)
 

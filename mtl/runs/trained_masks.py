@@ -65,9 +65,11 @@ def _all_forced(choices: Sequence[tuple[Run, str, float]]) -> list[str]:
     runs = list(dict.fromkeys(run.folder.name for run, _, _ in choices))
     shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
     shares = [share for _, _, share in choices]
+    least, most = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
+    forced = least if least == most else f"{least} to {most}"
     masks = {(str(run.folder), mask) for run, mask, _ in choices}
     return [
-        f"in {len(masks)} masks ({shown}) gates.target_open opened or closed {100 * min(shares):.0f} to "
-        f"{100 * max(shares):.0f} % of the heads wanted by force: not all of these claims were learned; "
+        f"in {len(masks)} masks ({shown}) gates.target_open opened or closed {forced} % of the heads "
+        "wanted by force: not all of these claims were learned; "
         "longer runs tell heads apart"
     ]

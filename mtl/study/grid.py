@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -56,6 +56,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
         )
     if not study.seeds:
         raise InputError("seeds is empty: give at least one, for instance seeds: [1, 2, 3]")
+    _check_once(study.seeds, "seeds")
     _check_claims(study)
     runs: dict[str, Planned] = {}
     block_of: dict[str, int] = {}
@@ -68,6 +69,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
         seeds = study.seeds if block.seeds is None else block.seeds
         if not seeds:
             raise InputError("a block's seeds are empty: give at least one, or leave the key out")
+        _check_once(seeds, "a block's seeds")
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
             for tasks in task_sets(setup, study):
                 cell = _Cell(study, folder, setup, tasks, seed)
@@ -155,6 +157,13 @@ def _check_overlap(block: Block, overlap: OverlapConfig) -> None:
             raise InputError(
                 f"overlap.shared={shared}: give a number from 0 to overlap.heads={overlap.heads}"
             )
+
+
+def _check_once(seeds: Sequence[int], what: str) -> None:
+    """Raise `InputError` for a seed that is named twice: its runs would be the same."""
+    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    if twice is not None:
+        raise InputError(f"{what} name {twice} twice: name each once")
 
 
 def _check_claims(study: StudyConfig) -> None:

@@ -69,8 +69,9 @@ def chosen_claims(
                 f"--claims={name} has no masks of several tasks; give one of {'; '.join(several)}"
             )
         completions = [setup for setup in several if setup.startswith(name)]
-        nearest = f": did you mean '{completions[0]}'?" if completions else did_you_mean(name, several, ";")
-        raise InputError(f"unknown setup in --claims: '{name}'{nearest} There are {'; '.join(several)}")
+        nearest = f": did you mean '{completions[0]}'?" if completions else did_you_mean(name, several, "")
+        known = f"{' There' if nearest else '; there'} are {'; '.join(several)}"
+        raise InputError(f"unknown setup in --claims: '{name}'{nearest}{known}")
     if fixed is not None and fixed.setup == name:
         return fixed
     why = "chosen with --claims when this page was made, so that the corrected p is the one to be read"

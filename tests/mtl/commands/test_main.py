@@ -196,6 +196,7 @@ def test_every_configuration_file_is_whole(file, capsys):
         (["predict", "nowhere"], "not a run folder"),
         (["train", "nowhere.yaml"], "nowhere.yaml"),
         (["data", "toy", "--out=x", "--sede=1"], "did you mean 'seed'?"),
+        (["report", "nowhere", "--out="], "out: expected a path or null, not ''"),
         (
             ["study", "configs/study/demo.yaml", "--seeds", "one"],
             "seeds: expected a list, each a whole number, not [one]",
@@ -254,6 +255,12 @@ def test_convert_count_and_overwrite(tmp_path, capsys):
     assert main(again) == 2
     assert main([*again, "--overwrite"]) == 0
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["test.jsonl"]
+    assert "earlier one" not in capsys.readouterr().out
+    (tmp_path / "dev.conllu").write_text(f"# sent_id = 1\n{rows}\n# sent_id = 1\n{rows}\n{rows}\n{rows}\n")
+    assert main([*again, f"--dev={tmp_path}/dev.conllu", "--overwrite"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert "dev: 1 sentences have the id of an earlier one" in output
+    assert "test: 4 sentences have the id of an earlier one: 'mtl data select' needs unique ids" in output
 
 
 @pytest.mark.parametrize(

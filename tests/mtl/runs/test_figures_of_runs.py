@@ -295,6 +295,13 @@ def test_a_broken_metrics_file_is_named(seeds, tmp_path, text, reason):
         figure("heads-kept", seeds, tmp_path / "k.png")
 
 
+def test_a_score_that_is_no_number_is_left_out_with_a_note(seeds, tmp_path, capsys):
+    (seeds[1] / "metrics.json").write_text('{"test": {"dep": {"las": NaN}}}')
+    figure("heads-kept", seeds, tmp_path / "k.png")
+    assert f"{seeds[1]}: the las of dep on test is not a number: left out" in capsys.readouterr().out
+    assert pl.read_csv(tmp_path / "k.csv")["run"].to_list() == [str(seeds[0]), *map(str, seeds[2:])]
+
+
 def kept_table(runs, tmp_path):
     figure("heads-kept", runs, tmp_path / "kept.png")
     return pl.read_parquet(tmp_path / "kept.parquet")

@@ -321,6 +321,13 @@ def test_a_block_has_seeds_of_its_own():
         names(Block(("pos",), seeds=()))
 
 
+def test_a_seed_named_twice_is_refused():
+    with pytest.raises(InputError, match=r"^seeds name 2 twice: name each once$"):
+        names(Block(("pos",)), seeds=(1, 2, 2))
+    with pytest.raises(InputError, match=r"^a block's seeds name 1 twice: name each once$"):
+        names(Block(("pos",), seeds=(1, 1)))
+
+
 def test_joint_training_with_more_updates_is_a_label():
     runs = planned(
         StudyConfig(

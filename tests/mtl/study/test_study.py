@@ -279,6 +279,14 @@ def test_of_two_files_the_later_one_counts(tmp_path):
     assert folder_of([str(first), str(second)]).path == Path("here/two")
 
 
+def test_what_the_state_of_a_study_has_no_use_for_is_refused(tmp_path):
+    (tmp_path / "s.yaml").write_text("seeds: [1]\n")
+    with pytest.raises(InputError, match=r"^unknown key 'nmae': did you mean 'name'\?$"):
+        folder_of([str(tmp_path / "s.yaml"), "--nmae=x"])
+    with pytest.raises(InputError, match=r"^--name has no effect with --status of a folder: leave it out$"):
+        folder_of([str(tmp_path), "--name=x"])
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "/abs"])
 def test_a_study_s_name_stays_in_its_folder(name, tmp_path):
     (tmp_path / "s.yaml").write_text("seeds: [1]\n")
