@@ -28,12 +28,13 @@ def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
         run = train(config, console=console, observers=default_observers(config, console))
     except Interrupted:
         raise KeyboardInterrupt from None
-    print_run(run)
+    if is_first_process():
+        print_run(run)
     return 0
 
 
 def print_run(run: Run) -> None:
-    """Print a finished run's scores."""
+    """Print a finished run's scores, or how to get them if their file is gone."""
     if (run.folder / "metrics.json").exists():
         print_scores(run.metrics(), str(run.folder))
     else:

@@ -12,7 +12,9 @@ import pytest
 
 from mtl.commands.command_table import COMMANDS
 from mtl.commands.main import main
+from mtl.commands.train import print_run
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.runs.run import Run
 from tasks.sentence import Sentence, Span
 
 
@@ -208,6 +210,13 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message, capsys):
     errors = capsys.readouterr().err
     assert message in errors
     assert errors.count("\n") == 1
+
+
+def test_a_finished_run_without_scores_says_how_to_get_them(tmp_path, capsys):
+    print_run(Run(tmp_path))
+    assert capsys.readouterr().out == (
+        f"{tmp_path} has no metrics.json: 'mtl evaluate {tmp_path}' scores its model again\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,5 +78,7 @@ def test_a_finished_run_is_overwritten_by_the_processes_of_torchrun(toy, tiny_en
         done = torchrun(*words, "--trainer.devices=2", f"--seed={seed}", *more)
         assert done.returncode == 0, done.stderr
         assert "finished already" not in done.stdout
+        assert "metrics.json" not in done.stdout
+        assert len(re.findall(r"accuracy +│", done.stdout)) == 1, done.stdout
         status = json.loads((tmp_path / "run" / "status.json").read_text())
         assert (status["state"], status["seed"]) == ("finished", seed)
