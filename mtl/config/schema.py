@@ -168,7 +168,7 @@ class GatesConfig:
     temperature: float = 0.33
     """Temperature of the hard concrete distribution."""
     init_mean: float = 2.0
-    """Mean of the initial log alpha; 2 starts every evaluation gate at 0.95 (the paper: 0, gates at 0.5)."""
+    """Mean of the initial log alpha; 2 starts evaluation gates at 0.96 (the paper: 0, gates at 0.5)."""
     init_std: float = 0.1
     """Standard deviation of the initial log alpha."""
     masks: str | None = None

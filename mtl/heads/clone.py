@@ -1,4 +1,4 @@
-"""Heads copied within their layer: as further heads, or in the places of others."""
+"""Heads copied within their layer: as further heads, or over others."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def clone_heads(
         heads: the heads to copy, per layer (`HeadTap.sites` where there are several kinds of attention).
         copies: how often each of them is there afterwards, itself included.
         divide: divide the output columns of a head and its copies by their number, so that the model computes
-            what it did (Net2Net, Chen et al. 2016). Without, each writes what the head wrote, and the model
-            computes what it did where a scale leaves one of them open.
+            what it did (Net2Net, Chen et al. 2016). If false, each writes what the head wrote, and the model
+            computes what it did where a scale leaves only one of them open.
         noise: standard deviation of noise on the parameters of the new heads, as a share of the root mean
             square of each parameter's block. Equal copies get equal gradients and would stay equal.
         seed: of the noise.

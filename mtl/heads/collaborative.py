@@ -27,7 +27,7 @@ from probes.heads_table import Site
 
 @dataclass(frozen=True)
 class SharedAttention:
-    """One attention whose heads share components now, and how that was found."""
+    """An attention whose heads share components, and the decomposition that gave them."""
 
     sites: tuple[Site, ...]
     """Where it serves: one layer, or all that share it (ALBERT)."""
@@ -35,7 +35,7 @@ class SharedAttention:
     """The numbers of its heads, in the order of the rows of the mixing matrix."""
     decomposition: Decomposition
     seconds: float
-    """What the decomposition took."""
+    """Time that the decomposition took."""
 
 
 def collaborate(
@@ -51,14 +51,16 @@ def collaborate(
 
     The stack of the heads' W_Q W_K^T is decomposed by alternating least squares (`decompose`), and the
     biases of queries become the heads' content biases v_h = W_K b_Q; those of keys cancel in the softmax. At
-    heads x head size components the model computes what it did; below, it computes nearly that, and is
-    trained on best. Which layers share how many components is in `model.config.collaborative_components`,
-    from which `load_pruned` rebuilds the model. Optimisers must be made anew.
+    heads x head size components the model computes what it did before; with fewer it computes nearly that,
+    and should be trained further. Which layers share how many components is in
+    `model.config.collaborative_components`, from which `load_pruned` rebuilds the model. Optimisers must be
+    made anew.
 
     Args:
         model: any `transformers` model of a family whose scores are products of queries and keys alone, or
             have a bias by position added (BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, MPNet and others).
-        dim: components, from 1 to heads x head size. Layers that have lost heads get no more than are exact.
+        dim: components, from 1 to heads x head size. Layers that have lost heads get at most as many as are
+            exact.
         starts: how many starts of the decomposition are compared.
         steps: steps of the best start.
         seed: of the starts.
@@ -68,8 +70,8 @@ def collaborate(
         Each attention with the error of its decomposition.
 
     Raises:
-        InputError: a family that cannot, with the reason; a model whose heads share already; `dim`, `starts`
-            or `steps` out of range.
+        InputError: a family whose heads cannot share, with the reason; a model whose heads share already;
+            `dim`, `starts` or `steps` out of range.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -117,11 +119,12 @@ def collaborate(
 def start_collaborative(model: PreTrainedModel, dim: int, deviation: float) -> None:
     """Let the heads of each layer of a new model share `dim` random components, in place.
 
-    A component starts as one of one head: the mixing matrix has ones in blocks and zeros elsewhere, which
-    training fills. With heads x head size components the start is that of heads apart, in distribution; with
-    fewer, each head starts with its share of them, under the same scale. Mixing vectors of ones, the other
-    start of Cordonnier et al. (2020), would let all heads of a layer attend alike at first, and the sums over
-    D components grow with D. The heads' content biases start at zero, as biases of queries do.
+    Each component starts as one head's: the mixing matrix has ones in blocks and zeros elsewhere, which
+    training fills. With heads x head size components the model starts, in distribution, as one whose heads
+    share nothing; with fewer, each head starts with its share of them, under the same scale. Mixing vectors
+    of ones, the other start of Cordonnier et al. (2020), would let all heads of a layer attend alike at
+    first, and the sums over D components grow with D. The heads' content biases start at zero, as biases of
+    queries do.
 
     Args:
         model: of a family that `collaborate` takes; weights other than of queries and keys stay.
@@ -204,7 +207,7 @@ def _put(
         "cross_attentions" if attention.site.attention == "cross" else "attentions",
     )
     if hasattr(module, "bias_heads"):
-        # It has lost heads, and takes its own of the bias that all layers are given.
+        # It has lost heads: of the bias that all layers are given, it takes the part of its own.
         replacement.register_buffer("bias_heads", module.get_buffer("bias_heads"), persistent=False)
         choose_given_bias(replacement)
     [path] = [name for name, child in model.named_modules() if child is module]

@@ -16,18 +16,18 @@ class CollaborativeAttention(nn.Module):
     """Attention of Cordonnier et al. 2020, instead of a model's own.
 
     The scores of head h are (X W_Q diag(m_h)) (Y W_K)^T + 1 (Y v_h)^T over the square root of a head's size,
-    of positions X that ask and Y that are asked: W_Q and W_K are shared, the mixing vector m_h says how much
-    of each component the head takes, and v_h is the bias that content gets regardless of who asks. Values and
-    everything after them are the model's own.
+    for query positions X and key positions Y: W_Q and W_K are shared, the mixing vector m_h says how much of
+    each component the head takes, and v_h gives what the content of a key adds to the scores of every query.
+    Values and everything after them are the model's own.
 
-    A decoder caches Y W_K and all Y v_h side by side as the keys of one head. No fused kernel computes that,
-    so that eager attention and SDPA are the same here.
+    A decoder caches Y W_K and all Y v_h side by side as the keys of one head. No fused kernel computes that:
+    eager attention and SDPA are the same here.
 
     Args:
-        attention: the module that it replaces, whose submodules it takes over but for queries and keys.
+        attention: the module that it replaces; its submodules other than queries and keys are kept.
         names: the attributes of queries, keys and values in that module.
         components: columns of W_Q and W_K.
-        heads: the heads that are there.
+        heads: the number of heads.
         size: dimensions of a head's values.
         output: the attribute of the output projection in that module; empty: it lies outside.
         normed: whether the module also adds its input and norms (ALBERT).
@@ -119,7 +119,7 @@ class CollaborativeAttention(nn.Module):
     ) -> tuple[Float[Tensor, "row 1 source width"], Float[Tensor, "row head source size"]]:
         """Keys with the contents' biases, and values, of all positions so far.
 
-        Of a source, which does not grow, they are computed once.
+        Those of a source are computed once, since a source does not grow.
         """
         of_kind = cache
         if isinstance(cache, EncoderDecoderCache):

@@ -37,7 +37,7 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Shared components of the heads of one attention, and how well they give the heads' own products."""
+    """Shared components of the heads of one attention, and how well they reproduce the heads' products."""
 
     factors: Factors
     error: float
@@ -62,12 +62,12 @@ def decompose(
     """The CP decomposition of the stack of `queries[h] keys[h]^T`, by alternating least squares.
 
     The first start takes the largest singular values of all heads' products, each a component of its head
-    alone. That is exact for heads x size components. Others are this start with noise and random numbers, by
-    turns; after 40 steps only the best one continues. Steps are extrapolated as long as that lowers the
-    error (Mitchell et al. 2020), and no step raises it.
+    alone. That is exact for heads x size components. The others are, by turns, this start with noise, and
+    random numbers; after 40 steps only the best one continues. Steps are extrapolated as long as that lowers
+    the error (Mitchell et al. 2020), and no step raises it.
 
-    The squares of all factors cost a little, and the less the smaller the error. Without that, components
-    grow in opposite directions and cancel each other, at no smaller error.
+    A small penalty on the squares of all factors, which shrinks with the error, keeps components from growing
+    in opposite directions that cancel each other without lowering the error.
 
     Args:
         queries: W_Q of each head, inputs by dimensions of a head.

@@ -11,11 +11,11 @@ from mtl.heads.position_bias import first_bias
 
 
 class NoHeads(nn.Module):
-    """An attention module without heads: it gives what none give, and keeps caches and biases in order.
+    """An attention module without heads: the output of none, with caches and biases kept in order.
 
     Args:
         attention: the module that it replaces.
-        output: the output projection of nothing; `None`: it lies outside of that module.
+        output: the output projection without inputs; `None`: it is outside of that module.
         output_name: its name below that module.
         hands_on_bias: whether layers hand on a bias by relative position (T5).
     """
@@ -52,7 +52,7 @@ class NoHeads(nn.Module):
         layer_past: Any = None,
         **__: object,
     ) -> tuple[Tensor, None] | tuple[Tensor, Tensor | None, None]:
-        """What no heads give: an empty context, or the output projection's bias where that is inside."""
+        """The output of no heads: an empty context, or the output projection's bias where that is inside."""
         cache = layer_past if past_key_values is None else past_key_values
         context = hidden_states[..., :0]
         given = self.get_submodule(self.output_name)(context) if self.output_name else context

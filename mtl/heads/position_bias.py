@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 def choose_given_bias(module: nn.Module) -> None:
-    """Let an attention module that is given the bias of all heads take that of its own (MPNet).
+    """Let an attention module that is given the bias of all heads use that of its own (MPNet).
 
-    Its own are in its buffer `bias_heads`.
+    The numbers of its own heads are in its buffer `bias_heads`.
     """
     module.register_forward_pre_hook(_choose)
 

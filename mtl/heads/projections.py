@@ -25,7 +25,7 @@ def out_features(projection: nn.Linear | Conv1D) -> int:
 
 @torch.no_grad()
 def scale_inputs(projection: nn.Linear | Conv1D, factor: Float[Tensor, " input"]) -> None:
-    """Multiply what the projection makes of each input, in place."""
+    """Multiply the weights of each input by a factor, in place."""
     factor = factor.to(projection.weight)
     projection.weight.mul_(factor[:, None] if input_dim(projection) == 0 else factor)
 
@@ -33,13 +33,13 @@ def scale_inputs(projection: nn.Linear | Conv1D, factor: Float[Tensor, " input"]
 def without_hooks(
     projection: nn.Module, inputs: Float[Tensor, "*rows input"]
 ) -> Float[Tensor, "*rows output"]:
-    """What the projection gives for `inputs`, past all hooks on it."""
+    """The projection's output for `inputs`, without its hooks."""
     outputs: Tensor = projection.forward(inputs)
     return outputs
 
 
 def note_shape(projection: nn.Module) -> None:
-    """Make the sizes that the module states those of its weight."""
+    """Set the sizes that the module states to those of its weight."""
     if isinstance(projection, nn.Linear):
         projection.out_features, projection.in_features = projection.weight.shape
     elif isinstance(projection, Conv1D):
@@ -47,9 +47,9 @@ def note_shape(projection: nn.Module) -> None:
 
 
 def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
-    """The projection of nothing: it gives the bias alone.
+    """The projection without inputs: it gives the bias alone.
 
-    It is an `nn.Linear` in both cases, since a `Conv1D` cannot be given nothing.
+    It is an `nn.Linear` in both cases, since a `Conv1D` fails without inputs.
     """
     weight = projection.weight
     # One input to begin with, since torch warns of none.

@@ -1,4 +1,4 @@
-"""Forward passes that start at a layer's heads: all below them hands out what it gave before."""
+"""Forward passes that start at a layer's heads: all below them returns its recorded output."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mtl.heads.projections import without_hooks
 
 
 class LayerReplay:
-    """Records what every layer and its heads give, and repeats it in later passes over the same rows.
+    """Records the outputs of every layer and its heads, and reuses them in later passes over the same rows.
 
-    A change to the heads of one layer leaves the layers below it as they are, and what these heads compute
-    before the change. Passes that differ from there on share all of that: they are laid side by side as
-    copies of the rows in one batch.
+    A change to the output of a layer's heads leaves the layers below it as they are, and the attention that
+    these heads compute. Passes that differ from there on share all of that: they are copies of the rows, side
+    by side in one batch.
 
     Args:
         model: any `transformers` model of the family, with or without a head on top.

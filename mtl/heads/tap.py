@@ -22,7 +22,7 @@ class HeadTap:
     """Reads or scales what each head hands to its output projection.
 
     The input of that projection is the concatenation of the heads' outputs (probabilities x values), so that
-    one forward-pre-hook per site does for all families. The hooks exist only inside the `with` blocks:
+    one forward-pre-hook per site serves all families. The hooks exist only inside the `with` blocks:
     outside, the model is untouched. Blocks nest; what is observed inside `scale` is scaled.
 
     Tensors have one row of heads per site, in the order of `sites`: a layer of a kind of attention, in

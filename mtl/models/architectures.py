@@ -22,8 +22,8 @@ def from_scratch(
     """A model of random weights; source, translation and output share their embeddings.
 
     Weights start with a standard deviation of 1 / sqrt(width), which for the square ones is Xavier's. Norms
-    come before or after each sublayer as the architecture has it. If `components` is
-    set, the heads of each layer share that many (`start_collaborative`).
+    come before or after each sublayer as the architecture has it. If `components` is set, the heads of each
+    layer share that many (`start_collaborative`).
     """
     assert config.architecture is not None
     if config.width % config.heads:

@@ -71,8 +71,8 @@ def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | Pa
 def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
     """The tasks that learn from the sentence or are scored on it.
 
-    A task that reads words alone (a control task) does so where one of the others does, if there are others,
-    so that it has the sentences of those beside it.
+    A task that reads words alone (a control task) has the sentences of the tasks beside it, or all sentences
+    if there are none.
     """
     there = [(name, task) for name, task in tasks.items() if task.annotated(sentence)]
     on_layers = [name for name, task in there if task.layers]

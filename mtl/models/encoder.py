@@ -134,7 +134,7 @@ class Encoder(nn.Module):
         """One vector per word in float32 or wider, zeros at padding.
 
         `head_scale` multiplies what each head writes. With `first` the vector of the first special token
-        comes before those of the words, as if it were one (of a long sentence, that of its first window).
+        comes before those of the words, as if it were a word (of a long sentence, that of its first window).
 
         In training, words are masked whole with probability `word_dropout` (all but the context that a
         window of a long sentence shares with its neighbour).

@@ -157,8 +157,8 @@ class JointModel(nn.Module):
     ) -> dict[str, Decoded]:
         """Annotations per task of the batch's sentences; arguments are those of `forward`.
 
-        With `given` also those that follow where a part of the gold is known (`Decoder.decode_given`); of a
-        translation, how surprising the references are.
+        With `given` also the annotations that follow from a part of the gold (`Decoder.decode_given`), and
+        for translations the negative log likelihood of the references.
         """
         if isinstance(self.encoder, Seq2Seq):
             return self._translated(self.encoder, batch, head_scale, given)

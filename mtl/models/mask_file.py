@@ -15,7 +15,8 @@ from mtl.heads.gate_file import read_masks
 def check_masks(path: Path, scope: GateScope, tasks: Sequence[str]) -> pl.DataFrame:
     """The masks of a file for these tasks; raises `InputError` if it does not have them.
 
-    A mask for every task of the run, of the catalogue's names; in the scope `shared` all the same.
+    The file must have a mask for every task of the run, and none for a task that is not in the catalogue; in
+    the scope `shared` all masks must be equal.
     """
     masks = read_masks(path)
     there = masks["task"].unique(maintain_order=True).to_list()

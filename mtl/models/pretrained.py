@@ -78,7 +78,7 @@ def load(
 def _misfits(
     model: PreTrainedModel, folder: Path, missing: Iterable[str], unexpected: Iterable[str]
 ) -> list[str]:
-    """Weights that a checkpoint lacks or has too many for its config.json; transformers only notes them.
+    """Weights that a checkpoint lacks, or has beyond its config.json; transformers only prints a note.
 
     What `Encoder.save` wrote has exactly the model's weights. Checkpoints from elsewhere may have further
     ones, of a pooler or of the head that they were pretrained with, but none of layers that the model lacks.

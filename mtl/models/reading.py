@@ -1,4 +1,4 @@
-"""How word vectors are read off a transformer, and what is taken where nothing is given."""
+"""How word vectors are read off a transformer, and the defaults for encoders of each kind."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mtl.models.subwords import SubwordTokenizer
 
 Layers = Literal["last", "mix"]
 WORD_DROPOUT = 0.2
-"""Word dropout where none is given and there is something to put instead of words."""
+"""Default word dropout of encoders whose tokenizer has something to put instead of words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is asked for; `pooling_of` and `word_dropout_of` say what an encoder does."""
+    """Settings as they are given; `pooling_of` and `word_dropout_of` fill in an encoder's defaults."""
 
     pooling: Pooling | None = None
     """How the vectors of a word's pieces become one; `None`: their mean, and in decoder-only models the last
@@ -57,4 +57,4 @@ class Reading:
 
 
 AS_USUAL = Reading()
-"""What nobody asked for otherwise."""
+"""All settings at their defaults."""

@@ -45,8 +45,8 @@ _LONGEST = (2, 20)
 class Seq2Seq(nn.Module):
     """Scores of a translation's pieces from an encoder-decoder model, with a tap on every attention head.
 
-    It has an encoder's place in a joint model: what an encoder gives for a word it gives for each piece of
-    the translation, the scores of all pieces of the vocabulary.
+    In a joint model it replaces the encoder: where that gives a vector for each word, this gives for each
+    piece of the translation the scores of all pieces of the vocabulary.
 
     Args:
         transformer: the model, with its head over the vocabulary.
@@ -237,7 +237,7 @@ class _Bounded(LogitsProcessor):
     def __call__(
         self, input_ids: Int[Tensor, "hypothesis piece"], scores: Float[Tensor, "hypothesis vocabulary"]
     ) -> Float[Tensor, "hypothesis vocabulary"]:
-        """The scores, in which nothing but the end is left to hypotheses that have reached their limit."""
+        """The scores, in which hypotheses that have reached their limit can only end."""
         ended = input_ids.shape[1] >= self.limits.repeat_interleave(len(scores) // len(self.limits))
         if not bool(ended.any()):
             return scores  # most steps: two passes over scores of the whole vocabulary less

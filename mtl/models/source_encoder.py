@@ -26,10 +26,9 @@ from tasks.sentence import Sentence
 class SourceTokenizer:
     """The pieces of annotated sources as a translation model reads them, and the word of each.
 
-    A sentence is read as it was written (`Sentence.text`), since translation models learn from text whose
-    words nobody has taken apart: there a full stop is a piece that continues a word. Where it is not known,
-    words have blanks between them. A piece belongs to the word that most of its characters are of (the first
-    on ties).
+    A sentence is read as it was written (`Sentence.text`), since translation models learn from raw text, in
+    which a full stop continues a word. Where that is not known, words have blanks between them. A piece
+    belongs to the word that most of its characters are of (the first on ties).
 
     Args:
         tokenizer: the model's.

@@ -24,7 +24,7 @@ from tasks.sentence import Sentence
 class Tokens:
     """A sentence's piece ids in one array, and how many of them each word has.
 
-    That is at least one, but for words at the end of a sentence of a pair that is longer than the window.
+    Each has at least one, except words that were cut off from a pair that is longer than the window.
     """
 
     ids: Int32[np.ndarray, " subword"]

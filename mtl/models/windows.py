@@ -24,8 +24,8 @@ def windows(
 ) -> list[tuple[int, int, int, int]]:
     """Windows (first word, end, first owned word, end of owned words) of at most `room` pieces each.
 
-    Every word is owned once, by the window that leaves it the most pieces on its poorer side, or with
-    `causal`, under which only those before a word count, before it; the first window wins ties. No word may
+    Every word is owned by one window: the one that has the most pieces on the word's shorter side, or with
+    `causal` the one that has the most pieces before it; the first window wins ties. No word may
     have more than `room` pieces.
     """
     end = np.cumsum(counts)

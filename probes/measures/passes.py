@@ -18,7 +18,7 @@ def measure(
     fitted_elsewhere: Iterable[HeadRecords] | None = None,
     kept: int = KEPT,
 ) -> None:
-    """Let every probe see every batch of a corpus, those to be fitted after they have been.
+    """Let every probe see every batch of a corpus; probes that are fitted see it after that.
 
     `observe` gives a batch's records by its number. Probes are fitted on `fitted_elsewhere`, or on the same
     batches in a first pass, from which records are kept for the second as long as they take less than `kept`

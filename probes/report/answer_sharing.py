@@ -33,7 +33,7 @@ def sharing_answer(evidence: ReportData) -> Answer:
         return Answer(QUESTION, CANNOT_TELL, result.reason, LIMIT)
     caption = (
         f"What tasks score less jointly than alone on {evidence.split}; the word is on the mean of "
-        f"{next(iter(groups))}. Dashed: the margin below which a loss is none worth a remedy."
+        f"{next(iter(groups))}. Dashed: the margin below which a loss needs no remedy."
     )
     figure = embedded(sharing_figure(result.table), "points lost to joint training per task")
     return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], {"sharing": result.table})

@@ -1,4 +1,4 @@
-"""The page's first screen: three questions in their order, each with a word, a figure and its limits."""
+"""The page's first screen: four questions in their order, each with a word, a figure and its limits."""
 
 from __future__ import annotations
 

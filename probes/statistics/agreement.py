@@ -1,4 +1,4 @@
-"""How far two tables say the same of the heads: two seeds, two tasks of one run, two corpora."""
+"""How far two tables agree about the heads: two seeds, two tasks of one run, two corpora."""
 
 from __future__ import annotations
 

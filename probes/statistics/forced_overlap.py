@@ -1,6 +1,6 @@
 """Masks of two tasks drawn by chance, with a forced number of heads in both.
 
-The scheme, all of it per layer (or site), so that layers differ between no two masks:
+The scheme works per layer (or site), so that all masks have the same number of heads in a layer:
 
 1. *Pool*: as many of the best heads as asked for, with an even number p of them in each layer.
 2. *Layer counts*: every mask of every overlap has the same number c of heads in a layer, at most p / 2; where

@@ -1,4 +1,4 @@
-"""What each measure says of every head, in one table: a value per run, task, measure and head."""
+"""All measures of all heads in one table: a value per run, task, measure and head."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from probes.statistics.rank_correlation import (
 )
 
 TOP = 0.1
-"""The share of heads whose most costly ones a measure is to find."""
+"""The share of heads, the costliest to close, that a measure should find."""
 SCHEMA = pl.Schema(
     {
         "task": pl.String,
@@ -45,8 +45,8 @@ def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.Da
     """Per task, setup and measure its Spearman correlation with the loss by ablation, as `SCHEMA` has it.
 
     `values` as `head_values` gives them. The correlation is taken in each run over its heads, then averaged
-    over the runs of the setup: once over all heads, once of ranks within layers, so that deep and shallow
-    layers make no part of it. A run without variation counts for nothing; null where no run has a
+    over the runs of the setup: once over all heads, once of ranks within layers, so that differences
+    between layers do not count. A run without variation counts for nothing; null where no run has a
     correlation. Intervals are of a bootstrap over heads (within layers, the same heads in all runs, which
     start from one encoder) and over runs at once (Owen 2007). `overlap` is the share of the k most costly
     heads that are among the measure's k highest, k being a tenth of the heads, and `overlap_chance` what

@@ -12,7 +12,7 @@ from probes.statistics.task_losses import paired
 from probes.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
 
 MARGIN = 1.0
-"""Points of a score below which a loss is none worth a remedy; fixed before any run."""
+"""Points of a score below which a loss needs no remedy; fixed before any run."""
 SCHEMA = pl.Schema(
     {"setup": pl.String, "task": pl.String, "seeds": pl.Int64}
     | dict.fromkeys(("loss", "low", "high", "p"), pl.Float64)
