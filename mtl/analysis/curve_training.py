@@ -15,10 +15,10 @@ from rich.console import Console
 from mtl.analysis.curve import CurvePoint, score_rows, task_scores
 from mtl.analysis.curve_cut import cut_model
 from mtl.analysis.curve_file import CurveFiles, part
+from mtl.analysis.curve_settings import gate_settings, settings_of
 from mtl.analysis.curve_start import Start
 from mtl.analysis.head_order import base_scales, open_heads
-from mtl.config.parse import read_configuration
-from mtl.config.schema import TrainConfig, WandbConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.heads.gates import HeadGates
@@ -28,6 +28,8 @@ from mtl.models.device import Accelerator, prepare
 from mtl.models.evaluate import evaluate
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run
+from mtl.training.check import check_settings
+from mtl.training.gate_loss import gate_loss, new_gates_of
 from probes import curve_table
 
 GATES = "gates"
@@ -57,8 +59,8 @@ def train_on(
         cut = Run(scoring.run.folder / "curve" / name)
         if not (cut.folder / "status.json").exists():  # the last file to be written
             _cut(start, point, cut.folder)
-        settings = _settings(scoring.run, cut.folder, f"{name}-{epochs}-epochs", accelerator)
-        run = _train(dataclasses.replace(settings, tasks=(point.task,), max_epochs=epochs), console)
+        settings = settings_of(scoring.run, cut.folder, f"{name}-{epochs}-epochs", (point.task,), accelerator)
+        run = _train(dataclasses.replace(settings, max_epochs=epochs), console)
         model = prepare(JointModel.from_pretrained(run.model), accelerator)
         place = part(point.by, point.draw, point.task, epochs)
         score, of_method = _score(start, model, point.task), (point.by, point.draw, point.task)
@@ -86,24 +88,22 @@ def train_gates(
     console: Console,
 ) -> list[Path]:
     """Learn gates on the frozen model for each `gates.target_open`; returns runs in the folder `curve`."""
-    run, tasks = start.scoring.run, tuple(start.scoring.tasks)
-    folders = []
+    return [_train(gate_settings(start, target, epochs, accelerator), console).folder for target in targets]
+
+
+def check_gate_points(start: Start, targets: Sequence[float], runs: Sequence[Path]) -> None:
+    """Raise `InputError`, before anything is measured, for targets and runs that can be no points."""
+    encoder, tasks = start.scoring.model.encoder, tuple(start.scoring.tasks)
     for target in targets:
-        length = "" if epochs is None else f"-{epochs}-epochs"
-        name = f"gates-{'-'.join(tasks)}-{target:g}{length}-{start.model_key[:8]}"
-        settings = _settings(run, run.folder, name, accelerator)
-        gates = dataclasses.replace(
-            settings.gates,
-            target_open=target,
-            penalty=None,
-            masks=None,
-            scope="shared" if len(tasks) == 1 else "per_task",
-        )
-        settings = dataclasses.replace(settings, tasks=tasks, pruning="gates_only", gates=gates)
-        if epochs is not None:
-            settings = dataclasses.replace(settings, max_epochs=epochs)
-        folders.append(_train(settings, console).folder)
-    return folders
+        settings = gate_settings(start, target, None)
+        try:
+            check_settings(settings)
+            gates = new_gates_of(settings.gates, encoder, tasks)
+            gate_loss(gates, settings.gates, updates=1, sites=encoder.tap.sites)
+        except InputError as error:
+            raise InputError(f"--targets={target:g}: {error}") from error
+    for folder in runs:
+        _check(start, JointModel.from_pretrained(Run.open(folder).model), folder)
 
 
 def measure_gates(
@@ -202,21 +202,6 @@ def _cut(start: Start, point: CurvePoint, out: Path) -> None:
     cut = dataclasses.replace(start.scoring, model=model, tasks=tasks)
     metrics = {cut.split: evaluate(model, cut.batches(model.evaluation_tokens()))}
     write_cut_run(start.scoring.run, out, model, metrics, len(point.kept))
-
-
-def _settings(source: Run, init_from: Path, name: str, accelerator: Accelerator) -> TrainConfig:
-    config = read_configuration(TrainConfig, source.folder / "config.yaml")
-    return dataclasses.replace(
-        config,
-        name=name,
-        runs=str(source.folder / "curve"),
-        init_from=str(init_from),
-        pruning="none",
-        gates=dataclasses.replace(config.gates, masks=None),
-        overwrite=False,
-        wandb=WandbConfig(),
-        trainer=dataclasses.replace(config.trainer, accelerator=accelerator),
-    )
 
 
 def _train(config: TrainConfig, console: Console) -> Run:

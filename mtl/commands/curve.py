@@ -72,7 +72,13 @@ def curve(
     from mtl.analysis.curve_cut import check_timing, measure_cut
     from mtl.analysis.curve_methods import RANKED, check_orders, methods_of, ranking_of
     from mtl.analysis.curve_start import Start
-    from mtl.analysis.curve_training import GATES, measure_gates, train_gates, train_on
+    from mtl.analysis.curve_training import (
+        GATES,
+        check_gate_points,
+        measure_gates,
+        train_gates,
+        train_on,
+    )
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import progress_of
     from mtl.commands.show_curve import show_kinds, show_roles, show_scores, show_times
@@ -102,6 +108,7 @@ def curve(
     start = Start.of(scoring, masks)
     if cut or epochs is not None:
         _require_cutting(scoring)
+    check_gate_points(start, targets, gates)
     ranked = sentences if rank_sentences is None else rank_sentences
     ranking = ranking_of(start, rank_split, ranked, accelerator) if {*by} & {*RANKED} else None
     methods = methods_of(start, by, ranking, normalise=normalise, draws=draws, seed=seed)

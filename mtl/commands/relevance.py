@@ -76,6 +76,9 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
     )
     layers = layer_texts(best)
     for (kind, layer), cells in best.group_by(of_layer, maintain_order=True):
-        figures = [f"{row['head']} ({per_cent(row['value'])})" for row in cells.iter_rows(named=True)]
+        figures = [
+            f"{row['head']} ({per_cent(row['value'])})" if row["value"] else "none open"
+            for row in cells.iter_rows(named=True)
+        ]
         shown.add_row(layers[str(kind), int(str(layer))], *figures)
     console.print(shown)

@@ -20,6 +20,8 @@ from tasks.twins import task_of
 
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
+MOST_NOTES = 4
+"""Notes that an error names before it counts the others."""
 
 
 def gates_of(
@@ -45,9 +47,7 @@ def gates_of(
                 )
             )
     if not parts:
-        raise InputError(
-            (notes[-1] + "; " if notes else "") + "nothing to draw: give runs trained with --pruning=dynamic"
-        )
+        raise nothing_left(notes, "nothing to draw: give runs trained with --pruning=dynamic")
     return pl.concat(parts), tuple(notes)
 
 
@@ -94,10 +94,16 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             part = pl.concat([part, table.filter(pl.col("task") == "")])
             parts.append(part.with_columns(regime=pl.lit(regime), run=pl.lit(str(folder)), seed=pl.lit(seed)))
     if not parts:
-        raise InputError((notes[-1] + "; " if notes else "") + "nothing to draw: give probed runs")
+        raise nothing_left(notes, "nothing to draw: give probed runs")
     check_encoders(encoders)
     _check_settings(settings)
     return pl.concat(parts), (*notes, *_missing_runs(pl.concat(parts)))
+
+
+def nothing_left(notes: Sequence[str], mend: str) -> InputError:
+    """The error where every run was left out: the first notes, the number of further ones, and the mend."""
+    more = [f"{len(notes) - MOST_NOTES} more like these"] if len(notes) > MOST_NOTES else []
+    return InputError("; ".join([*notes[:MOST_NOTES], *more, mend]))
 
 
 def _is_control(run: Run) -> bool:

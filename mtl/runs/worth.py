@@ -11,7 +11,7 @@ from mtl.errors import InputError
 from mtl.heads.gate_file import last_log_alphas
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
-from mtl.runs.tables import check_encoders, encoder_of
+from mtl.runs.tables import check_encoders, encoder_of, nothing_left
 from probes import heads_table
 from probes.measures.table import BY_NAME
 from probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
@@ -46,7 +46,7 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
             continue
         parts.append(values.with_columns(table=pl.lit("" if path.is_dir() else path.stem)))
     if not parts:
-        raise InputError((notes[-1] + "; " if notes else "") + "give runs after 'mtl ablate RUN'")
+        raise nothing_left(notes, "nothing to draw: give runs after 'mtl ablate RUN'")
     return pl.concat(parts), tuple(notes)
 
 

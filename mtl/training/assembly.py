@@ -13,7 +13,6 @@ from rich.console import Console
 
 from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.heads.families import heads_per_group
 from mtl.models.apply_masks import fixed_gates
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
@@ -24,7 +23,7 @@ from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
 from mtl.training.evaluation import Evaluation
-from mtl.training.gate_loss import GateLoss, freeze_for, gate_loss, gate_rate, new_gates, reach_warning
+from mtl.training.gate_loss import GateLoss, freeze_for, gate_loss, gate_rate, new_gates_of, reach_warning
 from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.training.initial_model import build_model
 from mtl.training.observer import Observer
@@ -139,16 +138,7 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
         shape = encoder.layers, encoder.heads
         model.gates = fixed_gates(Path(config.gates.masks), config.gates.scope, tuple(model.tasks), shape)
         return None
-    absent = [
-        (site, head)
-        for site, there in enumerate(encoder.tap.remaining)
-        for head in range(encoder.heads)
-        if head not in there
-    ]
-    group = heads_per_group(encoder.transformer)
-    gates = new_gates(
-        config.gates, encoder.layers, encoder.heads, tuple(model.tasks), absent, group, encoder.tap.sites
-    )
+    gates = new_gates_of(config.gates, encoder, tuple(model.tasks))
     model.gates = gates
     freeze_for(config.pruning, model)
     warning = reach_warning(gates, gate_rate(config.gates, updates), updates)

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from mtl.config.schema import ByKind, GatesConfig, PruningRegime
 from mtl.errors import InputError
 from mtl.heads.budgets import Budget, Penalty, membership, sum_within
+from mtl.heads.families import heads_per_group
 from mtl.heads.gates import CLOSED, HeadGates
 from mtl.heads.target import Choice, HeadTarget
+from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.training.check_gates import check_kinds
@@ -139,6 +141,18 @@ def new_gates(
         )  # fmt: skip
     except ValueError as error:
         raise InputError(f"gates: {error}") from error
+
+
+def new_gates_of(config: GatesConfig, encoder: Encoder | Seq2Seq, tasks: Sequence[str]) -> HeadGates:
+    """Fresh gates for the heads that an encoder has; see `new_gates`."""
+    absent = [
+        (site, head)
+        for site, there in enumerate(encoder.tap.remaining)
+        for head in range(encoder.heads)
+        if head not in there
+    ]
+    group = heads_per_group(encoder.transformer)
+    return new_gates(config, encoder.layers, encoder.heads, tasks, absent, group, encoder.tap.sites)
 
 
 def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[int, ...]:

@@ -15,9 +15,11 @@ import mtl.training.train as training
 from mtl.analysis.curve import CurvePoint
 from mtl.analysis.curve_cut import cut_model
 from mtl.analysis.curve_start import Start
+from mtl.analysis.curve_training import check_gate_points
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.corpora.toy.corpus import write_toy
+from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from probes import curve_table, heads_table
 from probes.statistics.surviving_heads import heads_with_roles, surviving_roles
@@ -201,6 +203,9 @@ def test_bad_input_is_one_line(run, capsys, words, message) -> None:
         (["--gates_epochs=1"], "--gates_epochs has no effect without --targets"),
         (["--cut", "--batches=[0]"], "batches=[0]: give at least 1"),
         (["--gates=[RUN/nowhere]"], "not a run folder"),
+        (["--gates=[RUN]"], "has no gates"),
+        (["--targets=[4,1000]"], "--targets=1000: target 1000: there are only 12 heads"),
+        (["--targets=[2.5]"], "--targets=2.5: gates.target_open=2.5: give a share of the heads"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_measured(run, capsys, words, message) -> None:
@@ -208,6 +213,33 @@ def test_bad_options_are_refused_before_anything_is_measured(run, capsys, words,
     assert command("curve", str(run), "--by=random", "--draws=1", "--steps=1", *words) == 2
     assert message in capsys.readouterr().err
     assert not (run / "curve.parquet").exists()
+
+
+def test_settings_for_other_tasks_do_not_stop_the_training_of_one(tmp_path) -> None:
+    """A joint run's loss weights, masks apart, comparison of gradients and copies are for several tasks."""
+    corpus = tmp_path / "corpus"
+    write_toy(corpus, 12, 8, 8, seed=1)
+    both = worth.joint_model(corpus, ("pos", "dep"), dtype=torch.float32)
+    folder = folder_of(both, corpus, tmp_path / "both")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config |= {
+        "balancer": {"name": "fixed", "weights": {"pos": 2.0, "dep": 3.0}},
+        "gates": {"scope": "per_task", "at_most": 1, "overlap_penalty": 0.1},
+        "clones": {"kind": "rows"},
+        "gradient_conflict_every": 2,
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    words = ("--task=pos", "--by=random", "--draws=1", "--steps=1", "--targets=[4]", "--gates_epochs=1")
+    assert command("curve", str(folder), *words, "--epochs=1") == 0
+    scores = table(folder)
+    assert scores.filter(by="gates")["kept"].to_list() == [4]
+    assert scores.filter(by="random", trained_epochs=1).height == 2
+    trained = Path(scores.filter(by="gates")["source"].item())
+    assert yaml.safe_load((trained / "config.yaml").read_text())["balancer"]["weights"] == {"pos": 2.0}
+    both_again = Start.of(open_trained(folder, None, "test"))
+    check_gate_points(both_again, (4.0,), ())
+    with pytest.raises(InputError, match="there are only 12 heads"):
+        check_gate_points(both_again, (13.0,), ())
 
 
 def test_a_cut_model_replaces_nothing_that_is_there(run, tmp_path, capsys) -> None:

@@ -257,6 +257,16 @@ def test_labels_need_one_task_and_comparable_probes(folders, tmp_path):
         figure("labels", [static], tmp_path / "l.png", ("srl",))
 
 
+def test_every_run_that_is_left_out_is_named_or_counted(folders, tmp_path):
+    bare = [folders.run(["pos"], seed, gates=False) for seed in range(1, 7)]
+    for name, reason in (("labels", "was not probed"), ("grey", "has no masks"), ("heads", "has no heads")):
+        with pytest.raises(InputError, match="nothing to draw") as caught:
+            figure(name, bare[:3], tmp_path / "x.png")
+        assert all(f"{run} {reason}" in str(caught.value) for run in bare[:3])
+        with pytest.raises(InputError, match="; 2 more like these; nothing to draw"):
+            figure(name, bare, tmp_path / "x.png")
+
+
 def test_heat_map_of_one_setup(folders, tmp_path):
     static = folders.probe(tmp_path / "static", ["dep"])
     figure("heatmap", [static], tmp_path / "h.pdf", tables=False)
