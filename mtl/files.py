@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,26 @@ def _full_disk(error: Exception, folder: Path) -> int | None:
         return error.errno if error.errno in numbers else None
     full = [errno.ENOSPC] if shutil.disk_usage(folder).free < _NO_ROOM else []
     return next(iter([number for number in numbers if os.strerror(number) in str(error)] + full), None)
+
+
+def check_folder_place(folder: Path) -> None:
+    """Raise `OSError`, as writing would, if files cannot be written into a folder, there or yet to be made.
+
+    A file without a name is written into the nearest folder that is there: permissions alone do not tell.
+    """
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        error.filename = str(there)
+        raise
+
+
+def check_file_place(path: Path) -> None:
+    """Raise `OSError`, as writing would, if a file cannot be written there."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    check_folder_place(path.parent)
 
 
 @contextmanager

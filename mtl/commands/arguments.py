@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from mtl.config.keys import hints_of, switches_of
 from mtl.config.parse import configuration_from, spelt
 from mtl.errors import InputError, did_you_mean
+from mtl.files import check_folder_place
 
 T = TypeVar("T")
 
@@ -139,6 +140,10 @@ def check_seed(seed: int) -> None:
 
 
 def check_new_folder(out: Path) -> None:
-    """Raise `InputError` for an `--out` that is there already, and is no empty folder."""
+    """Raise `InputError` for an `--out` that is there already, and is no empty folder.
+
+    Raises `OSError` where no folder can be made.
+    """
     if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
         raise InputError(f"{out} exists, and is no empty folder: give another --out")
+    check_folder_place(out.parent)

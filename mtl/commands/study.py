@@ -16,6 +16,7 @@ from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
 from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError, plain_name
+from mtl.files import check_folder_place
 from mtl.study.folder import StudyFolder
 from mtl.study.status import overview, totals
 
@@ -61,6 +62,8 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     config = configured("mtl study", StudyConfig, words, options=Options)
     folder = _folder(config.studies, config.name, words)
+    if not options.dry_run:
+        check_folder_place(folder.path)
     inputs = None if options.dry_run else InputCache(keep=True)
     plan = make_plan(config, folder, inputs, options.keep_code)
     for note in plan.notes:

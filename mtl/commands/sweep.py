@@ -136,6 +136,7 @@ def _dry_run(
 def _local(
     definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, options: Options, console: Console
 ) -> int:
+    from mtl.files import check_folder_place
     from mtl.models.inputs import InputCache
     from mtl.sweep.check import check_sweep
     from mtl.sweep.folder import trials_of
@@ -143,6 +144,7 @@ def _local(
     from mtl.sweep.status import best_of, ended_line, overview, totals
     from mtl.sweep.workers import run_locally
 
+    check_folder_place(folder.path)
     check_sweep(definition, base, InputCache(keep=True))
     limit = definition.limit(options.trials)
     for note in folder.start(definition, base, fingerprints(base)):

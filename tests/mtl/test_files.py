@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from mtl.files import (
+    check_file_place,
+    check_folder_place,
     fingerprint,
     recover_folder,
     remove_temporary_files,
@@ -177,3 +179,19 @@ def test_another_error_stays_what_it_is(tmp_path, monkeypatch, error, free):
     with pytest.raises(type(error)) as raised, whole_file(tmp_path / "run"):
         raise error
     assert raised.value is error
+
+
+def test_a_place_is_judged_before_anything_is_written_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    check_folder_place(tmp_path / "new" / "deep")
+    check_file_place(tmp_path / "new" / "scores.json")
+    check_file_place(tmp_path / "file")
+    for wrong in (tmp_path / "file", tmp_path / "file" / "deep"):
+        with pytest.raises(NotADirectoryError) as caught:
+            check_folder_place(wrong)
+        assert caught.value.filename == str(tmp_path / "file")
+    with pytest.raises(IsADirectoryError):
+        check_file_place(tmp_path)
+    with pytest.raises(OSError, match="/proc"):
+        check_folder_place(Path("/proc/mine"))
+    assert content(tmp_path) == {"file": "mine"}

@@ -166,3 +166,18 @@ def test_bad_input_is_one_line(
     trained = open_trained(run, CorpusConfig(str(tmp_path / "tags")), "dev")
     heads, _ = measure_relevance(trained, output="predicted")
     assert set(heads["choice"]) == {"paper, predicted, absolute", "paper, predicted"}
+
+
+def test_a_layer_without_open_heads_has_no_most_relevant_one(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved_run(toy, tmp_path / "run", masks=("pos", "dep"))
+    saved = JointModel.from_pretrained(tmp_path / "run" / "model")
+    assert isinstance(saved.gates, HeadGates)
+    saved.gates.log_alpha.data.fill_(5.0)[1, 2] = -5.0
+    saved.save(tmp_path / "run" / "model")
+    assert main(["relevance", str(tmp_path / "run")]) == 0
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    layer, pos, dep = (cell.strip() for cell in rows[2][1:4])
+    assert (layer, dep) == ("2", "none open")
+    assert "none" not in pos

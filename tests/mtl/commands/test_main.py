@@ -151,6 +151,37 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
     assert errors.count("\n") == 1
 
 
+def test_places_are_judged_before_models_and_corpora_are_read(tmp_path, capsys):
+    """Neither the run's model nor any corpus is there: only the place can be at fault."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    run, study, sweep = tmp_path / "run", tmp_path / "study.yaml", tmp_path / "sweep.yaml"
+    run.mkdir()
+    (run / "config.yaml").write_text("tasks: [pos]\n")
+    study.write_text(
+        "train: {corpus: {path: nowhere}, tasks: [pos]}\ngrid: [{setups: [single], masks: [none]}]\n"
+    )
+    sweep.write_text(
+        "command: [mtl, train, --corpus.path=nowhere, --tasks=pos, '${args}']\nmethod: grid\n"
+        "metric: {name: dev/mean, goal: maximize}\nparameters: {seed: {values: [1, 2]}}\n"
+    )
+    below = tmp_path / "file" / "x"
+    for words in (
+        ["evaluate", str(run), f"--json_out={below}"],
+        ["evaluate", str(run), f"--export={tmp_path / 'file'}"],
+        ["evaluate", str(run), f"--json_out={tmp_path / 'folder'}"],
+        ["prune", str(run), f"--out={below}"],
+        ["collaborate", str(run), "--dim=8", f"--out={below}"],
+        ["study", str(study), f"--studies={below}"],
+        ["sweep", str(sweep), "--local", f"--sweeps={below}"],
+    ):
+        assert main(words) == 2
+        errors = capsys.readouterr().err
+        assert "a part of this path is a file" in errors or "it is a folder, no file" in errors, words
+        assert errors.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_the_whole_configuration_can_be_printed(capsys):
     with pytest.raises(SystemExit):
         main(["train", "configs/joint.yaml", "--max_epochs=7", "--print_config"])
