@@ -121,7 +121,7 @@ def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     if clones.heads != "all" and clones.claims is None:
         raise InputError(
             f"clones.heads={clones.heads} needs the heads that tasks claim: give clones.claims=FILE, for "
-            "instance the claims.json of a study"
+            "instance a file in the folder claims of a study"
         )
 
 

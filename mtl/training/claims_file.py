@@ -1,4 +1,4 @@
-"""claims.json: the heads that each task claims."""
+"""A claims file: the heads that each task claims, as JSON."""
 
 from __future__ import annotations
 
@@ -71,12 +71,14 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
             for name, heads in values["claims"].items()
         }
     except FileNotFoundError:
-        raise InputError(f"clones.claims={path}: no such file; a study writes it as claims.json") from None
+        raise InputError(
+            f"clones.claims={path}: no such file; a study writes such files in its folder claims"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = " ".join(str(error).split())
         raise InputError(
-            f"clones.claims={path} is no file of claims ({type(error).__name__}: {message}); give the "
-            "claims.json of a study"
+            f"clones.claims={path} is no file of claims ({type(error).__name__}: {message}); give a file "
+            "in the folder claims of a study"
         ) from error
     shape = found if shape is None else shape
     if found != shape:
