@@ -19,15 +19,12 @@ def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
     from mtl.analysis.observers import default_observers
     from mtl.training.initial_model import refuse_given
     from mtl.training.ranks import is_first_process
-    from mtl.training.train import Interrupted, train
+    from mtl.training.train import train
 
     refuse_given(config, given)
     config = under_agent(config, os.environ)
     console = Console(quiet=not is_first_process())
-    try:
-        run = train(config, console=console, observers=default_observers(config, console))
-    except Interrupted:
-        raise KeyboardInterrupt from None
+    run = train(config, console=console, observers=default_observers(config, console))
     if is_first_process():
         print_run(run)
     return 0

@@ -128,7 +128,7 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache) -> tuple[float, f
     from rich.console import Console
 
     from mtl.analysis.observers import default_observers
-    from mtl.training.train import Interrupted, train
+    from mtl.training.train import train
 
     first_step, training, trained = 0.0, 0.0, None
     if job.config:
@@ -139,10 +139,7 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache) -> tuple[float, f
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         console = Console()
         observers = default_observers(config, console, inputs)
-        try:
-            run = train(config, console=console, inputs=inputs, observers=observers)
-        except Interrupted:
-            raise KeyboardInterrupt from None
+        run = train(config, console=console, inputs=inputs, observers=observers)
         trained = config, run
         status = run.status()
         first_step, training = float(status["first_step"]), float(status["training_seconds"])

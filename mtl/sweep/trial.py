@@ -19,7 +19,7 @@ from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder
 from mtl.sweep.trial_config import Mode, config_of_trial
 from mtl.training.observer import AfterEvaluation
-from mtl.training.train import Interrupted, train
+from mtl.training.train import train
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,7 @@ class Training:
 
         console = Console(width=120)
         observers = [*default_observers(config, console, self.inputs), AfterEvaluation(watch)]
-        try:
-            run = train(config, console=console, inputs=self.inputs, observers=observers)
-        except Interrupted:
-            raise KeyboardInterrupt from None
+        run = train(config, console=console, inputs=self.inputs, observers=observers)
         return outcome(run, metric)
 
 

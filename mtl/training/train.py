@@ -45,10 +45,6 @@ from tasks.task import Task
 from tasks.translate import Translate
 
 
-class Interrupted(Exception):
-    """The run was asked to stop; its state is saved."""
-
-
 def train(
     config: TrainConfig,
     *,
@@ -57,6 +53,8 @@ def train(
     observers: Sequence[Observer] = (),
 ) -> Run:
     """Train, or resume training, and return the run; raises `InputError` for what the user can mend.
+
+    `KeyboardInterrupt` is raised once the state is saved, from which the same call resumes.
 
     Args:
         config: All settings.
@@ -180,7 +178,7 @@ def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> 
             # Tensors, numbers and text only: a checkpoint from elsewhere runs no code.
             trainer.fit(module, datamodule=training.data, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
-        raise Interrupted from error
+        raise KeyboardInterrupt from error
     if trainer.world_size > 1:
         torch.distributed.destroy_process_group()  # one process does the rest
     if is_first_process():
@@ -225,7 +223,7 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        interrupted = isinstance(error, Interrupted | KeyboardInterrupt)
+        interrupted = isinstance(error, KeyboardInterrupt)
         if is_first_process():
             message = f"{type(error).__name__}: {error}"
             run.update_status(
@@ -233,8 +231,6 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
             )
         for observer in observers:
             observer.on_run_failure()
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted from error
         raise
 
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from pytorch_lightning import Trainer
 
 import mtl.training.train as training
 from mtl.analysis.curve import CurvePoint
@@ -145,6 +146,17 @@ def test_cut_models_are_trained_on_with_heads_numbered_as_before(run, monkeypatc
     monkeypatch.setattr(training, "_fit", fail)
     assert command("curve", str(run), "--by=fisher", "--steps=2", "--epochs=1") == 0
     assert table(run).sort(scores.columns).equals(scores.sort(scores.columns))
+
+
+def test_a_curve_stopped_while_it_learns_gates_ends_without_traceback(run, monkeypatch, capsys) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise SystemExit(1)  # how Lightning ends after Ctrl-C
+
+    monkeypatch.setattr(Trainer, "fit", stop)
+    assert command("curve", str(run), "--by=[]", "--targets=[4]", "--gates_epochs=1") == 130
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[-1] == "mtl: interrupted; the same command resumes it"
+    assert len(errors) <= 2  # the bar of heads
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from mtl.runs.run import Run
 from mtl.training import assembly
 from mtl.training import train as module
 from mtl.training.checkpoint import generators, restore_generators
-from mtl.training.train import Interrupted, train
+from mtl.training.train import train
 from mtl.workers.lease import lease
 from tests.mtl.stopped import StopAt, weights
 
@@ -87,7 +87,7 @@ def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_score
     run = Run(Path(config.runs) / "run")
     with monkeypatch.context() as patch:
         patch.setattr(module, "evaluate", interrupt)
-        with pytest.raises(Interrupted):
+        with pytest.raises(KeyboardInterrupt):
             train(config, console=QUIET)
     assert (run.status()["state"], run.status()["trained"], epochs(run)) == ("interrupted", True, ["1", "2"])
     before = run.status()["training_seconds"]
@@ -97,7 +97,7 @@ def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_score
     (run.folder / "status.json").write_text(json.dumps(status))
     with monkeypatch.context() as patch:
         patch.setattr(module, "evaluate", interrupt)
-        with pytest.raises(Interrupted):
+        with pytest.raises(KeyboardInterrupt):
             train(config, console=QUIET)
     assert (run.status()["trained"], epochs(run)) == (True, ["1", "2"])
     assert run.status()["training_seconds"] > 0.5 * before
