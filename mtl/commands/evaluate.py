@@ -7,9 +7,11 @@ from typing import Literal
 
 from rich.console import Console
 
+from mtl.commands.measured_run import print_left_out
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
 from mtl.runs.run import Run
 from tasks.catalogue import LAYERS
 
@@ -23,7 +25,7 @@ def evaluate(
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
     precision: Literal["32-true", "bf16-true"] = "32-true",
 ) -> None:
-    """Score a run's model.
+    """Score a run's model in all of its tasks that the sentences are annotated for.
 
     Args:
         run: The run's folder.
@@ -36,7 +38,7 @@ def evaluate(
             may differ in the last digits.
     """
     import mtl.models.evaluate
-    from mtl.corpora.load import corpus_at, load_split, require_layers
+    from mtl.corpora.load import corpus_at, load_split
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import check_file_place, check_folder_place, write_json
     from mtl.models.batches import examples
@@ -53,7 +55,16 @@ def evaluate(
     config = read_configuration(TrainConfig, opened.folder / "config.yaml")
     source = config.corpus if corpus is None else corpus_at(corpus, tuple(model.tasks))
     gold = load_split(source, tuple(model.tasks), split)
-    require_layers(gold, model.tasks, split)
+    annotated = {name: task for name, task in model.tasks.items() if any(map(task.annotated, gold))}
+    if not annotated:
+        raise InputError(
+            f"no {split} sentence of {len(gold)} is annotated for {', '.join(model.tasks)}: give another "
+            "--corpus or --split"
+        )
+    print_left_out(
+        "scored",
+        [f"{name}: no {split} sentence is annotated for it" for name in model.tasks if name not in annotated],
+    )
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
     scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))

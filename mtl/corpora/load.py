@@ -78,6 +78,10 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
                 f"no files for {rest[0]}: give corpus.path or corpus.{rest[0]}.train, .dev and .test"
             )
         folder = Path(config.path)
+        if folder.is_file():
+            raise InputError(
+                f"corpus.path={config.path}: a file, no folder: give the folder of its .jsonl files"
+            )
         if not folder.is_dir():
             raise InputError(
                 f"corpus.path={config.path}: no such folder; make one with "

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtl.sweep.file import Sweep
-from mtl.sweep.folder import SweepFolder, trials_of
-from mtl.sweep.status import ended_line
+from mtl.sweep.folder import State, SweepFolder, trials_of
+from mtl.sweep.status import ended_line, values_of
 from mtl.workers.pool import WorkerPool, devices, threads_for
 from mtl.workers.worker import interruptible, run_worker
 
 if TYPE_CHECKING:
+    import optuna
     from rich.console import Console
 
 
@@ -29,16 +31,30 @@ def run_locally(
     before = {trial.number: folder.state(trial) for trial in trials_of(study)}
 
     def count_ended() -> int:
-        for trial in trials_of(study):
-            state = folder.state(trial)
-            if before.get(trial.number) != state and state != "waiting":
-                before[trial.number] = state
-                console.print(ended_line(folder, sweep, trial, state), soft_wrap=True)
+        for line in state_lines(folder, sweep, study, before):
+            console.print(line, soft_wrap=True)
         return sum(state in ("finished", "stopped", "failed") for state in before.values())
 
     pool = WorkerPool("mtl.sweep.workers", folder.path, threads_for(count), gpus, (str(limit), mode))
     interruptible()
     pool.work(lambda: count, count_ended)
+
+
+def state_lines(
+    folder: SweepFolder, sweep: Sweep, study: optuna.Study, before: dict[int, State]
+) -> Iterator[str]:
+    """A line for each trial whose state is no longer that in `before`, which is brought up to date.
+
+    A trial that was just started is left for the next time, until its values are drawn.
+    """
+    for trial in trials_of(study):
+        state = folder.state(trial)
+        if before.get(trial.number) == state or state == "waiting":
+            continue
+        if state == "running" and not values_of(trial):
+            continue
+        before[trial.number] = state
+        yield ended_line(folder, sweep, trial, state)
 
 
 def main(path: str, parent: str, threads: str, limit: str, mode: str) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mtl.commands.main import main
+from mtl.sweep.engine import drawn_at
+from mtl.sweep.workers import state_lines
+from mtl.workers.lease import lease
 from tests.mtl.sweep.conftest import PRODUCT, Bench, sweep_of
 
 GRID = """
@@ -162,3 +165,20 @@ def test_values_are_told_to_the_last_digit(shown):
         "  trial-0001: gates.penalty=0.123457",
     ]
     assert sweep_of().points() == 6
+
+
+def test_a_trial_is_reported_with_its_values_or_not_yet(bench):
+    work, before = bench(), {}
+    study = work.study
+    study.enqueue_trial(drawn_at(work.sweep, 0))
+    with lease(work.folder.lease_file(0)):
+        trial = study.ask()
+        assert list(state_lines(work.folder, work.sweep, study, before)) == []
+        trial.set_user_attr("values", {"gates.penalty": 0.01, "seed": 1})
+        [line] = state_lines(work.folder, work.sweep, study, before)
+        assert line == "trial-0000: running with gates.penalty=0.01, seed=1"
+        assert list(state_lines(work.folder, work.sweep, study, before)) == []
+    study.tell(0, 1.0)
+    [line] = state_lines(work.folder, work.sweep, study, before)
+    assert line.startswith("trial-0000: finished: dev/mean 1")
+    assert before == {0: "finished"}

@@ -1,0 +1,62 @@
+"""`mtl evaluate` on a corpus that is annotated for some of a run's tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtl.commands.main import main
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.toy.corpus import write_toy
+from tests.mtl.analysis import worth
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of POS and DEP."""
+    write_toy(tmp_path / "corpus", 8, 8, 8, seed=1)
+    model = worth.joint_model(tmp_path / "corpus", ("pos", "dep"), dtype=torch.float32)
+    model.save(tmp_path / "run" / "model")
+    config = f"tasks: [pos, dep]\ncorpus: {{path: {tmp_path / 'corpus'}}}\n"
+    (tmp_path / "run" / "config.yaml").write_text(config)
+    return tmp_path / "run"
+
+
+def scores(run: Path, *words: str) -> dict[str, dict[str, float]]:
+    """What the command writes for the test split."""
+    out = run / "scores.json"
+    assert main(["evaluate", str(run), f"--json_out={out}", *words]) == 0
+    written: dict[str, dict[str, float]] = json.loads(out.read_text())["test"]
+    return written
+
+
+def test_tasks_without_gold_are_named_and_the_others_scored(run, tmp_path, capsys) -> None:
+    both = scores(run)
+    assert set(both) == {"pos", "dep"}
+    sentences = read_jsonl(tmp_path / "corpus" / "test.jsonl")
+    (tmp_path / "tags").mkdir()
+    tagged = [dataclasses.replace(sentence, arcs=None) for sentence in sentences]
+    write_jsonl(tmp_path / "tags" / "test.jsonl", tagged)
+    capsys.readouterr()
+    assert scores(run, f"--corpus={tmp_path / 'tags'}", f"--export={tmp_path / 'out'}") == {
+        "pos": both["pos"]
+    }
+    assert "not scored: dep: no test sentence is annotated for it" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["pos.tsv"]
+
+
+def test_a_corpus_without_any_gold_is_refused(run, tmp_path, capsys) -> None:
+    (tmp_path / "bare").mkdir()
+    sentences = read_jsonl(tmp_path / "corpus" / "test.jsonl")
+    bare = [dataclasses.replace(sentence, arcs=None, tags=None, upos=None) for sentence in sentences]
+    write_jsonl(tmp_path / "bare" / "test.jsonl", bare)
+    assert main(["evaluate", str(run), f"--corpus={tmp_path / 'bare'}"]) == 2
+    message = "no test sentence of 8 is annotated for pos, dep: give another --corpus or --split"
+    assert message in capsys.readouterr().err
+    file = tmp_path / "bare" / "test.jsonl"
+    assert main(["evaluate", str(run), f"--corpus={file}"]) == 2
+    assert f"corpus.path={file}: a file, no folder: give the folder" in capsys.readouterr().err
