@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 from probes.measures.table import BY_NAME, MEASURES, SKILLS
@@ -72,7 +75,7 @@ def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
         of_task = best.filter((pl.col("task") == mean["task"]) & (pl.col("measure") == mean["measure"]))
         lines += [
             f"| {row['label'].replace('|', chr(92) + '|')} | {row['count']:,} | {per_cent(row['value'])} | "
-            f"{layers[row['attention'], row['layer']]} | {row['head']} | {per_cent(row['chance'])} |"
+            f"{' | '.join(place(row, layers))} | {per_cent(row['chance'])} |"
             for row in of_task.iter_rows(named=True)
         ]
         most = ""
@@ -93,6 +96,11 @@ def layer_texts(table: pl.DataFrame) -> dict[tuple[str, int], str]:
     sites = sites_of(table)
     several = several_kinds(sites)
     return {site: f"{site.layer} ({site.attention})" if several else str(site.layer) for site in sites}
+
+
+def place(row: Mapping[str, Any], layers: Mapping[tuple[str, int], str]) -> tuple[str, str]:
+    """Layer and head of a row of `best_heads` as they are printed; empty for a label that no head hits."""
+    return (layers[row["attention"], row["layer"]], str(row["head"])) if row["value"] else ("", "")
 
 
 def per_cent(share: float | None) -> str:

@@ -77,7 +77,7 @@ def probe(
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
     """Print the best head of every label beside chance, in per cent; layers and heads from 0."""
-    from probes.best_heads import layer_texts, per_cent
+    from probes.best_heads import layer_texts, per_cent, place
     from probes.measures.table import BY_NAME
 
     layers = layer_texts(best)
@@ -89,12 +89,7 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
             shown.add_column(title, justify="right")
         for row in best.iter_rows(named=True):
             if row["task"] == mean["task"]:
-                figures = (
-                    per_cent(row["value"]),
-                    layers[row["attention"], row["layer"]],
-                    str(row["head"]),
-                    per_cent(row["chance"]),
-                )
+                figures = (per_cent(row["value"]), *place(row, layers), per_cent(row["chance"]))
                 shown.add_row(row["label"], f"{row['count']:,}", *figures)
         shown.add_section()
         weighted = (per_cent(mean["value"]), "", "", per_cent(mean["chance"]))

@@ -110,7 +110,8 @@ def _refuse_others(
             continue
         raise InputError(
             f"{section}.{key}={value}, but {config.init_from} was trained with {source[key]}, and its "
-            f"encoder and decoders are taken over: leave {section}.{key} out"
+            f"encoder and decoders are taken over: leave {section}.{key} out (of files, too), or give "
+            f"--{section}.{key}={source[key]}"
         )
 
 

@@ -52,6 +52,7 @@ def test_the_best_head_stands_beside_chance() -> None:
     ]
     lines = best_heads.markdown(best, best_heads.weighted_means(best)).splitlines()
     assert "| b | 4 | 75.0 | 0 | 1 | 50.0 |" in lines
+    assert "| a | 12 | 0.0 |  |  | 25.0 |" in lines  # no head hits it, so that none is the best
     assert "| *weighted mean* | 16 | 18.8 | | | 31.2 |" in lines
     assert "1 labels; the most frequent label alone: 100.0." in lines
 

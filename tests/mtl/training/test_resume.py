@@ -238,7 +238,10 @@ def test_settings_that_come_with_another_run_are_recorded_or_refused(config, cap
     for given, message in (
         (EncoderConfig(pooling="last"), "encoder.pooling=last, but .* was trained with first"),
         (EncoderConfig(word_dropout=0.3), "encoder.word_dropout=0.3, but .* was trained with 0.1"),
-        (EncoderConfig(name="somewhere/else"), "encoder.name=somewhere/else, but .* was trained with"),
+        (
+            EncoderConfig(name="somewhere/else"),
+            r"encoder.name=somewhere/else, but .* out \(of files, too\), or give --encoder.name=",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             train(dataclasses.replace(further, encoder=given), console=QUIET)
