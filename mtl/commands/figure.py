@@ -26,7 +26,7 @@ def figure(
         name: Which figure; all are described below.
         runs: Folders of runs; for labels and heatmap also of probed encoders; for heads, prediction and
             agreement also tables that `mtl ablate` and `mtl importance` wrote with --out.
-        out: File: .pdf, .png or .svg.
+        out: File: .pdf, .png or .svg; of a moving figure .gif or .webp.
         tasks: Only these tasks, for instance --tasks=[pos,dep,srl].
         split: Split of the scores in heads-kept and curve.
         measure: Measure of the figures heads and agreement: ablation, importance, taylor, relevance, ….
