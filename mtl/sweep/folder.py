@@ -86,7 +86,8 @@ class SweepFolder:
         """The sweep, the settings that its trials share, and fingerprints of corpus and code."""
         try:
             plan = json.loads(self.plan.read_bytes())
-            return sweep_from(plan["sweep"]), dict(plan["base"]), dict(plan["made_of"])
+            made_of = {part: plan["made_of"][part] for part in ("corpus", "code")}
+            return sweep_from(plan["sweep"]), dict(plan["base"]), made_of
         except FileNotFoundError as error:
             raise InputError(
                 f"{self.path} holds no sweep; start one with 'mtl sweep SWEEP.yaml --local'"
@@ -102,6 +103,8 @@ class SweepFolder:
         """Optuna's study; raises `InputError` where its storage is missing or damaged."""
         if not self.storage.is_file():
             raise InputError(f"{self.storage} is missing, with the sweep's trials: {_WAY_OUT}")
+        if not self.storage.stat().st_size:
+            raise InputError(f"{self.storage} is empty, without the sweep's trials: {_WAY_OUT}")
         return open_study(self.storage, sweep)
 
     def start(self, sweep: Sweep, base: Mapping[str, Any], made_of: Mapping[str, str]) -> list[str]:
@@ -154,7 +157,7 @@ class SweepFolder:
             if any(summary.n_trials for summary in summaries):
                 raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
             self.storage.unlink()
-        open_study(self.storage, sweep)
+        open_study(self.storage, sweep, new=True)
 
     def try_again(self, study: optuna.Study) -> int:
         """Make failed trials wait for another try; returns their number.
@@ -197,8 +200,8 @@ def usable(storage: Path) -> Iterator[None]:
         raise InputError(f"{storage} cannot be used ({message}): {_WAY_OUT}") from error
 
 
-def open_study(storage: Path, sweep: Sweep) -> optuna.Study:
-    """Optuna's study in a storage, made where there is none."""
+def open_study(storage: Path, sweep: Sweep, *, new: bool = False) -> optuna.Study:
+    """Optuna's study in a storage; with `new` it is made, else one that is missing raises `InputError`."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with usable(storage):
         try:
@@ -207,9 +210,12 @@ def open_study(storage: Path, sweep: Sweep) -> optuna.Study:
             )
         except RuntimeError as error:  # written by another version of Optuna
             raise InputError(f"{storage}: {' '.join(str(error).split())}") from error
-        return optuna.create_study(
-            storage=opened, study_name=sweep.name, direction=sweep.metric.goal, load_if_exists=True
-        )
+        if new:
+            return optuna.create_study(storage=opened, study_name=sweep.name, direction=sweep.metric.goal)
+        try:
+            return optuna.load_study(storage=opened, study_name=sweep.name)
+        except KeyError as error:
+            raise InputError(f"{storage} holds no trials of a sweep {sweep.name!r}: {_WAY_OUT}") from error
 
 
 _ENDED: dict[TrialState, State] = {

@@ -36,14 +36,23 @@ def test_a_damaged_storage(bench, capsys):
         assert str(folder.storage) in errors
         assert "start a new sweep with another --name" in errors
         assert errors.count("\n") == 1
+    folder.storage.write_bytes(b"")
+    assert "is empty" in refusal(folder.study, sweep.sweep)
+    folder.storage.write_bytes(content)
+    assert "holds no trials of a sweep 'other'" in refusal(folder.study, sweep_of("other"))
+    assert len(trials_of(folder.study(sweep.sweep))) == 6
     folder.storage.unlink()
     assert "is missing" in refusal(folder.study, sweep.sweep)
     assert not folder.storage.exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"sweep": 3, "base": {}, "made_of": {}}', '{"sweep": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"sweep": 3, "base": {}, "made_of": {}}', '{"sweep": {}}', "X"]
+)
 def test_a_damaged_plan(bench, text):
     sweep = bench()
+    if text == "X":
+        text = json.dumps({**json.loads(sweep.folder.plan.read_text()), "made_of": {}})
     sweep.folder.plan.write_text(text)
     assert "sweep.json" in refusal(sweep.folder.read_plan)
 
