@@ -49,6 +49,19 @@ def show_scores(
                     cells.append(f"{on[0]:.2f}" if on else "")
             shown.add_row(f"{kept} ({here[0].share:.0%})", *cells)
         console.print(shown)
+    if message := more_than_at_start(points):
+        console.print(message, highlight=False, soft_wrap=True)
+
+
+def more_than_at_start(points: Sequence[CurvePoint]) -> str | None:
+    """A note on gates that keep more heads than the curves start from, which a run's own masks can cause."""
+    tasks = dict.fromkeys(point.task for point in points if point.share > 1)
+    if not tasks:
+        return None
+    return (
+        f"note: gates keep more heads for {', '.join(tasks)} than the run's masks leave open, which is where "
+        "the curves start: shares exceed 100 %; give --masks=false to start from all heads"
+    )
 
 
 def show_roles(start: Start, by: Sequence[str], console: Console) -> None:

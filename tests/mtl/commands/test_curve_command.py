@@ -19,6 +19,7 @@ from mtl.analysis.curve_start import Start
 from mtl.analysis.curve_training import check_gate_points
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
+from mtl.commands.show_curve import more_than_at_start
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
@@ -252,6 +253,17 @@ def test_settings_for_other_tasks_do_not_stop_the_training_of_one(tmp_path) -> N
     check_gate_points(both_again, (4.0,), ())
     with pytest.raises(InputError, match="there are only 12 heads"):
         check_gate_points(both_again, (13.0,), ())
+
+
+def test_gates_that_keep_more_heads_than_a_masked_run_are_noted() -> None:
+    """A run's masks leave four heads open, and gates for a target of six are learned on the whole model."""
+    six = tuple((0, head) for head in range(6))
+    points = [CurvePoint("random", 0, "pos", six[:4], 1.0, 0.0), CurvePoint("gates", 0, "pos", six, 1.5, 0.0)]
+    assert more_than_at_start(points[:1]) is None
+    message = more_than_at_start(points)
+    assert message is not None
+    assert "more heads for pos than the run's masks leave open" in message
+    assert "--masks=false" in message
 
 
 def test_a_cut_model_replaces_nothing_that_is_there(run, tmp_path, capsys) -> None:
