@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import torch
@@ -17,13 +18,24 @@ from mtl.heads.prune import load_pruned
 from probes.statistics.mixing import OVERLAPS, absolute_cosines
 
 
-def components_in(folder: Path) -> dict[str, int]:
-    """The components that heads share at each site of a saved model, as its config.json records them."""
+class SharedComponents(NamedTuple):
+    """What the config.json of a saved model records of components that its heads share."""
+
+    family: str
+    """The model's type, as transformers names it."""
+    of_sites: dict[str, int]
+    """Their number at each site; empty where heads share none."""
+
+
+def components_in(folder: Path) -> SharedComponents:
+    """The components that heads share in a saved model; raises `InputError` where there is no model."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder} holds no model (no config.json): give runs, or an encoder's folder")
     try:
-        return dict(json.loads(path.read_text()).get("collaborative_components") or {})
+        config = json.loads(path.read_text())
+        of_sites = dict(config.get("collaborative_components") or {})
+        return SharedComponents(str(config.get("model_type")), of_sites)
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}): make the model again") from error
 

@@ -194,7 +194,8 @@ def usable(storage: Path) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
-        message = " ".join(str(getattr(error.__cause__ or error, "orig", error)).split())
+        origins = (getattr(source, "orig", None) for source in (error, error.__cause__))
+        message = " ".join(str(next(filter(None, origins), error)).split())
         if disk_is_full(error, storage.parent):
             raise InputError(full_disk(storage.parent)) from error
         raise InputError(f"{storage} cannot be used ({message}): {_WAY_OUT}") from error

@@ -10,7 +10,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.mixing import components_in, overlaps_in
+from mtl.runs.mixing import SharedComponents, components_in, overlaps_in
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
@@ -49,7 +49,7 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
         )
     tasks = _tasks_of({str(run.folder): tuple(configs[run]["tasks"]) for run in joint})
     claims = _claims(masked, [name for name in tasks if not request.tasks or name in request.tasks], notes)
-    _note_encoders(masked, joint, notes)
+    _note_encoders(masked, joint, bare, notes)
     overlaps = _overlaps(models)
     if overlaps[BEFORE].is_empty():
         notes.append("no encoder before training: give the folder that 'mtl collaborate' wrote, too")
@@ -120,7 +120,7 @@ def _claims(masked: list[Run], tasks: list[str], notes: list[str]) -> pl.DataFra
     return claims_table(masks)
 
 
-def _note_encoders(masked: list[Run], joint: list[Run], notes: list[str]) -> None:
+def _note_encoders(masked: list[Run], joint: list[Run], bare: list[Path], notes: list[str]) -> None:
     check_encoders({str(run.folder): encoder_of(run) for run in joint})
     claimed, trained = encoder_of(masked[0]), encoder_of(joint[0])
     if claimed != trained:
@@ -128,11 +128,17 @@ def _note_encoders(masked: list[Run], joint: list[Run], notes: list[str]) -> Non
             f"claims are on the heads of {claimed}, mixing vectors of {trained}: they belong together if "
             "the one was made from the other by 'mtl collaborate'"
         )
+    notes += [
+        f"{path} is taken for the model before training, and the joint runs name {trained}: what training "
+        "changed is right only if these are the same model"
+        for path in bare
+        if path.resolve().name != Path(trained).name
+    ]
 
 
 def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl.DataFrame]:
     """The overlaps of each group; raises `InputError` for models that share otherwise, or share nothing."""
-    components: dict[str, dict[str, int]] = {}
+    components: dict[str, SharedComponents] = {}
     groups: dict[str, pl.DataFrame] = {}
     for group, members in models.items():
         of_seed = {seed: name for _, name, seed in reversed(members)}
@@ -143,9 +149,14 @@ def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl
         for folder, name, seed in members:
             components[name] = components_in(folder)
             first, found = next(iter(components.items()))
-            if not components[name]:
+            if not components[name].of_sites:
                 raise InputError(
                     f"the heads of {name} share no components: 'mtl collaborate' makes such a model"
+                )
+            if components[name].family != found.family:
+                raise InputError(
+                    f"{first} is a model of the family {found.family}, {name} of {components[name].family}: "
+                    "give models that were made from one encoder"
                 )
             if components[name] != found:
                 raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,16 @@ def test_a_planted_world_is_drawn(study, tmp_path, capsys):
     assert pl.read_parquet(tmp_path / "mixing-pairs.parquet").filter(models="joint").height == (
         tiny.LAYERS * 6
     )
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
+    # The planted runs name another encoder than the folder that is given.
+    start = study.root / "before"
+    assert len(notes) == 1
+    assert notes[0].startswith(
+        f"note: {start} is taken for the model before training, and the joint runs name"
+    )
+    moved = tmp_path / "minilm"
+    shutil.copytree(start, moved)
+    figure("mixing", [*runs, moved], tmp_path / "again.svg")
     assert "note:" not in capsys.readouterr().out
 
 
@@ -138,6 +149,11 @@ def test_what_is_missing_is_one_line(study, tmp_path, capsys):
     collaborate(small, 5, steps=1, starts=1)
     five = other.model(tmp_path / "five", small)
     with pytest.raises(InputError, match="share other numbers of components"):
+        figure("mixing", [*paths(study, "*-dynamic-*", "joint1"), five], out)
+    albert = tiny.model("albert")
+    collaborate(albert, 6, steps=1, starts=1)
+    other.model(five, albert)
+    with pytest.raises(InputError, match=r"is a model of the family albert, .* of bert: give models that"):
         figure("mixing", [*paths(study, "*-dynamic-*", "joint1"), five], out)
     again = other.run(["pos", "dep"], 1, pruning="none", probe=False, name="again")
     other.model(again / "model", collaborative(1))

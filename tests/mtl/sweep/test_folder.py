@@ -35,6 +35,7 @@ def test_a_damaged_storage(bench, capsys):
         errors = capsys.readouterr().err
         assert str(folder.storage) in errors
         assert "start a new sweep with another --name" in errors
+        assert "SQL:" not in errors
         assert errors.count("\n") == 1
     folder.storage.write_bytes(b"")
     assert "is empty" in refusal(folder.study, sweep.sweep)
