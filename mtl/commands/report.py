@@ -67,7 +67,7 @@ def report(
 
 def _sweep(folder: Path) -> SweepEvidence | None:
     """The sweep that a folder holds; Optuna is loaded only where there is one."""
-    if not (folder / "sweep.json").is_file():
+    if not any((folder / name).is_file() for name in ("sweep.json", "sweep.db")):
         return None
     from mtl.sweep.report import sweep_evidence
 

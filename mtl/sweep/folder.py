@@ -89,6 +89,7 @@ class SweepFolder:
             made_of = {part: plan["made_of"][part] for part in ("corpus", "code")}
             return sweep_from(plan["sweep"]), dict(plan["base"]), made_of
         except FileNotFoundError as error:
+            self.check_no_trials()
             raise InputError(
                 f"{self.path} holds no sweep; start one with 'mtl sweep SWEEP.yaml --local'"
             ) from error
@@ -149,14 +150,19 @@ class SweepFolder:
                 f"{', …' if len(changed) > 5 else ''}: put that back, or give this one another --name"
             )
 
+    def check_no_trials(self) -> None:
+        """Raise `InputError` if the storage of a folder without a plan holds trials."""
+        if not self.storage.exists():
+            return
+        with usable(self.storage):
+            summaries = optuna.get_all_study_summaries(f"sqlite:///{self.storage}")
+        if any(summary.n_trials for summary in summaries):
+            raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
+
     def _make_storage(self, sweep: Sweep) -> None:
         """Create the storage; an existing one without trials was left by a killed process and is replaced."""
-        if self.storage.exists():
-            with usable(self.storage):
-                summaries = optuna.get_all_study_summaries(f"sqlite:///{self.storage}")
-            if any(summary.n_trials for summary in summaries):
-                raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
-            self.storage.unlink()
+        self.check_no_trials()
+        self.storage.unlink(missing_ok=True)
         open_study(self.storage, sweep, new=True)
 
     def try_again(self, study: optuna.Study) -> int:

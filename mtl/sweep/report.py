@@ -54,6 +54,7 @@ def sweep_evidence(path: Path) -> SweepEvidence | None:
     """The trials of a folder's sweep; `None` if it holds none, or no trial was started."""
     folder = SweepFolder(path)
     if not folder.plan.is_file():
+        folder.check_no_trials()
         return None
     sweep, _, _ = folder.read_plan()
     trials = [trial for trial in trials_of(folder.study(sweep)) if values_of(trial)]

@@ -172,6 +172,7 @@ def _exact(value: Any) -> str:
 
 def _so_far(folder: SweepFolder, limit: int) -> str:
     if not folder.plan.exists():
+        folder.check_no_trials()
         return "not started"
     sweep, _, _ = folder.read_plan()
     with usable(folder.storage):

@@ -12,6 +12,7 @@ from mtl.errors import InputError
 from mtl.sweep import engine
 from mtl.sweep.engine import Outcome
 from mtl.sweep.folder import SweepFolder, progress_of, trials_of
+from mtl.sweep.status import preview
 from mtl.workers.worker import FullDisk
 from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
 
@@ -58,10 +59,14 @@ def test_a_damaged_plan(bench, text):
     assert "sweep.json" in refusal(sweep.folder.read_plan)
 
 
-def test_trials_without_their_plan_are_not_taken_for_those_of_another_sweep(bench):
+def test_trials_without_their_plan_are_not_taken_for_those_of_another_sweep(bench, capsys):
     sweep = bench()
     sweep.work()
     sweep.folder.plan.unlink()
+    assert "holds trials" in refusal(list, preview(sweep.sweep, sweep.folder, None))
+    for words in (["sweep", str(sweep.folder.path), "--status"], ["report", str(sweep.folder.path)]):
+        assert main(words) == 2
+        assert "sweep.json is missing, and" in capsys.readouterr().err
     assert "holds trials" in refusal(sweep.folder.start, sweep_of(), {}, MADE_OF)
     assert len(trials_of(sweep.study)) == 6
 
