@@ -154,7 +154,8 @@ class JointTraining(pl.LightningModule):
         scale = ((norm + 1e-6) / self.clip).clamp(min=1.0)
         for gradient in others:
             gradient.mul_(scale)
-        optimizer.grad_scale, optimizer.found_inf = scale, torch.zeros_like(scale)  # type: ignore[attr-defined]
+        # `step` looks for both by name; torch declares neither.
+        vars(optimizer).update(grad_scale=scale, found_inf=torch.zeros_like(scale))
 
     def configure_optimizers(self) -> Any:
         """One AdamW with a group per learning rate, and the schedule of those rates."""

@@ -15,7 +15,7 @@ from mtl.commands.main import main
 from mtl.commands.train import print_run
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.runs.run import Run
-from tasks.sentence import Sentence, Span
+from tasks.sentence import Arcs, Sentence, Span
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -281,7 +281,7 @@ def test_convert_count_and_overwrite(tmp_path, capsys):
     )
     first, second = read_jsonl(tmp_path / "mine" / "train.jsonl")
     assert (first.id, first.tags, first.entities) == ("train-1", ("NNP", "VBD"), (Span(0, 1, "PER"),))
-    assert first.arcs is not None
+    assert first.arcs == Arcs((2, 0), ("nsubj", "root"))
     assert (second.words, second.arcs, second.entities) == (("Hm",), None, ())
     assert main(["data", "stats", str(tmp_path / "mine"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dev"]["dep"] == {"sentences": 1, "arcs": 2}
