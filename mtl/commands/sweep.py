@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -147,7 +147,7 @@ def _local(
     check_folder_place(folder.path)
     check_sweep(definition, base, InputCache(keep=True))
     limit = definition.limit(options.trials)
-    for note in folder.start(definition, base, fingerprints(base)):
+    for note in folder.start(definition, base, fingerprints(definition, base)):
         console.print(f"note: {note}", soft_wrap=True)
     study = folder.study(definition)
     again = folder.try_again(study)
@@ -171,17 +171,18 @@ def _local(
     return 1 if failed else 0
 
 
-def fingerprints(base: Mapping[str, Any]) -> dict[str, str]:
-    """Fingerprints of the corpus and of the code that trials are made of."""
-    from mtl.config.parse import configuration_from
-    from mtl.config.schema import TrainConfig
+def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
+    """Fingerprints of the corpora and of the code that trials are made of."""
     from mtl.corpora.load import corpus_fingerprint
     from mtl.corpora.readers import reader_modules
     from mtl.runs.code_fingerprint import TRAINING, code_fingerprint
+    from mtl.sweep.check import example_configs
 
-    config = configuration_from(TrainConfig, base, "base")
-    corpus = corpus_fingerprint(config.corpus, tuple(config.chosen()))
-    return {"corpus": corpus, "code": code_fingerprint(TRAINING, *reader_modules(base["corpus"]))}
+    configs = example_configs(definition, base)
+    sources = {(config.corpus, tuple(config.chosen())) for config in configs}
+    corpora = {corpus_fingerprint(corpus, tasks) for corpus, tasks in sources}
+    readers = {module for corpus, _ in sources for module in reader_modules(asdict(corpus))}
+    return {"corpus": "+".join(sorted(corpora)), "code": code_fingerprint(TRAINING, *sorted(readers))}
 
 
 def _status(place: str, options: Options, console: Console) -> int:

@@ -28,7 +28,7 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
         if parameter.key.split(".")[0] in _OF_THE_SWEEP:
             raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
         check_key(parameter.key)
-    configs = [trial_config(base, values) for values in _one_by_one(sweep)]
+    configs = example_configs(sweep, base)
     _check_stopping(sweep, base)
     for values in _shapes(sweep):
         config = trial_config(base, values)
@@ -60,6 +60,11 @@ def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
     }
     for values in itertools.product(*shaping.values()):
         yield dict(zip(shaping, values, strict=True))
+
+
+def example_configs(sweep: Sweep, base: Mapping[str, Any]) -> list[TrainConfig]:
+    """Configurations of trials in which every value that can be enumerated occurs at least once."""
+    return [trial_config(base, values) for values in _one_by_one(sweep)]
 
 
 def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:

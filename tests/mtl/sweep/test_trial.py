@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from mtl.commands.main import main
+from mtl.commands.sweep import fingerprints
 from mtl.models import pretrained
 from mtl.models.inputs import InputCache
 from mtl.sweep.check import check_sweep
@@ -193,3 +195,19 @@ def test_without_an_end_or_a_file_it_is_said(tmp_path, capsys):
     assert "--trials=0" in capsys.readouterr().err
     assert main(["sweep", str(file), "--local", "--corpus.path=nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_corpora_that_parameters_name_are_the_sweeps_corpora(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the default corpus is not
+    copies = [shutil.copytree(toy, tmp_path / name) for name in ("one", "two")]
+    for copy in copies:
+        with (copy / "train.jsonl").open("a") as lines:
+            lines.write((copy / "dev.jsonl").read_text().splitlines()[0].replace("dev", copy.name) + "\n")
+    values = {"corpus.path": {"values": [str(copy) for copy in copies]}}
+    sweep = sweep_of(command=["mtl", "train", "--tasks=[pos]", "${args}"], parameters=values)
+    before = fingerprints(sweep, base_of(sweep))
+    assert fingerprints(sweep, base_of(sweep)) == before
+    with (copies[1] / "train.jsonl").open("a") as lines:
+        lines.write((toy / "test.jsonl").read_text().splitlines()[0] + "\n")
+    after = fingerprints(sweep, base_of(sweep))
+    assert (before["corpus"] != after["corpus"], before["code"] == after["code"]) == (True, True)
