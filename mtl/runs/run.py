@@ -104,7 +104,7 @@ class Run:
     ) -> bool:
         """Whether the folder holds a run with this configuration and these fingerprints of corpus and masks.
 
-        Raises `InputError` for another run in it, unless `overwrite` allows to replace it.
+        Raises `InputError` for another run in it, unless `overwrite` allows replacing it.
         """
         if not (self.folder / "config.yaml").exists():
             if overwrite and self.folder.exists() and any(self.folder.iterdir()):

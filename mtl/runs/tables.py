@@ -266,8 +266,8 @@ def _check_settings(settings: dict[str, dict[str, str]]) -> None:
 def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], str]]:
     """The groups, by the values of the columns `by`, that lack seeds of other groups, with those seeds.
 
-    Only groups that share a seed, directly or through further groups, are compared: runs whose claims have
-    seeds of their own lack none of the others.
+    Only groups that share a seed, directly or through further groups, are compared: runs with seeds of their
+    own, for claims, lack none of the others.
     """
     groups = table.group_by(by, maintain_order=True).agg(pl.col("seed").unique())
     linked: list[set[int]] = []
