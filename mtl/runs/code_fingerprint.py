@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 ROOTS = ("mtl", "tasks", "probes")
 TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
-"""The modules from which everything is imported that training or probing runs."""
+"""The entry modules of training and of probing: they import everything that these run."""
 MEASURING = {
     "probes": PROBING,
     "importance": "mtl.analysis.importance_run",
     "ablation": "mtl.analysis.ablation_run",
     "relevance": "mtl.analysis.relevance_run",
 }
-"""The same of the measurements on a run's heads, by their names in a study's file."""
+"""The entry modules of the measurements on a run's heads, by their names in a study's file."""
 NO_EFFECT = ("mtl.workers",)
-"""Rooms that are imported, too, and cannot change a result: they keep processes out of each other's way."""
+"""Rooms that are imported but cannot change a result: they keep processes out of each other's way."""
 BY_NAME = "mtl.corpora.formats"
-"""A room whose modules count only where they are entries, or are imported by one of the same room.
+"""A room whose modules count only if they are entries, or if a module of this room imports them.
 
 The table of formats imports all readers, but a run's result follows from the readers of its own corpus alone:
 a new format repeats no training, a mended reader those on corpora of its format. The table itself does not
@@ -35,15 +35,15 @@ count: a format's name is part of the configuration, and its files count by thei
 def code_fingerprint(*entries: str) -> str:
     """One sha256 over the entry modules and everything of this project that they import.
 
-    Comments, docstrings and layout do not count, so that only a change of what runs makes a difference;
-    neither does the version of Python.
+    Comments, docstrings of modules, classes and functions, layout and the version of Python do not count.
+    Texts below constants and fields do count: to Python they are statements.
     """
     meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries).items())]
     return hashlib.sha256("\n".join(meanings).encode()).hexdigest()
 
 
 def modules_of(*entries: str) -> list[str]:
-    """The names of the modules that the fingerprint is made of."""
+    """The names of the modules that the fingerprint of these entries is made of."""
     return sorted(_imported(entries))
 
 
@@ -77,7 +77,7 @@ def _imported(entries: Sequence[str]) -> dict[str, _Module]:
 
 @cache
 def _module(source: bytes) -> _Module:
-    """A module by its text, since several entries import the same ones."""
+    """A module by its source, which is parsed once though several entries import it."""
     found: list[ImportStatement] = []
     meaning = _written(ast.parse(source), found)
     return _Module(meaning, tuple(dict.fromkeys(_modules_in(found))))
@@ -94,7 +94,7 @@ def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
 
 
 def _source(name: str) -> Path | None:
-    """The file of a module; `None` for a name that is none."""
+    """The file of a module; `None` for a name that is no module."""
     package = importlib.util.find_spec(name.split(".")[0])
     if package is None or package.origin is None:
         return None
@@ -108,8 +108,9 @@ def _source(name: str) -> Path | None:
 def _written(node: object, imports: list[ImportStatement]) -> str:
     """What a syntax tree does as text, without its docstrings, the same under every version of Python.
 
-    `ast.dump` differs: 3.12 gave functions and classes the field `type_params`, and 3.13 leaves out empty
-    lists. Here every empty field is left out; the type of a node and the names of its other fields say which.
+    The output of `ast.dump` depends on the version: 3.12 gave functions and classes the field `type_params`,
+    and 3.13 leaves out empty lists. Here every empty field is left out; what is left is still unambiguous,
+    since a node's type and the names of its fields are written.
 
     Import statements are appended to `imports`: the tree is walked once, since a study's plan waits for it.
     """

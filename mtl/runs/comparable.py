@@ -36,7 +36,11 @@ class RunWithSetup:
 def of_one_encoder(
     runs: Sequence[RunWithSetup], bare: Sequence[Path], notes: list[str]
 ) -> tuple[str, list[RunWithSetup]]:
-    """The most frequent encoder and the runs that started from it."""
+    """The most frequent encoder and the runs that started from it; the others are noted.
+
+    `bare` are folders of probes without a run. Without runs the encoder is the first that these name, else
+    empty.
+    """
     encoders = [encoder_of(run.run) for run in runs]
     if not encoders:
         return next(filter(None, (_settings(folder).get("target", "") for folder in bare)), ""), []
@@ -63,10 +67,14 @@ def probes_of(
     notes: list[str],
     not_to_probe: Collection[str] = (),
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """Comparable probes and their provenance; runs in `not_to_probe` may lack them."""
+    """The measures on heads of runs and `bare` folders that were probed alike, and their provenance.
+
+    The others are noted, and so are runs that were not probed, unless their folder's name is in
+    `not_to_probe`. The first table is `None` if nothing is left.
+    """
     known: dict[Path, dict[str, str]] = {}
     unprobed = []
-    only_worth: set[Path] = set()  # measured otherwise than by probing, whose settings do not concern them
+    only_worth: set[Path] = set()  # not probed, so that settings of probing need not agree
     for folder in [*runs, *bare]:
         if not (folder / "heads.parquet").is_file():
             if folder.name not in not_to_probe:
@@ -129,7 +137,7 @@ def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, note
     """Note where the probe tables average over runs of several setups."""
     if heads is None:
         return
-    # Which tasks were trained together is no difference here.
+    # Setups that differ only in which tasks were trained together count as one.
     names = {str(run.run.folder): re.sub(r"^(MTL-\d+) [^,]*", r"\1", run.setup.name) for run in runs}
     pairs = heads.select("regime", "run").unique(maintain_order=True)
     for regime, folders in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
@@ -150,7 +158,10 @@ def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) 
 def of_one_shape(
     gates: pl.DataFrame | None, heads: pl.DataFrame | None, notes: list[str]
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """Masks and probes of the most frequent shape: kinds of attention, their layers, heads per layer."""
+    """Masks and probes of the most frequent shape: kinds of attention, their layers, heads per layer.
+
+    Runs of other shapes and incomplete masks are noted; a table of which nothing is left is `None`.
+    """
     tables = {"masks": gates, "probes": heads}
     shapes: dict[tuple[str, str], tuple[frozenset[Site], int]] = {}
     names: dict[tuple[str, str], str] = {}
@@ -191,7 +202,7 @@ def _most(items: Mapping[T, Any] | Sequence[T], key: Callable[[T], Hashable]) ->
 
 
 def line(error: Exception) -> str:
-    """An error's message as part of a line."""
+    """An error's message as part of a line, at most 120 characters."""
     text = " ".join(str(error).split()) if not isinstance(error, KeyError) else f"no {error.args[0]}"
     if isinstance(error, json.JSONDecodeError):
         return "not JSON"

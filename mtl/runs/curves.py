@@ -87,7 +87,7 @@ def kind_survival_of(
 
 
 def pruning_of(runs: Sequence[RunWithSetup], split: str, notes: list[str]) -> PruningCurves | None:
-    """The pruning curves that lie in these runs' folders, for a report; `None` if there are none."""
+    """The pruning curves in these runs' folders, for a report; `None` if there are none."""
     points, kinds = [], []
     for run in runs:
         folder = run.run.folder
@@ -113,7 +113,10 @@ def pruning_of(runs: Sequence[RunWithSetup], split: str, notes: list[str]) -> Pr
 
 
 def times_of(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All rows of the runs' curve_time.parquet with a column `run`, and notes on runs that have none."""
+    """All rows of the runs' curve_time.parquet with a column `run`, and notes on runs that have none.
+
+    Raises `InputError` if no run has times of these tasks.
+    """
     parts, notes = _tables(folders, "curve_time.parquet", tasks)
     return pl.concat(parts), notes
 

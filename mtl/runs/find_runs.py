@@ -16,7 +16,7 @@ from mtl.runs.tables import encoder_of
 from probes.report.sweep import SweepEvidence
 
 MOST_SETTINGS = 12
-"""Settings of a sweep whose masks are drawn and compared."""
+"""Most settings of a sweep whose runs the report shows below the sweep's table."""
 UNFINISHED = ("running", "interrupted", "failed")
 """States of runs whose scores and masks are not yet final."""
 DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, InputError)
@@ -26,10 +26,11 @@ DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLEr
 def runs_in(
     folder: Path, tasks: Sequence[str], sweep: SweepEvidence | None, notes: list[str]
 ) -> list[RunWithSetup]:
-    """The finished runs in a folder or up to two below, one for each setup, tasks and seed, in report order.
+    """The finished runs in a folder or up to two folders below, one for each setup, tasks and seed.
 
-    `tasks` gives the order of tasks. Of a sweep's trials those that were stopped early are left out, and of
-    too many settings all but the best.
+    They come in the order of the report; `tasks` is the order of tasks. Of a sweep, trials that were stopped
+    early and all but the best `MOST_SETTINGS` settings are left out. Runs that are left out are added to
+    `notes`.
     """
     return _without_repeats(_of_sweep(sweep, _finished(folder, tasks, notes), notes), notes)
 
@@ -103,7 +104,7 @@ def _configuration(run: Run) -> dict[str, Any]:
 
 
 def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-    """Of a sweep's runs those that were not stopped early, and of too many settings the best ones."""
+    """Of a sweep's runs, those of the best settings that were not stopped early."""
     if sweep is None:
         return runs
     states = {trial.name: trial.state for trial in sweep.trials}

@@ -47,11 +47,11 @@ def gather(
     sweep: SweepEvidence | None = None,
     not_to_probe: Collection[str] = (),
 ) -> ReportData:
-    """All runs and probes in `folder` or up to two folders below; `score` names each task's main figure.
+    """All finished runs and probes in `folder` or up to two folders below.
 
-    `sweep` is given if the runs are its trials; `not_to_probe` names the folders of runs that were not to
-    be probed. Runs of other encoders keep their scores, but masks and probes are of the most frequent
-    encoder and shape. Raises `InputError` if there are no runs and no probes.
+    `score` names each task's main figure; `sweep` is given if the runs are its trials; `not_to_probe` names
+    the folders of runs that were not to be probed. Scores are of all runs, masks and probes only of those
+    with the most frequent encoder and shape. Raises `InputError` if there are no runs and no probes.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
@@ -108,7 +108,7 @@ def _labels_words(tasks: Sequence[str]) -> bool:
 def _remedies(
     runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
 ) -> pl.DataFrame | None:
-    """The scores of runs with copies of heads and of those to compare with; `None` if no run has copies."""
+    """Scores of runs with copies of heads and of the runs to compare with; `None` if no run has copies."""
     if all(run.config.get("clones", {}).get("kind", "none") == "none" for run in runs):
         return None
     try:
@@ -141,7 +141,7 @@ def _kept(
 ) -> HeadsKept | None:
     """Score against open heads of the runs whose masks are shown; `None` if there are no masks or no scores.
 
-    What is missing has been noted for the tables of scores and masks.
+    What is missing is in the notes already, from the tables of scores and masks.
     """
     if gates is None:
         return None
@@ -177,7 +177,7 @@ def _scores(
 
 
 def _worth(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
-    """What heads are worth in all runs that measured it; of runs of several shapes, the most frequent one."""
+    """What heads are worth in all runs that measured it; of several shapes only the most frequent one."""
     parts: list[pl.DataFrame] = []
     for run in runs:
         file = run.run.folder / "heads.parquet"

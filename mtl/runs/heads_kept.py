@@ -22,9 +22,9 @@ MOST_SETUPS = 16
 def heads_kept_of(
     runs: Sequence[Run], split: str, score: Mapping[str, str], tasks: Sequence[str] = ()
 ) -> tuple[HeadsKept, tuple[str, ...]]:
-    """The scores of runs beside their open heads, runs without masks having all heads; and notes.
+    """The scores of runs beside their open heads, and notes; runs without masks have all heads open.
 
-    Raises `InputError` if no run has masks or scores, or if the encoders differ.
+    Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
     gates, without_masks = gates_of(runs, tasks, shared_once=False)
     last = gates.filter(pl.col("step") == pl.col("step").max().over("run"))
@@ -48,9 +48,9 @@ def heads_kept_of(
 
 
 def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The setup and seed of each run and, in `setting`, its keys for the number of heads; and notes.
+    """The setup and seed of each run and, in `setting`, its values of the keys in `KEEPING`; and notes.
 
-    Runs are of one setup if they differ in that and their seeds only.
+    Runs are of one setup if they differ only in these keys and their seeds.
     """
     configs = [run.config() for run in runs]
     gates = [dict(config.get("gates", {})) for config in configs]
@@ -80,5 +80,5 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
 
 def _in_order(value: Any) -> Any:
-    """A setting whose text is the same in whatever order kinds of attention are named."""
+    """A setting whose text does not depend on the order in which kinds of attention are named."""
     return dict(sorted(value.items())) if isinstance(value, Mapping) else value

@@ -24,12 +24,12 @@ SCHEMA = pl.Schema(
 
 
 def importance_file(run: Run) -> Path:
-    """Where a run has it."""
+    """The path of a run's importance.parquet."""
     return run.folder / "importance.parquet"
 
 
 def read_importance(run: Run) -> pl.DataFrame:
-    """The table; raises `InputError` without it."""
+    """The table; raises `InputError` if it is missing or damaged."""
     path = importance_file(run)
     if not path.is_file():
         raise InputError(
@@ -42,7 +42,7 @@ def read_importance(run: Run) -> pl.DataFrame:
 
 
 def add_importance(run: Run, rows: pl.DataFrame) -> None:
-    """Add an evaluation's rows, instead of any of this update or later: those a resumed run makes again."""
+    """Add an evaluation's rows. Those of this update or later are replaced: resuming makes them again."""
     path = importance_file(run)
     rows = rows.select(SCHEMA.names()).cast(SCHEMA)
     if path.is_file():

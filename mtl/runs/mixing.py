@@ -41,7 +41,7 @@ def components_in(folder: Path) -> SharedComponents:
 
 
 def overlaps_in(folder: Path, run: str, seed: int) -> pl.DataFrame:
-    """The overlaps (`OVERLAPS`) of the heads of a saved collaborative model."""
+    """The overlaps of the heads of a saved collaborative model, with the schema `OVERLAPS`."""
     table = mixing_overlaps(load_pruned(folder))
     return table.select(run=pl.lit(run), seed=pl.lit(seed), **{name: name for name in table.columns}).cast(
         OVERLAPS
@@ -52,9 +52,9 @@ def overlaps_in(folder: Path, run: str, seed: int) -> pl.DataFrame:
 def mixing_overlaps(model: PreTrainedModel) -> pl.DataFrame:
     """Per layer and pair of heads the absolute cosine of their mixing vectors.
 
-    Only the product of a component's query vector, key vector and weights is determined: a weight may be
-    doubled and a query vector halved. So each component is scaled to query and key vectors of length 1, and
-    its weights with it.
+    Only the product of a component's query vector, key vector and weights is determined: doubling the weights
+    and halving the query vector changes nothing. So query and key vectors are scaled to length 1, and weights
+    are multiplied by their lengths.
     """
     rows = []
     for attention in attentions(model, family_of(model)):

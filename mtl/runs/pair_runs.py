@@ -15,9 +15,10 @@ from tasks.twins import task_of
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
     """A row per pair run and task: run, setup, seed, task (as the run names it), of, partner; `None` if none.
 
-    `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. Pairs may
-    have been trained in several ways (more updates, cloned heads): those of which there are most are taken,
-    of as many those with the shortest names, since labels lengthen names; a note names the others.
+    `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. A control task
+    has no row. If pairs were trained in several ways (more updates, copied heads), the way with the most
+    pairs of tasks is taken; among equals the one with the shortest run name, since labels lengthen names. A
+    note names the others.
     """
     by_variant: dict[str, list[RunWithSetup]] = {}
     for run in runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,9 @@ def remedy_scores(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """A row per run and task: condition, task, seed, run, score (per cent), parameters; and notes.
 
-    The tasks are those of the runs with copies, which must be of one set. Joint runs and single tasks count
-    where they were trained as those were, copies and masks apart; runs for claims (with masks) do not. Raises
-    `InputError` if no run has copies, or if they are of several sets of tasks.
+    The tasks are those of the runs with copies, which must be of one set. Joint and single-task runs count if
+    they have no masks and were trained like the runs with copies. Raises `InputError` if no run has copies,
+    if these are of several sets of tasks, or if two runs are of the same condition and seed.
     """
     configs = {str(run.folder): run.config() for run in runs}
     copied = [name for name, config in configs.items() if _kind(config) != "none"]
@@ -91,21 +92,17 @@ def remedy_scores(
 
 
 def encoder_parameters(run: Path) -> int | None:
-    """The number of parameters in a run's model.safetensors, from its header; `None` without one."""
+    """The number of the encoder's parameters, from the header of the run's model.safetensors.
+
+    `None` if the file is missing or damaged.
+    """
     path = run / "model" / "model.safetensors"
     try:
         with path.open("rb") as file:
             header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     except (OSError, ValueError):
         return None
-    total = 0
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            size = 1
-            for dimension in tensor["shape"]:
-                size *= dimension
-            total += size
-    return total
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
 def _kind(config: Mapping[str, Any]) -> str:
@@ -122,6 +119,6 @@ def _condition(config: Mapping[str, Any], tasks: tuple[str, ...]) -> str | None:
 
 
 def _otherwise(config: Mapping[str, Any], like: Mapping[str, Any]) -> list[str]:
-    """The keys in which a run was trained otherwise; what only some tasks or copies use does not count."""
+    """The keys in which a run was trained otherwise, without settings that only some tasks or copies use."""
     used_by_some = {"tasks", "name", "seed", "clones", "gates", "balancer", "corpus", *like["tasks"]}
     return [key for key in different_keys(config, like) if key.partition(".")[0] not in used_by_some]

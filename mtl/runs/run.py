@@ -51,7 +51,7 @@ class Run:
 
     @property
     def model(self) -> Path:
-        """The folder of the best model."""
+        """The folder of the model that the run keeps: the best on dev, or the last (`TrainConfig.keep`)."""
         return self.folder / "model"
 
     @property
@@ -74,7 +74,7 @@ class Run:
     def derivation(self) -> str:
         """How this run was made from another: `cut` (mtl prune), `collaborative 256` (mtl collaborate).
 
-        Such a run has a model and scores, no history or masks. Empty: it was trained.
+        Such a run has a model and scores, but no history and no masks. Empty for a run that was trained.
         """
         status = self.status()
         steps = ["cut"] if "cut_from" in status else []
@@ -83,7 +83,7 @@ class Run:
         return ", ".join(steps)
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Per split and task the figures of the best model; raises `InputError` if the file is damaged."""
+        """Per split and task the figures of the kept model; raises `InputError` if the file is damaged."""
         metrics = _mapping(self.folder / "metrics.json", "JSON", json.loads)
         return {split: figures for split, figures in metrics.items() if split != SIGNATURES}
 
@@ -102,10 +102,9 @@ class Run:
     def holds(
         self, config: Mapping[str, Any], corpus: str, overwrite: bool = False, masks: str | None = None
     ) -> bool:
-        """Whether the folder holds a run of this configuration on the corpus and under the masks with these
-        fingerprints.
+        """Whether the folder holds a run with this configuration and these fingerprints of corpus and masks.
 
-        Another run in it is an `InputError`; with `overwrite` it is none, and may be replaced.
+        Raises `InputError` for another run in it, unless `overwrite` allows replacing it.
         """
         if not (self.folder / "config.yaml").exists():
             if overwrite and self.folder.exists() and any(self.folder.iterdir()):
@@ -137,13 +136,13 @@ class Run:
 
     @property
     def replaced(self) -> Path:
-        """Runs that were in the folder before, until the one that replaces them has finished."""
+        """Where runs that were in the folder before wait until the one that replaces them has finished."""
         return self.folder.parent / ".replaced" / self.folder.name
 
     def put_aside(self) -> Path | None:
         """Move the run that is in the folder out of the way; returns where to, `None` if there is none.
 
-        It is not deleted before the new run has finished, which may run out of memory in its first step.
+        It is kept until the new run has finished, since that one may run out of memory in its first step.
         """
         if not (self.folder / "config.yaml").exists():
             return None
@@ -165,9 +164,9 @@ class Run:
         write_json(self.folder / "status.json", {**self.status(), **values})
 
     def add_start(self, values: Mapping[str, Any]) -> None:
-        """Note that a process starts or resumes the run: time, machine, versions and code.
+        """Record that a process starts or resumes the run: time, machine, versions and code.
 
-        The status has what holds for the last process, and in `starts` what held for each.
+        The status holds these values of the last process, and in `starts` those of each.
         """
         status = self.status()
         status.pop("error", None)
@@ -175,7 +174,7 @@ class Run:
         write_json(self.folder / "status.json", {**status, "state": "running", **values, "starts": starts})
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Write the figures of the best model, per split and task."""
+        """Write the figures of the kept model, per split and task."""
         write_json(self.folder / "metrics.json", metrics)
 
     def write_history(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -189,7 +188,7 @@ class Run:
 
 
 def _mapping(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """The mapping in a file of a run; raises `InputError` with the file for a damaged one."""
+    """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
     mend = "put back an undamaged copy, or train again under another name"
     try:
         values = parse(path.read_text(encoding="utf-8"))

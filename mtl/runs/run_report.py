@@ -1,4 +1,4 @@
-"""Write a folder's report: page, tables and figures; archive what only an earlier report had."""
+"""Write a folder's report: page, tables and figures; archive files that only an earlier report had."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from probes.report.data import ReportData
 
 FORMS = ("pdf", "png")
-"""Of figures."""
+"""Formats of the figures' files."""
 OURS = {
     "tables": (
         *("runs.*", "scores.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
@@ -51,7 +51,7 @@ OURS = {
 
 
 def only_reporter(folder: Path) -> AbstractContextManager[bool]:
-    """Whether this process may make the folder's report, while no other does."""
+    """The lease for the folder's report; yields whether this process holds it."""
     return lease(folder / "report.lease")
 
 
@@ -62,9 +62,10 @@ def run_report(
     console: Console,
     primary: PrimarySetup | None = None,
 ) -> Mapping[str, pl.DataFrame]:
-    """Write `report.html`, `tables/` and `figures/` (by file name); returns the tables.
+    """Write `report.html`, `tables/` and `figures/`; returns the tables by file name.
 
-    A figure that cannot be drawn is reported and left out.
+    `figures` has a function for each figure, by file name without suffix. A figure that cannot be drawn is
+    reported and left out.
     """
     made = report(data, primary)
     written = {folder / "report.html"}
@@ -96,7 +97,7 @@ def run_report(
 
 
 def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Path] = frozenset()) -> None:
-    """Move the report's files in a folder, but these, to `.replaced`, where replaced runs are."""
+    """Move the report's files in a folder to `.replaced`, where replaced runs are; those in `but` stay."""
     stale = [
         path
         for kind, names in OURS.items()

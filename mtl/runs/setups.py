@@ -1,4 +1,4 @@
-"""Which runs are one setup: those whose configurations differ in seed and in nothing that matters."""
+"""Which runs are one setup: those whose configurations differ only in seed and in what does not matter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEYS_IN_WORDS = {
 _BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} target {}"}
 """Keys that may have a value for each kind of attention."""
 _PLAIN_COPIES = {"seed": None, "noise": 0.01}
-"""Settings of copies of heads that their words name only where they are others."""
+"""Default settings of copies of heads; a setup's name has other values only."""
 _OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
 """Keys in which the runs of a setup may differ, or that its name contains anyway."""
 
@@ -79,7 +79,10 @@ def in_words(key: str, value: str) -> str:
 
 
 def _baseline(base: str, variant: tuple[str, ...], single: set[tuple[str, ...]]) -> str | None:
-    """For joint runs the single-task runs that have most in common with them, the plainest for others."""
+    """The single-task setup to compare with: for a joint setup the most similar one, else the plainest.
+
+    `None` for the plainest one itself, and if there is no single-task setup.
+    """
     if not single:
         return None
     plainest = min(single, key=lambda words: (len(words), words))
@@ -109,11 +112,12 @@ def _varying(
 
 
 def _unused(config: Mapping[str, Any]) -> set[str]:
+    """Groups of keys that are not compared key by key: copies, and gates of a run without masks."""
     return {"clones"} | ({"gates"} if config.get("pruning", "none") == "none" else set())
 
 
 def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration, without the keys of gates for a run that has none, and copies of heads in a word."""
+    """The configuration without the groups in `_unused`, and with copies of heads as one text."""
     unused = _unused(config)
     used = {key: value for key, value in config.items() if key not in unused}
     clones = dict(config.get("clones") or {})
@@ -130,9 +134,9 @@ def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _completed(
     values: Mapping[str, str], config: Mapping[str, Any], neutral: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The values with those of keys that the run lacks, since it was made before there were such keys.
+    """The values, and neutral ones for keys that the run lacks because it is older than these keys.
 
-    A key that the run has by kind of attention is not lacking.
+    A run does not lack a key that it has for each kind of attention.
     """
     left_out = {*_OF_ONE_RUN, *_unused(config)}
     added = {
@@ -161,9 +165,9 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def mask_set(path: str) -> tuple[str, int | None]:
-    """The name of a mask file without its folder, and the number of its draw if it ends in one.
+    """The name of a mask file without folder, suffix and draw, and the number of its draw, if it has one.
 
-    Files that differ in their draw alone, `NAME-draw1.parquet` and `NAME-draw2.parquet`, are of one setup.
+    Files that differ only in their draw, `NAME-draw1.parquet` and `NAME-draw2.parquet`, are of one setup.
     """
     stem = Path(path).stem
     name, _, number = stem.rpartition("-draw")

@@ -29,8 +29,9 @@ def gates_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All rows of the runs' gates.parquet with `run` and `seed`, and notes on runs that have no masks.
 
-    `tasks` chooses among the tasks; with `shared_once` a mask that tasks share is taken once, named after
-    them all. Raises `InputError` if no run has masks, a task is in none, or the encoders differ.
+    `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
+    named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
+    encoders differ.
     """
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     parts, notes = [], []
@@ -55,8 +56,9 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     """All measures on the folders' heads, with `regime`, `run` and `seed`, and notes.
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
-    the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are pairs,
-    unless none has more. Twins and runs with a control task are no pairs: they are left out.
+    the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
+    regime `pair` if another run has more tasks, else `joint`. Runs of twins or with a control task are left
+    out. Raises `InputError` if no table is left, one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
     controls = [path for path in folders if _is_run(path) and _is_control(Run.open(path))]
@@ -121,7 +123,8 @@ def scores_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Per run and task the score (`score` names it for each task) on a split, from metrics.json; and notes.
 
-    A score that is no number, such as a correlation with a constant, is left out with a note.
+    A score that is no number, such as a correlation with a constant, is left out with a note. Raises
+    `InputError` for a damaged file.
     """
     rows: list[dict[str, Any]] = []
     notes = []
@@ -166,7 +169,10 @@ def _has_figures(metrics: object) -> bool:
 
 
 def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
-    """Per evaluation and task the score on dev: task, update, score; raises `InputError` without one."""
+    """Per evaluation and task the score on dev: task, update, score.
+
+    Raises `InputError` if history.csv cannot be read.
+    """
     path = run.folder / "history.csv"
     try:
         table = pl.read_csv(path)
@@ -205,7 +211,7 @@ def encoder_in(config: Mapping[str, Any]) -> str:
 
 
 def check_encoders(encoders: dict[str, str]) -> None:
-    """Raise `InputError` if there is more than one encoder."""
+    """Raise `InputError` if the runs (the keys) have more than one encoder (the values)."""
     first = next(iter(encoders.items()), None)
     for run, encoder in encoders.items():
         if first is not None and encoder != first[1]:
@@ -258,19 +264,19 @@ def _check_settings(settings: dict[str, dict[str, str]]) -> None:
 
 
 def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], str]]:
-    """The groups that lack some seeds of others, by the values of these columns, with those seeds.
+    """The groups, by the values of the columns `by`, that lack seeds of other groups, with those seeds.
 
-    Others are those that share a seed with the group, or with such a one: runs that are made with seeds of
-    their own, for claims, are not looked for among the rest.
+    Only groups that share a seed, directly or through further groups, are compared: runs with seeds of their
+    own, for claims, lack none of the others.
     """
     groups = table.group_by(by, maintain_order=True).agg(pl.col("seed").unique())
-    together: list[set[int]] = []
+    linked: list[set[int]] = []
     for present in groups["seed"]:
-        joined = set(present).union(*(seeds for seeds in together if seeds & set(present)))
-        together = [seeds for seeds in together if not seeds & joined] + [joined]
+        joined = set(present).union(*(seeds for seeds in linked if seeds & set(present)))
+        linked = [seeds for seeds in linked if not seeds & joined] + [joined]
     missing = []
     for *names, present in groups.iter_rows():
-        lacking = next(seeds for seeds in together if seeds >= set(present)).difference(present)
+        lacking = next(seeds for seeds in linked if seeds >= set(present)).difference(present)
         if lacking:
             missing.append((tuple(names), ", ".join(map(str, sorted(lacking)))))
     return missing

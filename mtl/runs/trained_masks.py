@@ -1,4 +1,4 @@
-"""The masks that runs ended with, and notes on those that a target forced."""
+"""The masks that runs ended with, and a note on masks whose target forced many heads open or shut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.sites import KEYS
 
 
 def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
-    """The last step of all masks."""
+    """The last step of all masks, with `setup`; `None` if no run has masks. What is left out is noted."""
     parts: list[pl.DataFrame] = []
     forced: list[tuple[Run, str, float]] = []
     for run in runs:
@@ -45,9 +45,9 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
 
 
 def _forced(run: Run) -> list[tuple[Run, str, float]]:
-    """Choices of a target that moved more than a tenth of the heads wanted: run, mask, share of the wanted.
+    """The run's masks whose target moved more than a tenth of the heads wanted: run, mask, share moved.
 
-    Where kinds of attention have targets of their own, a mask may be there for several of them.
+    Where kinds of attention have targets of their own, a mask may come several times.
     """
     choices = []
     for name, choice in run.status().get("choices", {}).items():
@@ -59,7 +59,7 @@ def _forced(run: Run) -> list[tuple[Run, str, float]]:
 
 
 def _all_forced(choices: Sequence[tuple[Run, str, float]]) -> list[str]:
-    """One note on all such masks."""
+    """One note on all masks of `_forced`, if there are any."""
     if not choices:
         return []
     runs = list(dict.fromkeys(run.folder.name for run, _, _ in choices))

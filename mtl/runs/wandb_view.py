@@ -20,16 +20,16 @@ from mtl.runs.run import Run, git_revision
 STEP = "trainer/global_step"
 """The key of W&B's x axis: the number of updates."""
 INIT_SECONDS, FINISH_SECONDS = 60.0, 300.0
-"""Timeouts for starting a W&B run (including the prompt for an API key) and for finishing it."""
+"""Timeouts in seconds for starting a W&B run (including the prompt for an API key) and for finishing it."""
 
 
 def new_identity(name: str) -> str:
-    """An id for a W&B run of this name, of signs that W&B allows in it."""
+    """An id for a W&B run of this name, of characters that W&B allows in ids."""
     return f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', name)[:100]}-{os.urandom(4).hex()}"
 
 
 class View:
-    """A W&B run, started at its first use; one that was started before is resumed.
+    """A W&B run, started or resumed at its first use.
 
     If W&B fails, one line is printed on standard error, and nothing is logged from then on. The first use
     imports W&B.
@@ -44,7 +44,7 @@ class View:
         config: Mapping[str, Any],
         axis: str | None = None,
     ) -> None:
-        """`folder` holds what the view shows, and gets the local log; `axis` names what is drawn against."""
+        """`folder` holds what the view shows, and gets the local log; `axis` is the key of the x axis."""
         self.folder, self.wandb, self.identity, self.name = folder, wandb, identity, name
         self.config, self.axis = config, axis
         self.failed = False
@@ -57,8 +57,8 @@ class View:
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Log figures, tables, and files as they now are: pictures (.png), animations (.gif), pages (.html).
 
-        `step` is the row of W&B's history, `None` the last one. Rows that are given have an order that holds
-        across the local logs of one run, which `wandb sync` joins.
+        `step` is the number of the row in W&B's history; `None`: the last one. With numbers, rows stay in
+        order when `wandb sync` joins several local logs of one run.
         """
 
         def action(run: Any) -> None:
@@ -68,11 +68,11 @@ class View:
         self._attempt(action)
 
     def summarise(self, figures: Mapping[str, Any]) -> None:
-        """Figures of the run as a whole."""
+        """Set figures of the run as a whole."""
         self._attempt(lambda run: run.summary.update(dict(figures)))
 
     def keep(self, name: str, kind: str, files: Sequence[Path]) -> None:
-        """Keep files as an artifact; they are named in it as in the view's folder."""
+        """Log files as an artifact, named in it by their paths in the view's folder."""
 
         def action(run: Any) -> None:
             from wandb import Artifact
@@ -110,12 +110,13 @@ class View:
 
     def _started(self) -> Any:
         if "wandb" not in sys.modules:
-            # The service is that of a process that started this one. For it a run stays in use, and cannot be
-            # resumed, after the process that logged it was killed. Without it W&B starts one of this process.
+            # The variable names the service of a process that started this one. That service holds a run as
+            # in use after its process was killed, so that it cannot be resumed. Without the variable W&B
+            # starts a service of this process.
             os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
-        # On a terminal W&B prompts for a missing key, and would wait for it without end.
+        # On a terminal W&B prompts for a missing key, by default without a timeout.
         wandb.setup(wandb.Settings(login_timeout=INIT_SECONDS))
         run = wandb.init(
             dir=str(self.folder),
@@ -142,7 +143,7 @@ class View:
         return run
 
     def _abandon(self) -> None:
-        """Close what is left of the W&B run, for its process to end with this one."""
+        """Finish what is left of the W&B run, so that its service ends with this process."""
         run, self._run = self._run, None
         if run is not None:
             try:
@@ -160,7 +161,7 @@ def view_of(config: TrainConfig, run: Run) -> View:
 
 
 def _shown(value: Any) -> Any:
-    """A value as W&B shows it; what is not a number is null in tables."""
+    """A value as W&B shows it; NaN is null in tables."""
     import wandb
 
     if isinstance(value, pl.DataFrame):

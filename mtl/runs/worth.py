@@ -21,7 +21,7 @@ WORTH = (ABLATION, "importance", "taylor", "fisher", "integrated", "relevance")
 
 
 def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The values of all measures on heads (`head_values`), with a column `table`, and notes.
+    """The values of all measures on heads (`head_values`) with a column `table`, and notes.
 
     A path is a run's folder, or a table that `mtl importance` or `mtl ablate` wrote with `--out`; `table` is
     then the file's name without its suffix, and empty for a run's own heads.parquet. A run that learned masks
@@ -32,7 +32,7 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     check_encoders({str(run.folder): encoder_of(run) for run in runs.values()})
     setups = setups_of([run.config() for run in runs.values()])
     parts, notes = [], []
-    # Alone before jointly, as the report has it.
+    # Single-task setups first, as in the report.
     of_setup = sorted(zip(runs.items(), setups, strict=True), key=lambda item: not item[1].single)
     for (path, run), setup in of_setup:
         file = path / "heads.parquet" if path.is_dir() else path
@@ -57,7 +57,7 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
         gates = last_log_alphas(run.folder / "gates.parquet")
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{file}: cannot be read ({error})") from error
-    # Roles belong to no task, though arcs find the syntactic ones.
+    # Syntactic roles are found by the arcs of one task, and count for all.
     role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
     chosen = pl.concat([heads, gates]).filter(pl.col("task").is_in([*tasks, ""]) | role)
     return head_values(
@@ -86,7 +86,7 @@ def _run_of(path: Path) -> Run:
 def with_groups(values: pl.DataFrame) -> pl.DataFrame:
     """The values with a column `group`: a table's task, with its setup and file where there are several.
 
-    What is not a run's own table is a setup of its own, since it is of other sentences.
+    A table that is not a run's own heads.parquet is a setup of its own, since it is of other sentences.
     """
     several = {name: values[name].n_unique() > 1 for name in ("setup", "table")}
     group, setup = pl.col("task"), pl.col("setup")

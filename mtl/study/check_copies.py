@@ -1,4 +1,4 @@
-"""What planning can know of runs with copied heads: the encoder's family, and claims that exist already."""
+"""Check runs with copied heads while planning: their encoder's family, and claims that exist already."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_family(name: str, config: TrainConfig) -> None:
     encoder = encoder_configuration(config.encoder.name)
     family = FAMILIES.get(str(encoder.get("model_type")))
     if family is None:
-        return  # which row is missing is found out with the model, whose modules the message names
+        return  # an unknown family is refused when the model is loaded: the message names its modules
     reason = no_copies_because(family, talking_heads=bool(encoder.get("talking_head", False)))
     if reason:
         raise InputError(
@@ -55,10 +55,10 @@ def check_family(name: str, config: TrainConfig) -> None:
 
 
 def uncontested(jobs: Mapping[str, Job], changed: set[str], study: StudyFolder) -> Iterator[str]:
-    """A line for each job that copies contested heads of which there are none, where its claims are known.
+    """A line for each unfinished job that will fail because its tasks contest no head.
 
-    They are once the runs that say what tasks claim have finished and none of them is `changed`. Jobs that
-    have finished themselves are passed over.
+    Only jobs whose claims are known are looked at: the runs that these come from have finished, and neither
+    they nor the job are in `changed`.
     """
     known: dict[str, Claims] = {}
     for job in jobs.values():

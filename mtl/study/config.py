@@ -16,17 +16,17 @@ class OverlapConfig:
     """Masks of pairs drawn by chance, with a forced number of heads in common."""
 
     heads: int = 12
-    """Heads in the mask of each task."""
+    """Number of heads in the mask of each task."""
     shared: tuple[int, ...] = (0, 6, 12)
-    """Heads that the two masks have in common; runs of each number are made."""
+    """Numbers of heads that the two masks have in common; runs of each number are made."""
     pool: int | None = None
-    """Heads from which masks are drawn: the best of both tasks; `null`: twice as many as a mask has."""
+    """Number of heads to draw masks from, the best of both tasks; `null`: twice as many as a mask has."""
     runs: tuple[str, ...] = ()
     """Folders (or globs) of finished runs by which heads are ranked for a task."""
     by: Literal["log_alpha", "importance"] = "log_alpha"
     """The ranking: mean log alpha of the task's masks when heads were chosen, or mean importance."""
     seed: int = 1
-    """Another number gives other draws."""
+    """Seed of the draws."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Block:
     without masks, which is added where it is not asked for. `fixed` masks are read from `gates.masks`, or are
     those of other runs (`masks_of`)."""
     set: dict[str, Any] = field(default_factory=dict)
-    """Dotted keys of a run's configuration with other values in these runs."""
+    """Dotted keys of a run's configuration, with their values in these runs."""
     label: str | None = None
     """The last part of these runs' names; needed where two blocks have runs of one setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
     masks_of: str | None = None
     """For `fixed` masks: the label of the block that learns them. Each run has the masks of that block's run
-    of the same tasks and seed, after that run."""
+    of the same tasks and seed, and waits for it."""
     overlap: OverlapConfig | None = None
-    """Draws masks for these runs, which are of pairs with `fixed_per_task` masks: one draw for each pair,
+    """Draws the masks of these runs, which must be pairs with `fixed_per_task` masks: one draw for each pair,
     number of shared heads and seed."""
 
 
@@ -62,7 +62,7 @@ class ProbesConfig:
     """Measurements on the heads of finished runs."""
 
     masks: tuple[Masks, ...] = ("none",)
-    """Kinds of masks whose runs are measured; an empty list: no measurements."""
+    """Kinds of masks whose runs are measured; an empty list: no run is. Setup `static` is always probed."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
     """What is measured: what heads attend to and encode (`mtl probe`), and what they are worth
     (`mtl importance`, `mtl ablate`, `mtl relevance`). Runs whose tasks label no words are probed only on a
@@ -85,7 +85,8 @@ class ClaimsConfig:
     """Which masks determine the heads that a task claims."""
 
     seeds: tuple[int, ...] | None = None
-    """Seeds of the runs whose masks are claims, so that runs with other seeds measure; `null`: all."""
+    """Seeds whose masks are claims, so that claims and measurements can come from different seeds; `null`:
+    all."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class StudyConfig:
     sets: dict[str, list[str]] = field(default_factory=dict)
     """Names for sets of tasks, to be used as setups."""
     seeds: tuple[int, ...] = (1, 2, 3)
-    """Every run is trained once with each seed."""
+    """Every run is trained once with each seed, unless its block has seeds of its own."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """The settings that all runs share; `train.tasks` are the tasks of the study. Names, seeds, masks and
     the run to start from are set by the grid."""

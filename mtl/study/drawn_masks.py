@@ -1,4 +1,4 @@
-"""Masks with a forced overlap that a study draws for its pairs, from the heads that given runs found best."""
+"""Masks with a forced overlap that a study draws for its pairs, from the heads that given runs rank best."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class DrawnMasks:
 
     path: Path
     table: pl.DataFrame
+    """The rows of a gates.parquet."""
     record: dict[str, Any]
-    """How they were drawn."""
+    """How they were drawn, for `draws.json`."""
 
 
 def drawn_masks(runs: Sequence[Planned]) -> dict[str, DrawnMasks]:
@@ -106,7 +107,7 @@ def _table(
 
 
 class _Best:
-    """How good every head is for a task, according to the given runs."""
+    """How good each head is for a task in the runs of `overlap.runs`; `InputError` if there are none."""
 
     def __init__(self, overlap: OverlapConfig) -> None:
         self.overlap = overlap
@@ -128,7 +129,10 @@ class _Best:
         self._known: dict[str, Float[np.ndarray, "site head"]] = {}
 
     def of(self, task: str) -> Float[np.ndarray, "site head"]:
-        """The mean over runs of how good each head is for the task."""
+        """The mean over runs of the heads' log alpha, or of their importance relative to a run's mean head.
+
+        Raises `InputError` if no run has it for the task.
+        """
         if task not in self._known:
             of_runs = [self._of_run(Run.open(path), task) for path in self.folders]
             values = [value for value in of_runs if value is not None]
@@ -141,6 +145,7 @@ class _Best:
         return self._known[task]
 
     def _of_run(self, run: Run, task: str) -> Float[np.ndarray, "site head"] | None:
+        """The same of one run; `None` if it has no such values for the task."""
         config = run.config()
         if run.status().get("state") != "finished":
             raise InputError(f"overlap.runs: {run.folder} is not finished: wait for it, or leave it out")
@@ -165,5 +170,5 @@ class _Best:
                 f"{shape_text(self.sites, self._heads)}; give runs of one encoder"
             )
         value = grid(rows, "value", sites, heads)
-        # Importance has no scale in common between runs.
+        # The scale of importance differs between runs.
         return value / np.nanmean(value) if self.overlap.by == "importance" else value

@@ -20,7 +20,7 @@ T = TypeVar("T", Job, Progress)
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """Where the parts of a study are."""
+    """Where a study's files are, and what they say."""
 
     path: Path
 
@@ -47,13 +47,13 @@ class StudyFolder:
         return self.path / "jobs" / f"{name}.lease"
 
     def command(self, holder: Holder) -> Path:
-        """The lease of a call of `mtl study` as long as it works on the folder."""
+        """The lease that a call of `mtl study` holds as long as it works on the folder."""
         # Two containers may have the same host name and process number.
         where = hashlib.sha256(holder.namespace.encode()).hexdigest()[:8]
         return self.path / "commands" / f"{holder.host}-{where}-{holder.pid}.lease"
 
     def commands(self) -> list[Holder]:
-        """The living calls of `mtl study` that work on the folder, between two runs as well."""
+        """The living calls of `mtl study` on the folder, including those that are between two runs."""
         holders = (holder_of(path) for path in sorted((self.path / "commands").glob("[!.]*.lease")))
         return [holder for holder in holders if holder is not None]
 
@@ -64,7 +64,7 @@ class StudyFolder:
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they are started."""
         files = (self.path / "jobs").glob("*.job.json")
-        jobs = (_read(Job, file) for file in files)  # one may be removed by a command that plans meanwhile
+        jobs = (_read(Job, file) for file in files)  # a command that plans meanwhile may remove one
         return sorted((job for job in jobs if job is not None), key=lambda job: job.number)
 
     def not_to_probe(self) -> frozenset[str]:
@@ -85,7 +85,7 @@ class StudyFolder:
         self._progress(name).unlink(missing_ok=True)
 
     def snapshot(self, jobs: Sequence[Job] | None = None) -> Snapshot:
-        """The state of these jobs, or of all."""
+        """These jobs, or all, and their progress."""
         by_name = {job.name: job for job in (self.jobs() if jobs is None else jobs)}
         return Snapshot(by_name, {name: self.progress(name) for name in by_name})
 
@@ -110,7 +110,7 @@ class StudyFolder:
         return {name: holder for name, holder in holders.items() if holder is not None}
 
     def epochs(self, name: str) -> int:
-        """The number of epochs of a run that are evaluated."""
+        """The last epoch of a run that has been evaluated; 0 if none has."""
         try:
             lines = (self.run(name) / "history.csv").read_text().splitlines()
             return int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
@@ -125,9 +125,9 @@ class StudyFolder:
 
 
 def _read(kind: type[T], file: Path) -> T | None:
-    """A record of this kind, without fields that another version wrote; `None` if there is no file.
+    """A record of this kind, without fields that this version does not know; `None` if there is no file.
 
-    Raises `InputError` for damaged files and for records without a needed field.
+    Raises `InputError` for damaged files and for records that lack a field.
     """
     try:
         values = json.loads(file.read_bytes())

@@ -95,7 +95,7 @@ def _sources_before(run: Planned, runs: Mapping[str, Planned]) -> int:
 
 
 def _with_sources(cell: _Cell, block: Block, masks: Masks) -> list[Planned]:
-    """A run of a block, after those that it needs: the run it starts from, or the one whose masks it has."""
+    """A run of a block, after those that it needs: the one it starts from, or the one whose masks it has."""
     study, train = cell.study, settings(cell.study.train, block)
     if masks.startswith("static"):
         setup, other = _source(study, block, cell.setup, cell.tasks)
@@ -122,7 +122,7 @@ def _check_masks_of(block: Block) -> None:
 def _mask_source(
     study: StudyConfig, block: Block, masks: Masks, tasks: tuple[TaskName, ...]
 ) -> tuple[str, Block, Masks]:
-    """The setup, block and kind of the runs whose masks a block of fixed masks has (`masks_of`)."""
+    """The setup, block and kind of masks of the runs that learn a block's fixed masks (`masks_of`)."""
     per_task = masks.endswith("_per_task")
     sources = [
         (setup, other, learned)
@@ -160,14 +160,14 @@ def _check_overlap(block: Block, overlap: OverlapConfig) -> None:
 
 
 def _check_once(seeds: Sequence[int], what: str) -> None:
-    """Raise `InputError` for a seed that is named twice: its runs would be the same."""
+    """Raise `InputError` for a seed that is given twice: its runs would be the same."""
     twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
     if twice is not None:
         raise InputError(f"{what} name {twice} twice: name each once")
 
 
 def _check_claims(study: StudyConfig) -> None:
-    """Raise `InputError` if no run with masks that are learned has one of the seeds of claims."""
+    """Raise `InputError` if `claims.seeds` is empty, or has a seed with which no run learns masks."""
     seeds = {
         seed
         for block in study.grid
@@ -183,12 +183,12 @@ def _check_claims(study: StudyConfig) -> None:
 
 
 def probes_the_encoder(study: StudyConfig) -> bool:
-    """Whether the encoder before training is to be probed."""
+    """Whether the study probes the encoder before training."""
     return any(STATIC in block.setups for block in study.grid)
 
 
 def check_train(train: TrainConfig) -> None:
-    """Raise `InputError` if a key is given that the grid sets."""
+    """Raise `InputError` for settings that a study's runs cannot have, such as keys that the grid sets."""
     for key in _OF_THE_GRID:
         given, default = attrgetter(key)(train), attrgetter(key)(TrainConfig())
         if key != "tasks" and given != default:
@@ -208,7 +208,7 @@ def check_train(train: TrainConfig) -> None:
 
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
-    """The settings that the runs of a block share."""
+    """The settings that the runs of a block share; raises `InputError` for keys that it cannot set."""
     if not block.set:
         return train
     values = plain(dataclasses.asdict(train))
@@ -263,18 +263,19 @@ class _Cell:
     seed: int
 
     def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Planned:
-        """The run of a pair under drawn masks; draws of one number of shared heads differ in seed."""
+        """The run of a pair under drawn masks; draws of one number of shared heads differ in their seeds."""
         if len(self.tasks) != 2:
             raise InputError(
                 f"overlap is between two tasks, and setup '{self.setup}' has {'+'.join(self.tasks)}"
             )
-        kind = "-".join(part for part in (label, f"overlap{draw.shared}") if part is not None)
-        path = self.folder / "masks" / f"{'+'.join(self.tasks)}-{kind}-draw{self.seed}.parquet"
+        label = "-".join(part for part in (label, f"overlap{draw.shared}") if part is not None)
+        path = self.folder / "masks" / f"{'+'.join(self.tasks)}-{label}-draw{self.seed}.parquet"
         gates = dataclasses.replace(train.gates, masks=str(path))
-        run = self.run(masks, dataclasses.replace(train, gates=gates), kind, None)
+        run = self.run(masks, dataclasses.replace(train, gates=gates), label, None)
         return dataclasses.replace(run, draw=draw)
 
     def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Planned:
+        """The run with these masks; `needs` names the run that it starts from, or whose masks it has."""
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
         kind = [self.setup if self.setup in ("single", "pairs", TWINS) else base]
@@ -307,6 +308,7 @@ class _Cell:
 
 
 def _add(runs: dict[str, Planned], run: Planned) -> None:
+    """Add a run; raises `InputError` if another block makes a different run of the same name."""
     first = runs.setdefault(run.name, run)
     differing = different_keys(plain(dataclasses.asdict(first.config)), plain(dataclasses.asdict(run.config)))
     if differing:

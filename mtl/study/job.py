@@ -11,26 +11,27 @@ from mtl.workers.lease import now
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
 PROBED = ("probes", "probing")
-"""Parts of a job that can change without its training being repeated."""
+"""Parts of `Job.made_of` that can change without the training being repeated."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run, or the probing of the encoder before training, as the study wants it."""
+    """A run with its measurements, or the probing of the encoder before training, as the study wants it."""
 
     name: str
     number: int
     grid_cell: str
     """Its setup and masks as the study's file names them: `single dynamic`."""
     config: dict[str, Any]
-    """Of the run; empty for the encoder before training."""
+    """The run's configuration; empty for the encoder before training."""
     made_of: dict[str, str]
-    """Fingerprints: of `configuration`, `corpus`, `code`, the run that it `needs` and the runs that its
-    `claims` come from; if it is probed, of the `probes`' settings and of the code for `probing`."""
+    """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or drawn `masks`, the run
+    that it `needs` and the `claims` (their file, or the runs that they come from); if its heads are measured,
+    of the measurements' settings (`probes`) and of their code (`probing`)."""
     needs: str | None = None
     """The run that it starts from, or whose masks it has."""
     probe: dict[str, Any] | None = None
-    """The arguments of probing; `None`: the run is not probed."""
+    """The settings of the measurements on its heads; `None`: its heads are not measured."""
     claims_from: list[str] = field(default_factory=list)
     """The runs whose masks determine which of its heads are copied."""
 
@@ -49,15 +50,16 @@ class Progress:
     tries: int = 0
     started: float = 0.0
     ended: float = 0.0
+    """Start and end of the last try, in seconds since 1970; 0: not yet."""
     seconds: float = 0.0
-    """Work on it, over all tries that have ended."""
+    """Seconds of work, over all tries that have ended."""
     prepared_seconds: float = 0.0
     """Of these, before the last try's first step: reading, tokenising, loading the encoder."""
     training_seconds: float = 0.0
     """Of these, in Lightning's loop and evaluations."""
     worker: str = ""
     gpu_gigabytes: float = 0.0
-    """Most memory in use on a GPU."""
+    """Most memory reserved on a GPU."""
     error: str = ""
 
 
@@ -68,7 +70,7 @@ def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 def without_probes(made_of: Mapping[str, str]) -> dict[str, str]:
     """The fingerprints of a run's training."""
-    return {part: print_ for part, print_ in made_of.items() if part not in PROBED}
+    return {part: fingerprint for part, fingerprint in made_of.items() if part not in PROBED}
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,10 @@ class Snapshot:
     progress: Mapping[str, Progress]
 
     def state(self, name: str) -> State:
-        """A job's state as the study is planned now; a result with other fingerprints does not count."""
+        """A job's state as the study is planned now; a result with other fingerprints does not count.
+
+        A job has failed if one that it needs has.
+        """
         job, progress = self.jobs[name], self.progress[name]
         if any(self.state(needed) == "failed" for needed in job.after()):
             return "failed"
@@ -99,6 +104,6 @@ class Snapshot:
         return sum(state in ("finished", "failed") for state in self.states().values())
 
     def seconds(self, name: str) -> float:
-        """Work on a job so far."""
+        """Seconds of work on a job so far."""
         progress = self.progress[name]
         return progress.seconds + (now() - progress.started if progress.state == "running" else 0.0)

@@ -37,9 +37,8 @@ def wanted_jobs(
 ) -> tuple[tuple[Job, ...], Mapping[str, DrawnMasks]]:
     """A job for every run, each after the one that it needs, and the masks that are drawn for them, by path.
 
-    Raises `InputError` for what cannot be run.
-
-    Without `inputs` corpora are looked at only, not read; see `check_inputs`.
+    Without `inputs` a corpus is read up to the first annotated sentence of each task only (`check_inputs`).
+    Raises `InputError` for runs that would fail.
     """
     runs = planned(study, folder.path)
     if not runs and not probes_the_encoder(study):
@@ -119,16 +118,16 @@ def _jobs(
 
 
 def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of an entry's code with the readers of one corpus, given as its settings."""
+    """The fingerprint of the code of an entry module, with the readers of the corpus of these settings."""
     return code_fingerprint(entry, *reader_modules(corpus))
 
 
 def measuring_code(probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of a job's measurements, with the readers of its run's corpus.
+    """The fingerprint of the code of a job's measurements and of the readers of what they read.
 
-    And with that of the corpus that probing alone reads, if there is one.
+    These are the readers of the run's corpus and of `probes.corpus`, if there is one.
     """
-    # Jobs that were written before there were other measurements have probes alone.
+    # Jobs of versions that could only probe have no `measures`.
     entries = [MEASURING[name] for name in probe.get("measures", ["probes"])]
     probed = {"path": probe.get("corpus")}
     return code_fingerprint(*entries, *reader_modules(corpus), *reader_modules(probed))
@@ -137,7 +136,7 @@ def measuring_code(probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
 def settings_of(job: Job) -> dict[str, Any]:
     """The settings of a job that differ from neutral ones, without paths.
 
-    Corpus, local encoder and the run that training starts from count by what they are made of.
+    A corpus and a local encoder count by their content, the run that training starts from by its name.
     """
     if job.config:
         settings = {**counting_settings(job.config), "init_from": job.needs}
@@ -153,7 +152,7 @@ def settings_of(job: Job) -> dict[str, Any]:
 
 
 def probe_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of probes that differ from the defaults."""
+    """The settings of measurements (`ProbesConfig`) that differ from the defaults."""
     default = plain(dataclasses.asdict(ProbesConfig()))
     return {
         f"probes.{key}": value for key, value in arguments.items() if key in default and value != default[key]
@@ -173,7 +172,7 @@ class _Contents:
         self._known: dict[tuple[Path, ...], str] = {}
 
     def corpus(self, config: CorpusConfig, tasks: Sequence[str]) -> str:
-        """One fingerprint of all files that a run reads; their places do not count."""
+        """One fingerprint of all corpus files that a run reads; their paths do not count."""
         return digest(
             [
                 [list(source.tasks), split, self._of(tuple(files(Path(path), source.files.format)))]
@@ -184,7 +183,7 @@ class _Contents:
         )
 
     def probed(self, probe: Mapping[str, Any]) -> dict[str, str]:
-        """The fingerprint of the corpus that only probing reads, instead of its path; empty without one."""
+        """The fingerprint of `probes.corpus`, which counts instead of its path; empty without one."""
         if "probes" not in probe["measures"] or probe["corpus"] is None:
             return {}
         splits = dict.fromkeys([probe["split"], *(["train"] if probe["centroids"] == "train" else [])])

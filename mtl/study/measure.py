@@ -18,15 +18,15 @@ from mtl.config.schema import CorpusConfig
 from mtl.models.inputs import InputCache
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
-"""What probing takes of a job's settings; of `corpus` it makes its source."""
+"""Keys of a job's settings that probing takes; a `corpus` takes the place of its source."""
 CHOOSING = "dev"
-"""The split for importance and relevance, which choose heads; the choice is judged on the test split."""
+"""The split for importance and relevance, which choose heads; ablation judges the choice on another one."""
 
 
 def measure(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
-    """Measure what a job's settings name, and write it into heads.parquet.
+    """Make the measurements that a job's settings name, and write them into heads.parquet.
 
-    Returns the table of probing, if it is among the measurements.
+    Returns the table of probing, or `None` if probing is not among them.
     """
     probed = None
     measures = settings.get("measures", ["probes"])

@@ -32,9 +32,10 @@ WAIT = 1.0
 
 
 def work(study: StudyFolder, inputs: InputCache) -> None:
-    """Do jobs until none is left that could be started.
+    """Do jobs until all have ended, waiting for those that other processes work on.
 
-    Raises `KeyboardInterrupt` if a run was interrupted (its state is saved) and `FullDisk`.
+    Raises `KeyboardInterrupt` if a run was interrupted (its state is saved), `FullDisk`, and `InputError` if
+    the code has changed since the study was planned.
     """
     while True:
         snapshot = study.snapshot()
@@ -59,7 +60,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         fresh = before.made_of != job.made_of
         tries = 0 if fresh else before.tries
         if before.state == "interrupted" and not fresh:
-            tries = max(0, tries - 1)  # it was asked to stop, which is no failure
+            tries = max(0, tries - 1)  # a try that was asked to stop does not count
         progress = Progress(
             "running", job.made_of, tries + 1, now(), 0.0, 0.0 if fresh else before.seconds,
             worker=str(Holder.me()),
@@ -110,7 +111,7 @@ def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
     except KeyboardInterrupt:
         return replace(progress, state="interrupted")
     except Failed as failure:
-        # Another run may have taken the GPU's memory, so that this one is tried again.
+        # Another run may have used the GPU's memory: this one is tried again.
         again = isinstance(failure.__cause__, torch.cuda.OutOfMemoryError) and progress.tries < TRIES
         return replace(progress, state="waiting" if again else "failed", error=str(failure))
     gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
@@ -124,7 +125,7 @@ def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
 
 
 def _perform(study: StudyFolder, job: Job, inputs: InputCache) -> tuple[float, float]:
-    """Train and probe; returns the time of the first step and the seconds of training."""
+    """Train and measure; returns the time of the first step (since 1970) and that of training, in seconds."""
     from rich.console import Console
 
     from mtl.analysis.observers import default_observers

@@ -52,14 +52,14 @@ class Plan:
     """As the study's file, corpora and code define them."""
     keep_code: bool
     jobs: tuple[Job, ...]
-    """As wanted, but with the fingerprints of results of other code that are kept."""
+    """The wanted jobs; finished ones whose old code is kept have its fingerprints."""
     changes: tuple[Change, ...]
     text: str
     """The study's file, with all keys."""
     masks: Mapping[str, DrawnMasks]
     """The masks that are drawn for runs, by path; written when the plan is carried out."""
     notes: tuple[str, ...] = ()
-    """What is known beforehand of runs that will fail."""
+    """Lines on runs of which it is known beforehand that they will fail."""
 
 
 def make_plan(
@@ -67,8 +67,8 @@ def make_plan(
 ) -> Plan:
     """The study's jobs beside what the folder holds; raises `InputError` for what cannot be run.
 
-    Without `inputs`, as for a dry run, corpora are looked at only, not read. With `keep_code`, runs that
-    were made by other code are kept.
+    Without `inputs`, as for a dry run, corpora are read up to the first annotated sentence of each task only.
+    With `keep_code`, finished runs that were made by other code are kept.
     """
     wanted, masks = wanted_jobs(study, folder, inputs)
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
@@ -81,13 +81,13 @@ def make_plan(
 def _beside(
     wanted: Sequence[Job], folder: StudyFolder, keep_code: bool
 ) -> tuple[tuple[Job, ...], tuple[Change, ...]]:
-    """The jobs and what has to change for them, with the folder as it is now."""
+    """The wanted jobs compared with the folder as it is now: the jobs, and what has to change for them."""
     before = {job.name: job for job in folder.jobs()}
     jobs: dict[str, Job] = {}
     changes = []
     for job in wanted:
         made_of = dict(job.made_of)
-        if job.needs is not None:  # its inputs include those of that run, whose old code may be kept
+        if job.needs is not None:  # what that run is made of counts, and its old code may be kept
             made_of["needs"] = digest(without_probes(jobs[job.needs].made_of))
         if job.claims_from:
             made_of["claims"] = digest([without_probes(jobs[name].made_of) for name in job.claims_from])
@@ -106,7 +106,7 @@ def _beside(
 
 
 def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """The fingerprints of a job with those of its old code, if nothing else was changed."""
+    """A job's fingerprints with those of its old code, if nothing else has changed."""
     trained = {**made_of, "code": before.get("code", "")}
     if not trained_alike(trained, before):
         return dict(made_of)
@@ -119,9 +119,8 @@ def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dic
 def carrying_out(plan: Plan) -> Iterator[Plan]:
     """Archive what has changed, write the jobs, and hold the lease of a command until the block ends.
 
-    Yields the plan compared with the folder at that moment, since another call may have changed it after
-    the plan was made. Raises `InputError` while other
-    commands work on other jobs.
+    Yields the plan compared with the folder at that moment, since another call may have changed the folder
+    after the plan was made. Raises `InputError` while other commands work on a different plan.
     """
     folder, me = plan.folder, Holder.me()
     with contextlib.ExitStack() as leases:
@@ -178,7 +177,7 @@ def _archive(folder: StudyFolder, name: str) -> None:
 
 
 def _archive_probes(folder: StudyFolder, name: str) -> None:
-    """Keep a copy of a run's probes, and take them out of what training wrote into the same table."""
+    """Copy a run's heads.parquet to `.replaced`, and remove all measures but training's own from it."""
     table = folder.run(name) / "heads.parquet"
     if table.exists():
         archive = _free_name(folder, name)

@@ -29,9 +29,9 @@ class Planned:
     needs: str | None
     """Name of the run that it starts from, or whose masks it has."""
     probe: bool
-    """Whether its heads are probed afterwards."""
+    """Whether its heads are measured afterwards."""
     label: str | None = None
-    """The label of its block."""
+    """The label of its block; with drawn masks, also the number of heads that they share."""
     claims_from: tuple[str, ...] = ()
     """Names of the single-task runs whose masks determine which heads the tasks claim."""
     draw: Draw | None = None

@@ -28,7 +28,7 @@ def stored_study(folder: Path) -> StudyConfig | None:
 
 
 def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> PrimarySetup | None:
-    """The setup whose claims decide; `None` if the study's file has none that gives claims.
+    """The setup whose claims the verdict uses; `None` if no block of the study's file gives claims.
 
     A setup without runs keeps the name that the file gives it; no other setup replaces it.
     """
@@ -45,22 +45,25 @@ def only_claiming_seeds(study: StudyConfig, evidence: ReportData, primary: Prima
     seeds = study.claims.seeds
     if seeds is None or primary is None or evidence.gates is None:
         return evidence
-    kept = evidence.gates.filter((pl.col("setup") != primary.setup) | pl.col("seed").is_in(seeds))
+    gates = evidence.gates.filter((pl.col("setup") != primary.setup) | pl.col("seed").is_in(seeds))
     left_out = evidence.gates.filter(pl.col("setup") == primary.setup)["seed"].n_unique() - (
-        kept.filter(pl.col("setup") == primary.setup)["seed"].n_unique()
+        gates.filter(pl.col("setup") == primary.setup)["seed"].n_unique()
     )
     note = f"claims of {primary.setup} are those of seeds {', '.join(map(str, seeds))}"
     if left_out:
         note += f": masks of {left_out} other seeds are left out"
     return dataclasses.replace(
-        evidence, gates=None if kept.is_empty() else kept, notes=(*evidence.notes, note)
+        evidence, gates=None if gates.is_empty() else gates, notes=(*evidence.notes, note)
     )
 
 
 def chosen_claims(
     name: str, evidence: ReportData, several: Mapping[str, object], fixed: PrimarySetup | None
 ) -> PrimarySetup:
-    """The setup that `--claims` names; raises `InputError` if it gives no claims."""
+    """The setup that `--claims` names; raises `InputError` if it gives no claims.
+
+    The keys of `several` are the setups with masks of several tasks; `fixed` is the study's own choice.
+    """
     if name not in several:
         if not several:
             raise InputError(f"--claims={name}: no setup here has masks of several tasks")
@@ -81,7 +84,8 @@ def chosen_claims(
 
 
 def _first(study: StudyConfig, folder: Path) -> list[Planned]:
-    """The runs whose masks are the grid's first claims: of tasks alone, or of one set with a mask each."""
+    """The runs of the first block whose masks are claims: of several tasks alone, or of one set of tasks with
+    a mask per task; empty if no block has any."""
     for block in study.grid:
         alone = tuple(
             setup for setup in block.setups if all(len(tasks) == 1 for tasks in task_sets(setup, study))

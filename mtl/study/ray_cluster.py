@@ -13,10 +13,8 @@ from mtl.errors import InputError
 
 KNOCK = 10.0
 """Seconds within which the head of a cluster must answer."""
-
-
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-"""Variables set before Ray is imported, unless the user has set them."""
+"""Environment variables that are set before Ray is imported, unless the user has set them."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +24,10 @@ class RunResources:
     cpus: float = 1.0
     """Cores; also the threads, at least one."""
     gpus: float | None = None
-    """GPUs; 0.25: four runs to each. `None`: one if the cluster has any."""
+    """GPUs, at most one; 0.25: four runs share one. `None`: one if the cluster has any."""
 
     def check(self) -> None:
-        """Raise `InputError` for resources that no node can have."""
+        """Raise `InputError` for a run without cores, or with GPUs outside 0 to 1."""
         if self.cpus <= 0:
             raise InputError(f"--cpus={self.cpus:g}: give the cores of one run, for instance 2")
         gpus = self.gpus or 0.0
@@ -58,7 +56,10 @@ def imported() -> Any:
 
 @contextlib.contextmanager
 def connected(ray: Any, address: str | None) -> Iterator[None]:
-    """Connected to the cluster at an address, or to that of this machine, started if there is none."""
+    """Connect to the cluster at `address`, else at RAY_ADDRESS, else of this machine, started if need be.
+
+    Raises `InputError` if no cluster answers, or one of other versions.
+    """
     address = address or os.environ.get("RAY_ADDRESS")
     try:
         _knock(address)
@@ -88,7 +89,7 @@ def _knock(address: str | None) -> None:
 
 
 def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
-    """The number of workers that fit on the living nodes."""
+    """The number of runs with these cores and GPUs that fit on the living nodes."""
     shares = {kind: share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0}
     return sum(
         min(int(node["Resources"].get(kind, 0.0) // share) for kind, share in shares.items())

@@ -23,7 +23,7 @@ from probes.report.data import ReportData
 from probes.statistics.head_values import ABLATION
 
 CHANNELS = 3
-"""Runs in an RGB figure."""
+"""Runs in an RGB figure: one for each channel."""
 
 
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
@@ -59,7 +59,10 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
 
 
 def _of_contest(data: ReportData, primary: PrimarySetup | None) -> list[Path]:
-    """The runs of the contest's figures: masks of single tasks (the primary setup's first), and pairs."""
+    """The runs of the contest's figures: masked runs of single tasks (the primary setup's first), then pairs.
+
+    Empty where claims, pairs or the worth of the pairs' heads are missing.
+    """
     if data.gates is None or data.pairs is None or data.worth is None:
         return []
     if data.worth.filter(pl.col("run").is_in(set(data.pairs["run"]))).is_empty():
@@ -86,22 +89,22 @@ def _figures(
         if job.probe is not None:
             for task in (name for name in tasks or DEFAULT_TASKS if name in DEFAULT_TASKS):
                 probed.setdefault(task, []).append(study.run(job.name))
-    for (setup, tasks), folders in masked.items():
-        title = f"{'+'.join(tasks)} {setup.split(' ', 1)[-1]}".replace(" ", "-")
+    for (cell, tasks), folders in masked.items():
+        title = f"{'+'.join(tasks)} {cell.split(' ', 1)[-1]}".replace(" ", "-")
         if len(folders) >= CHANNELS:
-            per_task = tasks if "per_task" in setup else ()
-            if len(per_task) == 0:
+            per_task = tasks if "per_task" in cell else ()
+            if not per_task:
                 yield f"rgb-{title}", "rgb", folders[:CHANNELS], ()
             for task in per_task:
                 yield f"rgb-{title}-{task}", "rgb", folders[:CHANNELS], (task,)
-    by_masks: dict[str, list[Path]] = {}
-    for (setup, _), folders in masked.items():
-        by_masks.setdefault(setup, []).extend(folders)
-    for setup, folders in by_masks.items():
-        name = setup.replace(" ", "-")
+    by_cell: dict[str, list[Path]] = {}
+    for (cell, _), folders in masked.items():
+        by_cell.setdefault(cell, []).extend(folders)
+    for cell, folders in by_cell.items():
+        name = cell.replace(" ", "-")
         yield f"grey-{name}", "grey", folders, ()
-        sets = {tasks for other, tasks in masked if other == setup}
-        if len(sets) > 1 or "per_task" in setup:
+        sets = {tasks for other, tasks in masked if other == cell}
+        if len(sets) > 1 or "per_task" in cell:
             yield f"correlation-{name}", "correlation", folders, ()
     runs = [study.run(job.name) for job in finished if job.config]
     if masked:

@@ -17,14 +17,14 @@ from mtl.workers.worker import interruptible
 MOST_ON_A_GPU = 8
 """The most runs on one GPU; with more, none is faster."""
 CONTEXT = 0.6
-"""Gigabytes that a process has on a GPU besides its tensors."""
+"""Gigabytes that a process takes on a GPU besides its tensors (CUDA's context)."""
 
 
 def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Console) -> None:
-    """Have `count` processes do the jobs; raises `KeyboardInterrupt` when asked to stop.
+    """Have at most `count` processes (0: as many as fit) do the jobs.
 
-    With 0, there is one per GPU, and more once a finished run has shown that they fit; without GPUs there is
-    one.
+    With GPUs there is one process per GPU until a finished run has shown how many fit. Without GPUs all fit,
+    and 0 is one process. Raises `KeyboardInterrupt` when asked to stop.
     """
     gpus = devices()
     most = count or (len(gpus) * MOST_ON_A_GPU if gpus else 1)
@@ -42,7 +42,7 @@ def run_locally(study: StudyFolder, jobs: Sequence[Job], count: int, console: Co
 def watching(
     study: StudyFolder, jobs: Sequence[Job], count: int | None, console: Console
 ) -> Iterator[Callable[[], int]]:
-    """Show a live table or, without a terminal, a line when a job starts or ends.
+    """Show a live table and a line when a job ends; without a terminal, a line when a job starts or ends.
 
     Yields a function that reads the folder again and returns how many jobs have ended.
     """
@@ -65,7 +65,10 @@ def watching(
 
 
 def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
-    """The number of runs that fit on a GPU: one until the `peak` in gigabytes of a finished run is known."""
+    """The number of runs that fit on a GPU: one until the `peak` in gigabytes of a finished run is known.
+
+    `total` is the GPU's memory in gigabytes; `None`: it is looked up.
+    """
     if peak is None:
         return 1
     if total is None:
@@ -77,6 +80,6 @@ def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
 
 
 def _peak(study: StudyFolder, jobs: Sequence[Job]) -> float | None:
-    """The most gigabytes that a finished run had on a GPU."""
+    """The most gigabytes that a finished run reserved on a GPU."""
     peaks = [study.last_progress(job.name).gpu_gigabytes for job in jobs]
     return max(filter(None, peaks), default=None)

@@ -32,7 +32,7 @@ PATIENCE = 15.0
 ROOMLESS = 600.0
 """Seconds a cluster may be without a node that is large enough; in a cloud, nodes take minutes to start."""
 ACCOUNT = ("WANDB_API_KEY", "WANDB_BASE_URL")
-"""Variables of the account that runs are logged to; those of the command are used where a node has none."""
+"""Environment variables of the W&B account; the command's are used where a node has none."""
 
 
 def run_on_ray(
@@ -43,10 +43,11 @@ def run_on_ray(
     address: str | None = None,
     resources: RunResources = ONE_CORE,
 ) -> None:
-    """Have at most `count` workers (0: as many as fit) do the jobs; `KeyboardInterrupt` when asked to stop.
+    """Have at most `count` workers (0: as many as fit) do the jobs.
 
     Every worker is a Ray task that holds the resources of one run and keeps a process at work on the folder.
-    Workers that do not fit wait for nodes to join; Ray starts a lost one again.
+    Workers that do not fit wait for nodes to join; Ray starts a lost one again. Raises `KeyboardInterrupt`
+    when asked to stop, and `InputError` where Ray or a worker cannot do the jobs.
     """
     if count < 0:
         raise InputError(f"--jobs={count}: give a number of runs side by side, or 0 for as many as fit")
@@ -126,18 +127,18 @@ class ClusterCapacity:
 
 @dataclass(frozen=True)
 class StudyLocation:
-    """Where the study is, for a process elsewhere."""
+    """Where the study is, for a process on another node."""
 
     study: str
-    """The folder's path as the jobs have it."""
+    """The path of the study's folder, as the jobs have it."""
     directory: str
-    """The directory of relative paths."""
+    """The directory that relative paths start from."""
     marker: str
     """Name of a file in the folder that only this call of `mtl study` has made; it holds `ACCOUNT`."""
 
 
 def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | None:
-    """Runs on a node: keep a process at work on the study; returns the reason if it cannot."""
+    """On a node: keep a process at work on the study; returns the reason if that is not possible."""
     node = socket.gethostname()
     study = StudyFolder(Path(location.directory, location.study))
     if not (study.path / location.marker).exists() or not Path(location.directory).is_dir():
@@ -145,8 +146,8 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
             f"node {node} does not see {study.path}, or not from {location.directory}: the study's folder "
             "and the directory in which mtl is called must be on a file system that all nodes share"
         )
-    # Ray's processes block the signal by which a task is cancelled and a worker asked to stop, and those that
-    # a script started in the background ignore it; child processes would, too.
+    # SIGINT cancels a task and asks a worker to stop. Ray's processes block it, and those that a script has
+    # started in the background ignore it. Child processes would inherit both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool = WorkerPool(
@@ -202,12 +203,12 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
 def _marker_file(study: StudyFolder) -> Iterator[Path]:
     """A file in the study's folder by which nodes know that they see the same folder.
 
-    It holds the variables in `ACCOUNT`, and only this user may read it: as arguments of a task they would be
-    stored in the cluster's object store. A file left by a killed command is removed by the next one.
+    It holds the variables in `ACCOUNT`, and only this user may read it. As arguments of a task they would be
+    stored in the cluster's object store. The next command removes the file of a killed one.
     """
     if len(study.commands()) <= 1:  # this one's
-        for left in study.path.glob(f"{MARKER}*"):
-            left.unlink(missing_ok=True)
+        for leftover in study.path.glob(f"{MARKER}*"):
+            leftover.unlink(missing_ok=True)
     marker = study.path / f"{MARKER}{uuid.uuid4().hex}"
     account = {name: os.environ[name] for name in ACCOUNT if name in os.environ}
     marker.touch(mode=0o600, exist_ok=False)

@@ -19,9 +19,9 @@ from mtl.workers.pool import STATE_STYLES, clock
 def overview(
     study: StudyFolder, jobs: Sequence[Job], workers: int | None = None, rows: int | None = None
 ) -> Group:
-    """A line per job (with `rows`, those that are running, have failed or ended last) and a line of totals.
+    """A row per job and a line of totals; with `rows`, at most so many rows: running, failed, ended last.
 
-    The remaining time assumes `workers` processes; by default those that run now.
+    The remaining time assumes `workers` processes, by default as many as there are running jobs.
     """
     snapshot = study.snapshot(jobs)
     states = snapshot.states()
@@ -61,8 +61,8 @@ def totals(snapshot: Snapshot, workers: int = 1) -> str:
 def remaining(snapshot: Snapshot) -> float | None:
     """Seconds of work left for one process; `None` before the first job is finished.
 
-    Each job counts as long as those of its setup that are finished; other setups are scaled by the number of
-    their tasks and epochs.
+    A job takes as long as the mean finished job of its grid cell. If there is none, the time of all finished
+    jobs is scaled by tasks and epochs (`_size`).
     """
     states = snapshot.states()
     finished = [job for name, job in snapshot.jobs.items() if states[name] == "finished"]
@@ -82,7 +82,7 @@ def remaining(snapshot: Snapshot) -> float | None:
 
 
 def _size(job: Job) -> float:
-    """The work of a job, by tasks and epochs; with masks or heads per task a sentence is one row per task."""
+    """The work of a job, in epochs of one task; with masks or heads per task a sentence is a row per task."""
     if not job.config:
         return 0.5
     tasks = len(job.config["tasks"])

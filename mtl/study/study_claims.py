@@ -17,12 +17,13 @@ from mtl.training.claims_file import Claims, Head, write_claims
 
 
 def with_claims(runs: Sequence[Planned], folder: Path) -> list[Planned]:
-    """The runs; those with copies of heads get the names of the runs that determine which are claimed.
+    """The runs; those with copies of heads get the names of the runs whose masks determine the claims.
 
-    These are the study's runs of each task alone with learned masks, with all of their seeds: with a block
-    that has seeds of its own, claims and scores come from different runs. Where they have several labels,
-    those with the run's own label are taken, else those without a label, else those with the only label. A
-    run whose `clones.claims` is given stays as it is. Raises `InputError` for a task without such runs.
+    These are the study's runs of each task alone with `dynamic` masks, with all of their seeds: if their
+    block has seeds of its own, claims and scores come from different runs. Runs with the label of the run
+    that copies are preferred, then those without a label, then those of the only label. A run whose
+    `clones.claims` is given stays as it is. Raises `InputError` for a task without such runs, or with runs of
+    several labels that do not fit.
     """
     return [_with_claims(run, runs, folder) if _needs_claims(run.config) else run for run in runs]
 
@@ -59,9 +60,9 @@ def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned
 
 
 def write_claims_of(job: Job, study: StudyFolder) -> None:
-    """Write the file of claims that a run reads, from the masks that the study has learned.
+    """Write the file of claims that a run reads, from the masks of the runs in `job.claims_from`.
 
-    The same masks give the same file in every process. Raises `InputError` for masks that cannot be read.
+    Every process writes the same file from the same masks. Raises `InputError` for masks that cannot be read.
     """
     claims, names = claims_of(job, study, {other.name: other for other in study.jobs()})
     path = Path(job.config["clones"]["claims"])

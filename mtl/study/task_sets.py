@@ -22,13 +22,13 @@ def on_words(tasks: Sequence[str]) -> bool:
 
 
 def measurable(tasks: Sequence[str], probes: ProbesConfig) -> tuple[MeasureGroup, ...]:
-    """Those of a study's measures that a run of these tasks has: probes need labels of words."""
+    """The measures that a run of these tasks has; probing needs labels of words, of a task or a `corpus`."""
     labelled = on_words(tasks) or probes.corpus is not None
     return tuple(name for name in probes.measures if name != "probes" or labelled)
 
 
 def check_sets(study: StudyConfig) -> None:
-    """Raise `InputError` for a name in `sets` that is taken, and for sets of no or unknown tasks."""
+    """Raise `InputError` for a name in `sets` that is taken, and for sets of no tasks or of unknown ones."""
     for name, tasks in study.sets.items():
         plain_name(name, "a name in sets")
         if name in SETUPS or name in NAMES:
@@ -40,7 +40,10 @@ def check_sets(study: StudyConfig) -> None:
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
-    """The sets of tasks of a setup, in the catalogue's order."""
+    """The sets of tasks of a setup, in the catalogue's order; `static`, which trains nothing, has none.
+
+    Raises `InputError` for unknown setups and tasks, and for setups that `train.tasks` does not allow.
+    """
     tasks = tuple(study.train.chosen())
     if setup == STATIC:
         return []

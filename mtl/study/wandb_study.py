@@ -33,7 +33,7 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
     view = view_of(config, run)
     tables = {"probes/best_heads": best, "probes/weighted_means": means}
     view.log({**tables, STEP: last["update"]}, step=last["update"] + 1)
-    # Of two local logs of a run, `wandb sync` takes the second one's summary for the whole.
+    # Where a run has two local logs, `wandb sync` replaces the first one's summary with the second one's.
     view.summarise(last | flat(run.metrics()))
     view.summarise(
         {f"probes/{row['task']}/{row['measure']}": row["value"] for row in means.iter_rows(named=True)}
@@ -42,9 +42,9 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
 
 
 def log_study(folder: Path, config: StudyConfig, tables: Mapping[str, pl.DataFrame], page: Path) -> None:
-    """Show the report and its tables in a W&B run of the study's own, the same one each time.
+    """Log the report and its tables to a W&B run of the study's own, the same one each time.
 
-    `tables` are by name; their files in the folder's `tables/` become an artifact with the page.
+    The keys of `tables` are the stems of their files in `tables/`, which become an artifact with the page.
     """
     if config.train.wandb.mode == "disabled":
         return

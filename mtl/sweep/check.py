@@ -23,7 +23,7 @@ _SHAPING = ("tasks", "pruning", "gates.scope")
 
 
 def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None = None) -> None:
-    """Raise `InputError` for what would make trials fail; with `inputs`, also of encoders and corpora."""
+    """Raise `InputError` for settings with which trials would fail; with `inputs` also for such inputs."""
     for parameter in sweep.parameters:
         if parameter.key.split(".")[0] in _OF_THE_SWEEP:
             raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
@@ -77,10 +77,11 @@ def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
 
 
 _OF_GATES = ("open", "expected_l0", "penalty")
+"""Figures of each mask in a run's history; fixed masks have the first only."""
 
 
 def known_metrics(config: TrainConfig) -> list[str]:
-    """The figures in every row of such a run's history."""
+    """The metrics that every row of such a run's history has."""
     tasks = config.chosen()
     names = ["dev/mean"]
     for name, task in tasks.items():
@@ -94,7 +95,7 @@ def known_metrics(config: TrainConfig) -> list[str]:
 
 
 def check_metric(name: str, config: TrainConfig) -> None:
-    """Raise `InputError` if such a run does not log this figure."""
+    """Raise `InputError` if such a run does not log this metric."""
     known, tasks = known_metrics(config), config.chosen()
     by_label = [
         f"dev/{task}/{figure}" for task in tasks for figure in tasks[task].figures if figure[-1] == "/"

@@ -10,19 +10,19 @@ from typing import Literal
 class Stopping:
     """The keys of `early_terminate`: trials are compared after `first` evaluations, `first * eta`, and so on.
 
-    One trial in `eta` continues. This is a single bracket of hyperband (asynchronous successive halving), as
-    in W&B.
+    One trial in `eta` continues. As in W&B, this is a single bracket of hyperband (Li et al. 2018), run as
+    asynchronous successive halving (Li et al. 2020).
     """
 
     type: Literal["hyperband"] | None = None
     min_iter: int | None = None
-    """The first comparison."""
+    """The number of evaluations before the first comparison."""
     max_iter: int | None = None
     """With `s`, instead of `min_iter`: comparisons come `s` times before this number of evaluations."""
     s: int | None = None
     eta: int = 3
     strict: bool | None = None
-    """Known to W&B's server only."""
+    """Has an effect with W&B's server only."""
 
     def __post_init__(self) -> None:
         if self.type is None:
@@ -43,13 +43,13 @@ class Stopping:
         if self.max_iter is None or self.s is None:
             return self.min_iter or 1
         first, times = self.max_iter // self.eta, 1
-        while times < self.s and first >= self.eta:  # W&B leaves out those before the first evaluation
+        while times < self.s and first >= self.eta:  # W&B leaves out comparisons before the first evaluation
             first, times = first // self.eta, times + 1
         return first
 
     @property
     def last(self) -> int | None:
-        """The number of evaluations after which no comparison comes; `None`: as long as trials last."""
+        """The number of evaluations after which no comparison comes; `None`: there is no last one."""
         return None if self.max_iter is None else self.max_iter // self.eta
 
     def compares_after(self, evaluation: int) -> bool:

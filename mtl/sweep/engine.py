@@ -30,14 +30,14 @@ class Outcome:
 
 
 Look = Callable[[int, float], bool]
-"""Takes the number of an evaluation, from 1, and the metric there; true: the trial is to stop."""
+"""Takes the number of an evaluation, from 1, and its metric; returns whether the trial has to stop."""
 Perform = Callable[[int, Mapping[str, Any], Look], Outcome]
 """Runs the trial of this number with these values; resumes one that was started."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A sweep in its folder, and how a trial of it is performed."""
+    """A sweep in its folder, and the function that performs a trial."""
 
     folder: SweepFolder
     sweep: Sweep
@@ -86,7 +86,7 @@ class Engine:
             if len(started) >= self.limit or good_enough:
                 return None
             if self.sweep.file.method == "grid" and len(started) == len(trials):
-                # Trials are made one at a time, so that the trial of a number has the point of that number.
+                # Trials are enqueued one at a time, so that trial n has point n of the grid.
                 study.enqueue_trial(drawn_at(self.sweep, len(trials)))
             study.sampler = sampler_for(self.sweep, len(started))
             trial = study.ask()
@@ -107,7 +107,7 @@ class Engine:
         stopping = self.sweep.file.early_terminate
 
         def look(evaluation: int, value: float) -> bool:
-            """Report an evaluation to Optuna, unless an earlier try has; whether the trial is to stop."""
+            """Report an evaluation to Optuna, unless an earlier try has; returns whether the trial stops."""
             nonlocal progress
             if evaluation not in frozen.intermediate_values:
                 trial.report(value, evaluation)
@@ -126,7 +126,7 @@ class Engine:
         try:
             outcome = logged(self.folder.log(trial.number), perform)
         except KeyboardInterrupt:
-            # Asked to stop: that was not the trial's fault.
+            # The process was asked to stop: this try does not count.
             self._end(study, frozen, replace(progress, tries=before.tries))
             raise
         except Failed as failure:
@@ -138,7 +138,7 @@ class Engine:
     def _end(
         self, study: optuna.Study, frozen: FrozenTrial, progress: Progress, value: float | None = None
     ) -> None:
-        """Record how a try ended, and with a value also the trial."""
+        """Record the end of a try; with a value, also the end of the trial."""
         spent = now() - progress.started if progress.started else 0.0
         with self.folder.locked():
             write_progress(study, frozen, replace(progress, started=0.0, seconds=progress.seconds + spent))
@@ -157,7 +157,7 @@ def point(sweep: Sweep, number: int) -> dict[str, int]:
 
 
 def drawn_at(sweep: Sweep, number: int) -> dict[str, int]:
-    """The numbers that Optuna draws for the grid's trial of this number; see `Parameter.draw`."""
+    """What Optuna draws for the grid's trial of this number: positions, or integers (`Parameter.draw`)."""
     positions = point(sweep, number)
     return {
         parameter.key: positions[parameter.key]
@@ -168,7 +168,7 @@ def drawn_at(sweep: Sweep, number: int) -> dict[str, int]:
 
 
 def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
-    """The sampler of the trial of this number, seeded by it, so that no two processes draw alike."""
+    """The sampler for the trial of this number, which seeds it, so that no two processes draw alike."""
     seed = zlib.crc32(f"{sweep.name}/{number}".encode())
     if sweep.file.method == "bayes":
         return optuna.samplers.TPESampler(seed=seed)
@@ -178,8 +178,8 @@ def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
 def pruner_for(sweep: Sweep) -> optuna.pruners.BasePruner:
     """The pruner that stops trials early.
 
-    Optuna's `HyperbandPruner` would spread trials over brackets with later and later first comparisons; W&B's
-    hyperband uses the first of them for all trials.
+    Optuna's `HyperbandPruner` would spread trials over brackets with later and later first comparisons. W&B's
+    hyperband puts all trials into the first bracket.
     """
     stopping = sweep.file.early_terminate
     if stopping is None:

@@ -21,7 +21,9 @@ _ON_THE_SERVER = (
     "description", "apiVersion", "kind", "metric.impute", "metric.impute_while_running",
     "early_terminate.strict",
 )  # fmt: skip
+"""Dotted keys that have an effect with W&B's server only."""
 ARGUMENTS = "${args}"
+"""The word of `command` that W&B's agent replaces with a trial's own arguments."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,10 @@ class Metric:
     name: str = "dev/mean"
     goal: Literal["minimize", "maximize"] = "maximize"
     target: float | None = None
-    """A value that is good enough: no trial is started after it."""
+    """A value that is good enough: once a finished trial reaches it, no other is started."""
     impute: Impute | None = None
     impute_while_running: Impute | None = None
-    """Both are known to W&B's server only."""
+    """This key and `impute` have an effect with W&B's server only."""
 
     def __post_init__(self) -> None:
         if self.target is not None and not math.isfinite(self.target):
@@ -86,12 +88,15 @@ class Sweep:
     """The file's keys and values, as they are sent to W&B."""
 
     def points(self) -> int | None:
-        """The number of a grid's trials; `None` if trials are drawn, or laid out by W&B's server."""
+        """The number of a grid's trials; `None` if trials are drawn, or if only W&B's server knows it."""
         sizes = [parameter.size for parameter in self.parameters]
         return None if self.file.method != "grid" or None in sizes else math.prod(filter(None, sizes))
 
     def limit(self, trials: int | None) -> int:
-        """The most trials of a sweep without a server; raises `InputError` if there is no limit."""
+        """The most trials of a sweep without a server, at most `trials` if given, else `run_cap`.
+
+        Raises `InputError` if there is no limit.
+        """
         points, cap = self.points(), trials or self.file.run_cap
         if points is None and cap is None:
             raise InputError(
@@ -122,7 +127,10 @@ class Sweep:
 
 
 def read_sweep(path: Path, name: str | None = None, words: Sequence[str] = ()) -> Sweep:
-    """The sweep of a file; `words` are added to the arguments that all trials share."""
+    """The sweep of a file; `words` are added to the arguments that all trials share.
+
+    Raises `InputError` with the file's name.
+    """
     given = read_mapping(path)
     try:
         return sweep_from({**given, "name": name or given.get("name") or path.stem}, words)
@@ -131,7 +139,7 @@ def read_sweep(path: Path, name: str | None = None, words: Sequence[str] = ()) -
 
 
 def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
-    """The sweep that a file's keys describe; raises `InputError` with the nearest name for unknown ones."""
+    """The sweep that a file's keys describe; raises `InputError` for keys and values that cannot be used."""
     if "method" not in given:
         raise InputError("method is missing: a sweep file needs method, metric and parameters")
     file = configuration_from(SweepFile, given)
@@ -157,7 +165,7 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
 
 
 def _base_words(file: SweepFile) -> list[str]:
-    """The arguments of `mtl train` in `command` or `program`; raises `InputError` if no agent can run it."""
+    """The arguments of `mtl train` in `command` or `program`; raises `InputError` for another command."""
     if file.command is None:
         if file.program is not None and Path(file.program).suffix not in (".yaml", ".yml"):
             raise InputError(
@@ -177,7 +185,7 @@ def _base_words(file: SweepFile) -> list[str]:
 
 
 def _check_keys(keys: Sequence[str], base: Sequence[str]) -> None:
-    """Raise `InputError` for a parameter that is given twice, or also set for all trials."""
+    """Raise `InputError` for a parameter that is given twice, lies inside another, or is set in `base`."""
     for position, key in enumerate(keys):
         if key in keys[:position]:
             raise InputError(f"parameter {key} is given twice, nested and dotted")

@@ -24,10 +24,10 @@ from mtl.workers.worker import disk_is_full, full_disk
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60
-"""Seconds that SQLite waits for another process."""
+"""Seconds that SQLite waits for another process's lock."""
 _WAY_OUT = "put it back from a copy, or start a new sweep with another --name"
 _COMPARED = ("method", "metric", "parameters", "early_terminate")
-"""Keys of a sweep file that must not change while its trials are made."""
+"""Keys of a sweep file that must not change once the sweep was started."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,19 @@ class Progress:
 
     tries: int = 0
     started: float = 0.0
+    """When the current try was started, in seconds since 1970; 0: none is."""
     seconds: float = 0.0
     """Time spent on it, over all tries that have ended."""
     worker: str = ""
     error: str = ""
     """Why it has failed. Optuna still counts it as running, so that the same trial can be tried again."""
     stopped: int = 0
-    """The evaluation after which it was told to stop; 0: it was not."""
+    """The number of the evaluation after which it was told to stop; 0: it was not."""
 
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """Where the parts of a sweep are."""
+    """Where a sweep's files are, and what they say."""
 
     path: Path
 
@@ -79,11 +80,14 @@ class SweepFolder:
         return self.path / "leases" / f"{trial_name(number)}.lease"
 
     def locked(self) -> AbstractContextManager[None]:
-        """The lock under which trials change their state; a dead process holds nothing."""
+        """The lock under which trials change their state; a dead process does not hold it."""
         return exclusive(self.path / "leases" / "sweep.lease")
 
     def read_plan(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
-        """The sweep, the settings that its trials share, and fingerprints of corpus and code."""
+        """The sweep, the settings that its trials share, and fingerprints of corpus and code.
+
+        Raises `InputError` where the plan is missing or damaged.
+        """
         try:
             plan = json.loads(self.plan.read_bytes())
             made_of = {part: plan["made_of"][part] for part in ("corpus", "code")}
@@ -188,7 +192,7 @@ class SweepFolder:
 
 
 def _changed(key: str, old: Any, new: Any) -> list[str]:
-    """The key if its values differ; of mappings the keys in them that do."""
+    """The key, if its values differ; if both are mappings, the keys inside that differ."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return [key] if old != new else []
     return [f"{key}.{name}" for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
@@ -196,7 +200,7 @@ def _changed(key: str, old: Any, new: Any) -> list[str]:
 
 @contextmanager
 def usable(storage: Path) -> Iterator[None]:
-    """Raise `InputError` with one line for errors of a storage."""
+    """Turn errors of a storage into `InputError`s of one line."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
@@ -208,7 +212,10 @@ def usable(storage: Path) -> Iterator[None]:
 
 
 def open_study(storage: Path, sweep: Sweep, *, new: bool = False) -> optuna.Study:
-    """Optuna's study in a storage; with `new` it is made, else one that is missing raises `InputError`."""
+    """Optuna's study in a storage; with `new` it is created.
+
+    Raises `InputError` if it is missing, or if another version of Optuna wrote the storage.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with usable(storage):
         try:

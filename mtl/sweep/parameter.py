@@ -26,7 +26,7 @@ SERVER_ONLY = (
     "log_normal", "beta", "q_uniform", "q_log_uniform", "q_log_uniform_values", "q_normal", "q_log_normal",
     "q_beta",
 )  # fmt: skip
-"""W&B's other distributions."""
+"""W&B's other distributions, from which only its server draws."""
 _FIELDS = (
     "distribution", "value", "values", "probabilities", "min", "max", "mu", "sigma", "q", "a", "b",
 )  # fmt: skip
@@ -42,7 +42,7 @@ class Parameter:
     given: Mapping[str, Any]
     """The fields that describe it; checked for the distributions in `LOCAL`."""
     examples: tuple[Any, ...]
-    """All listed values, or both ends as they would be drawn; none for W&B's other distributions."""
+    """All listed values, or both ends of a range as numbers of its type; empty for `SERVER_ONLY`."""
 
     def __str__(self) -> str:
         fields = (f"{name} {self.given[name]}" for name in _FIELDS[1:] if name in self.given)
@@ -60,14 +60,14 @@ class Parameter:
 
     @property
     def scale(self) -> Scale:
-        """The scale of an axis for its values."""
+        """The scale of a figure's axis for its values."""
         if self.kind in ("constant", "categorical"):
             return "categories"
         return "log" if "log" in self.kind else "linear"
 
     @property
     def size(self) -> int | None:
-        """The number of values; `None` for a range of floats, and for W&B's other distributions."""
+        """The number of values; `None` for a range of floats, and for `SERVER_ONLY`."""
         if self.kind == "int_uniform":
             return int(self.examples[1] - self.examples[0] + 1)
         return len(self.examples) if self.scale == "categories" else None
@@ -77,7 +77,7 @@ class Parameter:
         return self.examples[0] + position if self.kind == "int_uniform" else self.examples[position]
 
     def draw(self, trial: Trial) -> Any:
-        """The configuration's value for a trial; the same again for a trial that resumes."""
+        """The value for a trial, of which Optuna keeps the draw: a resumed trial has the same again."""
         if self.scale == "categories":
             # Values may be lists, which Optuna does not take: it draws their positions.
             return self.examples[trial.suggest_categorical(self.key, tuple(range(len(self.examples))))]

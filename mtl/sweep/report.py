@@ -1,4 +1,4 @@
-"""A sweep's report: its trials as a table and as a picture, and the figures of their runs."""
+"""A sweep's report: its trials as a table and as parallel coordinates, and the figures of their runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from probes.report.sweep import SweepEvidence, TrialRow
 
 
 def collect(folder: SweepFolder, console: Console) -> Path | None:
-    """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
+    """Write tables, figures and the report; returns the report's page, or `None` if no trial is finished."""
     page = folder.path / "report.html"
     with only_reporter(folder.path) as mine:
         if not mine:
@@ -86,7 +86,7 @@ def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
         return Axis(parameter.key, parameter.scale, tuple(float(value) for value in values))
     listed = parameter.examples or tuple(values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
-        listed = tuple(sorted(listed))  # at even distances
+        listed = tuple(sorted(listed))  # drawn at even distances, as all categories are
     order = tuple(dict.fromkeys(map(value_text, listed)))
     return Axis(parameter.key, "categories", tuple(map(value_text, values)), order)
 

@@ -20,11 +20,11 @@ from mtl.workers.lease import now
 from mtl.workers.pool import STATE_STYLES, clock
 
 MOST_POINTS = 1000
-"""Points of a grid that are printed."""
+"""Most points of a grid that are printed."""
 
 
 def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
-    """A line per trial, with the values in which trials differ."""
+    """A row per trial, with the values in which trials differ."""
     table = Table(title=str(folder.path), title_justify="left")
     table.add_column("trial")
     table.add_column("state")
@@ -56,7 +56,7 @@ def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
 
 
 def totals(folder: SweepFolder, study: optuna.Study, limit: int) -> str:
-    """One line: trials by state."""
+    """One line: the number of trials in each state, and of those to come up to `limit`."""
     states: Counter[str] = Counter(folder.state(trial) for trial in trials_of(study))
     started = sum(states.values()) - states["waiting"]
     parts = [f"{states[state]} {state}" for state in STATE_STYLES if states[state] and state != "waiting"]
@@ -112,7 +112,7 @@ def value_text(value: Any) -> str:
 
 
 def score_text(trial: FrozenTrial) -> str:
-    """A trial's score so far."""
+    """A trial's score, or that of its last evaluation so far."""
     if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and trial.values:
         return f"{trial.values[0]:.4g}"
     last = trial.last_step
@@ -138,9 +138,9 @@ def _remark(folder: SweepFolder, trial: FrozenTrial, state: State) -> str:
 
 
 def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[str]:
-    """The lines of a dry run: the common arguments, a grid's points or the distributions, the folder.
+    """The lines of a dry run: the shared arguments, a grid's points or the distributions, the folder.
 
-    `limit` is the number of trials at most, if given.
+    `limit` is the most trials; `None`: as many as a grid has.
     """
     target = "" if sweep.metric.target is None else f", until {sweep.metric.target:g}"
     yield f"sweep {sweep.name}: {sweep.file.method}, to {sweep.metric.goal} {sweep.metric.name}{target}"

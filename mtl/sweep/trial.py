@@ -38,7 +38,7 @@ class Training:
         metric = self.sweep.metric.name
 
         def watch(row: Mapping[str, Any]) -> bool:
-            # After the last epoch there is nothing to save by stopping.
+            # After the last epoch stopping would save nothing.
             value = figure(row, metric)
             return row["epoch"] < config.max_epochs and look(
                 math.ceil(row["epoch"] / config.evaluate_every), value
@@ -51,7 +51,7 @@ class Training:
 
 
 def outcome(run: Run, metric: str) -> Outcome:
-    """The figures at the epoch whose model the run has kept."""
+    """The metric and the open heads at the epoch whose model the run has kept."""
     epoch = int(run.status()["kept_epoch"])
     with (run.folder / "history.csv").open(encoding="utf-8", newline="") as file:
         row = next(row for row in csv.DictReader(file) if int(row["epoch"]) == epoch)
@@ -64,7 +64,7 @@ def outcome(run: Run, metric: str) -> Outcome:
 
 
 def figure(row: Mapping[str, Any], metric: str) -> float:
-    """One figure of a row of the history."""
+    """The metric in a row of the history; raises `InputError` if the run does not log it."""
     value = row.get(metric)
     if value is None or value == "":
         figures = [key for key in row if "/" in key]

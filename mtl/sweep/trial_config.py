@@ -22,7 +22,10 @@ _MAPPINGS = (_WEIGHTS, "gates.target_open", "gates.penalty")
 
 
 def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
-    """The settings that all trials share, as plain values; `options` are the command's, not the runs'."""
+    """The settings that all trials share, as plain values; raises `InputError` for bad ones.
+
+    `options` is the dataclass of the command's own options, whose names are suggested for misspelt keys, too.
+    """
     config = configured("mtl sweep", TrainConfig, sweep.base, options=options)
     if config.name is not None:
         raise InputError(f"name={config.name} cannot be set for a sweep, which names its runs itself")
@@ -37,7 +40,8 @@ def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
 def trial_config(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
     """The base with a trial's values at dotted keys, checked; name, folder and W&B's settings are the base's.
 
-    A mapping changes only those of its keys that it has.
+    A value that is a mapping changes only the keys that it names, except that the mappings of `_MAPPINGS` are
+    replaced. Raises `InputError` for unknown keys and bad values.
     """
     settings = copy.deepcopy(dict(base))
     for key, value in values.items():
@@ -64,20 +68,20 @@ def config_of_trial(
 
 
 def trial_name(number: int) -> str:
-    """The name of a trial and its run, from 0."""
+    """The name of the trial of this number, counted from 0, and of its run."""
     return f"trial-{number:04}"
 
 
 def check_key(key: str) -> None:
     """Raise `InputError`, with the nearest key, for one that a configuration does not have."""
-    # The weights are the one mapping whose keys the types do not list.
+    # The weights are the only mapping whose type does not list its keys.
     known = [*known_keys_of(TrainConfig), *(f"{_WEIGHTS}.{task}" for task in TASK_NAMES)]
     if key not in known:
         raise InputError(f"parameters: unknown key '{key}'{did_you_mean(key, known)}")
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key; a mapping changes only its own keys, but those of `_MAPPINGS` are replaced."""
+    """Set a dotted key; a mapping changes only the keys that it names, but one of `_MAPPINGS` is replaced."""
     check_key(key)
     *path, last = key.split(".")
     inner = settings

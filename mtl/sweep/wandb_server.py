@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainConfig:
     """The configuration with a folder of its own and W&B on, if an agent started this process.
 
-    The agent gives every run an id in the environment. The commands differ in the sweep's parameters only, so
-    that all runs would have the same folder.
+    The agent's commands differ in the sweep's parameters only, so that all runs would have the same folder.
+    The folder is therefore named after the id that the agent puts into the environment.
     """
     sweep, run = environment.get("WANDB_SWEEP_ID"), environment.get("WANDB_RUN_ID")
     if not sweep or not run:
@@ -55,7 +55,7 @@ def _reached() -> Iterator[None]:
 
 
 def require_key(environment: Mapping[str, str]) -> None:
-    """Raise `InputError` if W&B has no key or is set to make no connection."""
+    """Raise `InputError` if W&B has no API key, or is offline or disabled by the environment."""
     mode = environment.get("WANDB_MODE", "")
     if mode in ("offline", "disabled", "dryrun") or environment.get("WANDB_DISABLED"):
         raise InputError(f"W&B is {mode or 'disabled'} here; add --local to run the sweep without a server")
@@ -70,7 +70,7 @@ def require_key(environment: Mapping[str, str]) -> None:
 
 
 def create(sweep: Sweep, console: Console) -> str:
-    """Make the sweep on the server; returns ENTITY/PROJECT/ID and prints how others may join."""
+    """Create the sweep on the server and print how others may join; returns ENTITY/PROJECT/ID."""
     import wandb
 
     entity, project = sweep.file.entity, sweep.file.project
@@ -89,13 +89,13 @@ def create(sweep: Sweep, console: Console) -> str:
 
 
 def join(path: str, count: int | None) -> None:
-    """Run trials of a sweep, at most `count`, until it ends."""
+    """Run trials of the sweep ENTITY/PROJECT/ID, at most `count`, until it ends."""
     import wandb
 
     parts = path.split("/")
     if len(parts) != 3 or not all(parts):
         raise InputError(f"--join={path}: give ENTITY/PROJECT/ID, as 'mtl sweep' has printed it")
-    # The agent starts `mtl`, which must be this one.
+    # The agent finds `mtl` by PATH, and must find the one of this environment.
     here = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PATH")])])
     with _reached():

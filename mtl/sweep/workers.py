@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run_locally(
     folder: SweepFolder, sweep: Sweep, count: int, limit: int, mode: str, console: Console
 ) -> None:
-    """Have `count` processes do the trials (0: one per GPU, or one), and print how each trial ends.
+    """Have `count` processes do the trials (0: one per GPU, or one), and print when a trial starts or ends.
 
     Raises `KeyboardInterrupt` when asked to stop.
     """
@@ -43,9 +43,9 @@ def run_locally(
 def state_lines(
     folder: SweepFolder, sweep: Sweep, study: optuna.Study, before: dict[int, State]
 ) -> Iterator[str]:
-    """A line for each trial whose state is no longer that in `before`, which is brought up to date.
+    """A line for each trial whose state is no longer that in `before`, which is updated.
 
-    A trial that was just started is left for the next time, until its values are drawn.
+    A trial whose values are not drawn yet is left for the next call.
     """
     for trial in trials_of(study):
         state = folder.state(trial)

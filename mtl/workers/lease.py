@@ -38,8 +38,8 @@ class Holder:
     started: str
     """Tells the process from a later one with the same number."""
     namespace: str = ""
-    """Where `pid` is valid; containers may share their machine's host name, but not its process numbers.
-    Empty in leases of older versions."""
+    """The process namespace in which `pid` is valid: containers may share their machine's host name, but not
+    its process numbers. Empty in leases of older versions."""
 
     @classmethod
     def me(cls) -> Holder:
@@ -124,7 +124,7 @@ def _namespace() -> str:
 
 
 def _lives(holder: Holder, path: Path) -> bool:
-    """Whether the holder lives; one of another process namespace is judged by its signs of life."""
+    """Whether the holder lives; a process of another namespace is judged by its signs of life."""
     if holder.namespace != _namespace():
         try:
             return _silence(path) <= SILENCE
@@ -142,8 +142,8 @@ def _lives(holder: Holder, path: Path) -> bool:
 def _take(path: Path, me: Holder) -> bool:
     """Take a lease that is free, or whose holder is dead.
 
-    The right to replace a dead holder's lease is itself a lease, one for each dead holder. The process that
-    has it finds the lease either unchanged, and no other process may change it, or already taken.
+    The right to replace a dead holder's lease is itself a lease, one for each dead holder. While a process
+    has this right, no other may replace the lease; it may find that the lease was replaced before.
 
     Two processes hold a lease for up to `BEAT` seconds in one rare case: a holder that was merely silent
     gives the lease back between the comparison and the replacement, and a third process takes it in that
@@ -157,7 +157,7 @@ def _take(path: Path, me: Holder) -> bool:
             return True
         left = _content(path)
         if left is None:
-            return False  # given back in between, and free for the next who asks
+            return False  # given back in between: the next attempt may get it
         holder = _parsed(left)
         if holder is not None and _lives(holder, path):
             return False
@@ -191,7 +191,7 @@ def _parsed(content: bytes | None) -> Holder | None:
 
 
 def _link(source: Path, target: Path) -> bool:
-    """Make `target`, whole at once, unless it exists."""
+    """Make `target`, complete from the start, unless it exists; returns whether it was made."""
     try:
         os.link(source, target)
     except FileExistsError:

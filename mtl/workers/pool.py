@@ -1,4 +1,4 @@
-"""Several processes of one machine on one folder: started, replaced when they die, stopped in good order."""
+"""Worker processes of one machine: started, replaced when they die, stopped with their state saved."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class WorkerPool:
     module: str
     """Run as `python -m MODULE FOLDER PARENT THREADS …`."""
     folder: Path
-    """The folder of the study or sweep; their output goes to `logs/worker-…` in it."""
+    """The folder of the study or sweep; the workers' output goes to `logs/worker-…` in it."""
     threads: int
-    """Of each process."""
+    """Threads of each worker."""
     gpus: Sequence[str] = ()
-    """Each process gets one of these, in turn."""
+    """Each worker gets one of these, in turn, as `CUDA_VISIBLE_DEVICES`; empty: the variable is not set."""
     arguments: Sequence[str] = ()
     """The arguments after the number of threads."""
     directory: Path | None = None
-    """Where they are started; `None`: in this process's working directory."""
+    """The workers' working directory; `None`: that of this process."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that they get where this process's environment lacks them."""
+    """Environment variables that workers get where this process lacks them."""
     restart_interrupted: bool = False
-    """Start an interrupted process again instead of stopping all."""
+    """Start an interrupted worker again instead of stopping all."""
 
     def work(self, capacity: Callable[[], int], count_ended: Callable[[], int]) -> None:
         """Keep `capacity()` processes at work until all have ended.
@@ -115,7 +115,7 @@ def start_worker(
 ) -> subprocess.Popen[bytes]:
     """Start `python -m WORDS` with its output appended to a log.
 
-    Ctrl-C reaches its parent alone, which passes it on once.
+    The process has a session of its own, so that Ctrl-C reaches only its parent, which passes it on once.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
@@ -140,7 +140,7 @@ def _stop(workers: Sequence[_Worker]) -> None:
 
 
 def environment_for(threads: int) -> dict[str, str]:
-    """The environment of a process with this number of threads that is no part of a larger run."""
+    """This process's environment without `RANK_VARIABLES`, for a process with this number of threads."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(RANK_VARIABLES)}
     return environment | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
 
@@ -156,13 +156,12 @@ def devices() -> list[str]:
 
 
 def threads_for(count: int) -> int:
-    """The share of the cores that each of `count` processes has."""
+    """The threads of each of `count` processes: an equal share of the cores, at least one."""
     return max(1, cores() // count)
 
 
 def cores() -> int:
-    """The cores that this process may use: by its affinity and by its control group's quota (a container's or
-    SLURM's share)."""
+    """The cores that this process may use, by its affinity and its control group (containers, SLURM)."""
     return int(joblib.cpu_count())
 
 

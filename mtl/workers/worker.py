@@ -25,11 +25,11 @@ message)."""
 TRIES = 3
 """Most tries of work whose process dies; work that fails with an error is not tried again."""
 LOOK = 0.5
-"""Seconds between two looks at the folder."""
+"""Seconds between two looks at workers, or at a worker's parent."""
 
 
 class FullDisk(Exception):
-    """Nothing can be written any more: no other work would fare better."""
+    """The disk is full: other work would fail, too."""
 
 
 class Failed(Exception):
@@ -37,7 +37,10 @@ class Failed(Exception):
 
 
 def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
-    """Work with this number of threads until done, or until the parent is gone; returns the exit code."""
+    """Work with this number of threads until done, or until the process `parent` is gone.
+
+    Returns the exit code: 0, `INTERRUPTED`, `DISK_FULL` or `REFUSED`. Other errors are raised.
+    """
     import torch
 
     torch.set_num_threads(int(threads))
@@ -71,7 +74,7 @@ def last_line(log: Path) -> str:
 def interruptible() -> None:
     """Have SIGINT and SIGTERM interrupt this process, even if it was started with these signals ignored.
 
-    Shell scripts do that in the background, and clusters.
+    Shell scripts start background processes that way, and so do clusters.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -95,7 +98,7 @@ def _die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def redirect_output(log: Path) -> Iterator[None]:
-    """Append to a file all that this process and the libraries in it print during the block."""
+    """Append to a file everything that this process and the libraries in it print during the block."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -116,7 +119,8 @@ def redirect_output(log: Path) -> Iterator[None]:
 def logged(log: Path, work: Callable[[], T]) -> T:
     """Do work with its output appended to a log; returns its result.
 
-    Raises `Failed` for every error, which is then in the log, and `FullDisk` for one that a full disk caused.
+    Raises `FullDisk` for an error that a full disk caused, and `Failed` for every other one, which is then in
+    the log.
     """
     with redirect_output(log):
         try:
@@ -132,7 +136,10 @@ def logged(log: Path, work: Callable[[], T]) -> T:
 
 
 def disk_is_full(error: BaseException, folder: Path) -> bool:
-    """Whether a full disk caused an error; libraries in other languages do not pass on the error's number."""
+    """Whether a full disk, or a used-up quota, caused an error.
+
+    Errors of libraries in other languages have no error number: their text counts, or less than 1 MiB free.
+    """
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     message = str(error)

@@ -30,14 +30,18 @@ from probes.statistics.masks import final_masks
 
 @dataclass(frozen=True)
 class _Contest:
+    """What the figures of the contest are drawn from."""
+
     values: pl.DataFrame
+    """The measures on the heads of pairs."""
     pairs: pl.DataFrame
     claims: dict[str, pl.DataFrame]
+    """By setup of masked single-task runs."""
     notes: tuple[str, ...]
 
 
 def lines(request: FigureRequest) -> FigureWithTables:
-    """A panel per task: own heads beside partners that do not claim them, and that do."""
+    """A panel per task: its claimed heads beside partners that do not claim them, and partners that do."""
     read = _read(request)
     claims = next(iter(read.claims.values()))
     worth = worth_table(read.values, read.pairs, IMPORTANCE)
@@ -49,7 +53,7 @@ def lines(request: FigureRequest) -> FigureWithTables:
 
 
 def all_estimates(request: FigureRequest) -> FigureWithTables:
-    """Every estimate, that of the first setup with claims being the primary one."""
+    """Every estimate of the contest; the first setup with claims gives the primary one."""
     read = _read(request)
     (_, claims), *others = read.claims.items()
     found = estimates(read.values, read.pairs, claims, dict(others))
@@ -65,7 +69,7 @@ def conflict(request: FigureRequest) -> FigureWithTables:
 
 
 def _cosines(pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The mean cosine over epochs per head of pairs (first, second, seed, ...), and of twins.
+    """The mean cosine over epochs' steps per head of pairs (first, second, seed, ...), and of twins.
 
     Raises `InputError` if no pair has any.
     """

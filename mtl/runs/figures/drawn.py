@@ -17,7 +17,7 @@ from probes.figures.style import FORMATS, render
 
 @dataclass(frozen=True)
 class FigureRequest:
-    """What a figure is drawn from; a figure uses what it needs of that."""
+    """What a figure is drawn from; each figure uses what it needs."""
 
     paths: Sequence[Path]
     """Folders of runs; of figures of worth also tables."""
@@ -29,7 +29,7 @@ class FigureRequest:
     """The measure on heads."""
 
     def one_path(self) -> Path:
-        """The run of a figure that shows one run."""
+        """The only path, for a figure that shows one run; raises `InputError` if there are several."""
         if len(self.paths) != 1:
             raise InputError(f"this figure shows one run, {len(self.paths)} are given")
         return self.paths[0]
@@ -42,7 +42,7 @@ class FigureWithTables:
     figure: Figure
     notes: tuple[str, ...] = ()
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """By the end of the file's name, before the suffix."""
+    """The numbers, by what is added to the figure's file name before the suffix: nothing, `-heads`."""
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
@@ -68,7 +68,7 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
 
 
 def _refuse_foreign_tables(stem: Path, sources: Sequence[Path]) -> None:
-    """Raise `InputError` if a table `stem.FORMAT` is a source, or exists without the .tex of a figure."""
+    """Raise `InputError` if a table `stem.FORMAT` is a source, or exists without a figure's .tex."""
     of_figure = Path(f"{stem}.tex").exists()
     known = {source.resolve() for source in sources}
     for form in table_files.FORMATS:

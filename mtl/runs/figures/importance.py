@@ -17,7 +17,7 @@ from probes.figures.importance_over_time import importance_history, importance_o
 
 
 def over_time(request: FigureRequest) -> FigureWithTables:
-    """Importance at each evaluation."""
+    """Importance of the heads at each evaluation."""
     table = _importance(request)
     return FigureWithTables(importance_over_time(table), tables={"": table})
 

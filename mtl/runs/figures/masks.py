@@ -22,7 +22,7 @@ from probes.statistics.overlap import correlation_table, task_overlaps
 
 
 def rgb(request: FigureRequest) -> FigureWithTables:
-    """Three runs of a task, or three tasks, each a colour channel."""
+    """Three runs of a task, or three tasks, each as a colour channel; `InputError` for other numbers."""
     gates, notes = _gates(request)
     names = list(gates["task"].unique(maintain_order=True))
     if len(names) == 3:

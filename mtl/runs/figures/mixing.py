@@ -23,10 +23,14 @@ from probes.statistics.mixing import OVERLAPS, MixingByClaims, overlap_by_claims
 BEFORE, JOINT, ALONE = "before", "joint", "alone"
 """Collaborative models before training, after joint training, and after training on one task."""
 _PAIR = ["attention", "layer", "first", "second"]
+"""The columns that name a pair of heads."""
 
 
 def by_claims(request: FigureRequest) -> FigureWithTables:
-    """Overlap of the heads' mixing vectors by how many of the joint runs' tasks claim them."""
+    """Overlap of the heads' mixing vectors by how many of the joint runs' tasks claim them.
+
+    Raises `InputError` without joint runs or claims, and for models that cannot be compared.
+    """
     notes: list[str] = []
     runs = [Run.open(path) for path in request.paths if (path / "config.yaml").is_file()]
     bare = [path for path in request.paths if not (path / "config.yaml").is_file()]
@@ -69,7 +73,7 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
 
 
 def _masked_alone(run: Run, config: Mapping[str, object]) -> bool:
-    """Whether a run's masks are the claims of a task."""
+    """Whether a run's masks are the claims of a task: learned, for a single task."""
     alone = isinstance(config["tasks"], list) and len(config["tasks"]) == 1
     return alone and config.get("pruning", "none") not in ("none", "fixed") and not run.derivation()
 
@@ -105,15 +109,17 @@ def _claims(masked: list[Run], tasks: list[str], notes: list[str]) -> pl.DataFra
     names = {run.setup.name for run in chosen}
     if len(names) > 1:
         raise InputError(f"claims of several setups ({'; '.join(sorted(names))}): give masked runs of one")
-    there = {run.config["tasks"][0] for run in chosen}
+    masked_tasks = {run.config["tasks"][0] for run in chosen}
     notes += [
-        f"no masked run of {task} alone: its claims do not count" for task in tasks if task not in there
+        f"no masked run of {task} alone: its claims do not count"
+        for task in tasks
+        if task not in masked_tasks
     ]
-    gates = masks_of(chosen, notes) if len(there) > 1 else None
+    gates = masks_of(chosen, notes) if len(masked_tasks) > 1 else None
     if gates is None or gates["task"].n_unique() < 2:
         raise InputError(
             f"claims are the masks of single-task runs of two or more of {', '.join(tasks)}; there are such "
-            f"runs of {', '.join(sorted(there)) or 'none'}: train them with --pruning=dynamic"
+            f"runs of {', '.join(sorted(masked_tasks)) or 'none'}: train them with --pruning=dynamic"
         )
     masks, left_out = final_masks(gates)
     notes += left_out
@@ -137,7 +143,7 @@ def _note_encoders(masked: list[Run], joint: list[Run], bare: list[Path], notes:
 
 
 def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl.DataFrame]:
-    """The overlaps of each group; raises `InputError` for models that share otherwise, or share nothing."""
+    """The overlaps of each group; raises `InputError` for models with other components, or with none."""
     components: dict[str, SharedComponents] = {}
     groups: dict[str, pl.DataFrame] = {}
     for group, members in models.items():
@@ -168,7 +174,7 @@ def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl
 
 
 def _less(overlaps: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-    """What training changed: the overlaps less those before it."""
+    """What training changed: the overlaps less the mean overlaps before it, per pair of heads."""
     start = before.group_by(_PAIR).agg(start=pl.col("overlap").mean())
     joined = overlaps.join(start, on=_PAIR, how="inner", maintain_order="left")
     if joined.height < overlaps.height:

@@ -13,7 +13,7 @@ from probes.statistics.skill import absent_labels, label_values, skills
 
 
 def labels(request: FigureRequest) -> FigureWithTables:
-    """The best head per label and setup."""
+    """The best head per label and regime."""
     heads, notes = _heads_of_one_task(request)
     values = label_values(heads)
     return FigureWithTables(label_accuracy(values), (*notes, *absent_labels(values)), {"": values})

@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from mtl.runs.figures.drawn import FigureWithTables
 
 MOVING = ("gif", "webp")
-"""The kinds of files that hold several pictures."""
+"""The kinds of files that hold moving figures."""
 
 
 @dataclass(frozen=True)
 class FigureRow:
-    """One figure. `MODULE:FUNCTION` is looked up in this folder."""
+    """One figure; its functions are named `MODULE:FUNCTION`, with the module in this folder."""
 
     summary: str
     draw: str | None = None
-    """From a `FigureRequest` to a `FigureWithTables`; `None`: only moving."""
+    """The function from a `FigureRequest` to a `FigureWithTables`; `None`: the figure can only move."""
     animate: str | None = None
-    """From a `FigureRequest`, a file and its kind to the number of pictures and notes; `None`: not moving."""
+    """The function that writes pictures for a `FigureRequest` to a file of a kind in `MOVING` and returns
+    their number and notes; `None`: the figure cannot move."""
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds of files that the figure can be written to."""
@@ -42,13 +43,13 @@ FIGURES = {
     "gates": FigureRow("gates over the training of one run", "masks:over_time"),
     "masks": FigureRow("masks of one run", "masks:final"),
     "animation": FigureRow("masks over the training of one run, moving", animate="masks:animate"),
-    "labels": FigureRow("best head per label and setup, of probed runs of one task", "probed:labels"),
+    "labels": FigureRow("best head per label and regime, of probed runs of one task", "probed:labels"),
     "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", "probed:heatmap"),
     "heads-kept": FigureRow("score against open heads", "scores:against_open_heads"),
     "recovery": FigureRow("what copied heads bring back of what joint training loses", "remedies:recovered"),
     "heads": FigureRow("a measure per head and task", "worth:maps"),
     "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
-    "agreement": FigureRow("a measure between seeds, tasks and tables", "worth:agreements"),
+    "agreement": FigureRow("correlation of a measure between seeds, tasks and tables", "worth:agreements"),
     "contest": FigureRow(
         "worth of claimed heads by whether the partner claims them: masked single-task runs, and pairs",
         "contest:lines",
