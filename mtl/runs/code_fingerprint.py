@@ -35,8 +35,7 @@ count: a format's name is part of the configuration, and its files count by thei
 def code_fingerprint(*entries: str) -> str:
     """One sha256 over the entry modules and everything of this project that they import.
 
-    Comments, docstrings of modules, classes and functions, layout and the version of Python do not count.
-    Texts below constants and fields do count: to Python they are statements.
+    Comments, docstrings, texts below constants and fields, layout and the version of Python do not count.
     """
     meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries).items())]
     return hashlib.sha256("\n".join(meanings).encode()).hexdigest()
@@ -47,7 +46,6 @@ def modules_of(*entries: str) -> list[str]:
     return sorted(_imported(entries))
 
 
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 ImportStatement = ast.Import | ast.ImportFrom
 
 
@@ -123,8 +121,8 @@ def _written(node: object, imports: list[ImportStatement]) -> str:
     values = []
     for name in _in_order(node._fields):
         value = getattr(node, name, None)
-        if name == "body" and isinstance(node, Documented):
-            value = _without_docstring(node)
+        if isinstance(value, list):
+            value = [item for item in value if not _does_nothing(item)]
         if (value is not None and value != []) or (name == "value" and isinstance(node, ast.Constant)):
             values.append(f"{name}={_written(value, imports)}")
     return f"{type(node).__name__}({', '.join(values)})"
@@ -135,6 +133,10 @@ def _in_order(fields: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(fields))
 
 
-def _without_docstring(node: Documented) -> list[ast.stmt]:
-    documented = ast.get_docstring(node, clean=False) is not None
-    return node.body[documented:] or [ast.Pass()]
+def _does_nothing(node: object) -> bool:
+    """Whether a node is `pass` or a text as a statement: a docstring, the text below a constant or field."""
+    return isinstance(node, ast.Pass) or (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

@@ -85,9 +85,11 @@ def remedy_scores(
     )
     twice = table.filter(pl.struct("condition", "task", "seed").is_duplicated())
     if twice.height:
-        raise InputError(
-            f"{twice['run'][0]} and {twice['run'][1]} are the same condition and seed: give one of them"
+        first = twice.row(0, named=True)
+        alike = twice.filter(condition=first["condition"], seed=first["seed"])["run"].unique(
+            maintain_order=True
         )
+        raise InputError(f"{alike[0]} and {alike[1]} are the same condition and seed: give one of them")
     return table, (*notes, *without)
 
 

@@ -81,12 +81,19 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                     _add(runs, run)
         block_of = dict.fromkeys(runs, number) | block_of
 
+    planned = {run.name: run for run in with_claims(list(runs.values()), folder)}
+
     def place(run: Planned) -> tuple[object, ...]:
         sizes = len(run.config.tasks), run.config.seed
-        waits = bool(run.claims_from), _sources_before(run, runs)
+        waits = _waits_for_claims(run, planned), _sources_before(run, planned)
         return *waits, block_of[run.name], run.masks != "none", *sizes
 
-    return sorted(with_claims(list(runs.values()), folder), key=place)
+    return sorted(planned.values(), key=place)
+
+
+def _waits_for_claims(run: Planned, runs: Mapping[str, Planned]) -> bool:
+    """Whether a run, or one that it needs, copies heads by the claims of other runs."""
+    return bool(run.claims_from) or (run.needs is not None and _waits_for_claims(runs[run.needs], runs))
 
 
 def _sources_before(run: Planned, runs: Mapping[str, Planned]) -> int:

@@ -96,8 +96,9 @@ def ended_line(study: StudyFolder, job: Job, state: State) -> str:
     """The line to print when a job's state changes."""
     progress = study.last_progress(job.name)
     if state == "failed":
-        needed = ", ".join(job.after())
-        return f"{job.name}: failed: {progress.error or f'{needed} has failed'} ({study.log(job.name)})"
+        failed = [name for name in job.after() if study.progress(name).state == "failed"]
+        error = progress.error or f"{', '.join(failed) or 'a run that it needs'} has failed"
+        return f"{job.name}: failed: {error} ({study.log(job.name)})"
     return f"{job.name}: {state}" + (f" after {clock(progress.seconds)}" if state == "finished" else "")
 
 

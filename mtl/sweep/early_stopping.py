@@ -57,5 +57,11 @@ class Stopping:
         return self.last is None or evaluation <= self.last
 
     def __str__(self) -> str:
-        end = ", …" if self.last is None else f", … up to {self.last}"
-        return f"after {self.first}, {self.first * self.eta}{end} evaluations one in {self.eta} continues"
+        numbers = [self.first * self.eta**power for power in range(2)]
+        if self.last is None:
+            listed = f"{numbers[0]}, {numbers[1]}, …"
+        else:
+            numbers = [number for number in numbers if number <= self.last]
+            more = numbers[-1] * self.eta <= self.last
+            listed = ", ".join(str(number) for number in numbers) + (f", … up to {self.last}" if more else "")
+        return f"after {listed} evaluations one in {self.eta} continues"

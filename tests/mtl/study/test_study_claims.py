@@ -45,6 +45,13 @@ def test_runs_with_copies_come_after_the_masks_of_their_tasks() -> None:
     assert all(not run.claims_from for name, run in found.items() if "-C-" not in name)
 
 
+def test_what_starts_from_a_run_with_copies_comes_after_it() -> None:
+    split = Block(("pos+dep",), set={"clones.kind": "split"}, label="C")
+    masked_later = Block(("pos+dep",), ("static",), {"clones.kind": "split"}, label="S")
+    found = list(runs(MASKED, masked_later, split, seeds=(1,)))
+    assert found == ["pos-dynamic-seed1", "dep-dynamic-seed1", "all-C-seed1", "all-static-S-seed1"]
+
+
 def test_rows_and_all_heads_need_no_claims_and_given_ones_are_taken() -> None:
     for settings in (
         {"clones.kind": "rows"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.commands.main import main
+from mtl.sweep.early_stopping import Stopping
 from mtl.sweep.engine import drawn_at
 from mtl.sweep.workers import state_lines
 from mtl.workers.lease import lease
@@ -51,7 +52,7 @@ def test_a_grid_is_listed_point_by_point(shown, tmp_path):
     assert lines[:4] == [
         "sweep search: grid, to maximize dev/mean, until 90",
         "all trials share: mtl train configs/joint.yaml --pruning=dynamic",
-        "early termination: after 1, 3, … up to 3 evaluations one in 3 continues",
+        "early termination: after 1, 3 evaluations one in 3 continues",
         "trials: 6",
     ]
     assert lines[4:10] == [
@@ -182,3 +183,16 @@ def test_a_trial_is_reported_with_its_values_or_not_yet(bench):
     [line] = state_lines(work.folder, work.sweep, study, before)
     assert line.startswith("trial-0000: finished: dev/mean 1")
     assert before == {0: "finished"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "numbers"),
+    [
+        ({"min_iter": 2}, "2, 6, …"),
+        ({"max_iter": 9, "s": 1}, "3"),
+        ({"max_iter": 9, "s": 2}, "1, 3"),
+        ({"max_iter": 81, "s": 3}, "3, 9, … up to 27"),
+    ],
+)
+def test_comparisons_are_listed_up_to_the_last(settings, numbers):
+    assert str(Stopping("hyperband", **settings)) == f"after {numbers} evaluations one in 3 continues"
