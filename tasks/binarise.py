@@ -34,7 +34,10 @@ def constituents(tree: Tree) -> tuple[Span, ...]:
 
 
 def build(words: Sequence[str], tags: Sequence[str], spans: Iterable[Span], root: str = "TOP") -> Tree:
-    """The tree whose constituents are `spans` (in pre-order) under a root node."""
+    """The tree whose constituents are `spans` (in pre-order) under a root node.
+
+    Raises `ValueError` if a span crosses another, is empty or lies outside of the sentence.
+    """
     pending = list(spans)[::-1]
     word = 0
     unfinished: list[tuple[Span, list[Tree]]] = [(Span(0, len(words), root), [])]
@@ -60,7 +63,8 @@ def binarise(spans: Sequence[Span], length: int) -> list[Span]:
     """The brackets of the left-branching binary tree over the constituents (in pre-order), in pre-order.
 
     Unary chains become one label, joined by `CHAIN`; every word and the whole sentence get a bracket;
-    brackets that are no constituents are `NULL`.
+    brackets that are no constituents are `NULL`. Raises `ValueError` if constituents cross, lie outside of
+    the sentence, or have no label or one with a space.
     """
     labels = {(0, length): NULL} | {(word, word + 1): NULL for word in range(length)}
     for start, end, label in spans:

@@ -26,8 +26,8 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
 """The tasks on sentences and pairs of sentences."""
 _ALL: tuple[type[Task], ...] = (*STRUCTURED, Control, *OF_SENTENCES, Translate)
 TASKS: Mapping[str, type[Task]] = {task.name: task for task in _ALL}
-"""Every task by name; those that no layer annotates read the words alone."""
+"""Every task by name; a task whose `layers` are empty reads the words alone."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
 """The tasks on sentences by name, which is also the name of their layer."""
 LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))
-"""The layers of a sentence that some task reads."""
+"""All layers of a sentence that some task reads."""

@@ -20,9 +20,9 @@ class Brackets(NamedTuple):
 def best_brackets(
     scores: Float[np.ndarray, "batch boundary boundary"], lengths: Int[np.ndarray, " batch"]
 ) -> Brackets:
-    """The 2n - 1 spans of the binary tree with the greatest sum of scores.
+    """The 2n - 1 spans of the binary tree with the greatest sum of scores, in cubic time.
 
-    `scores[b, i, j]` scores the words i to j - 1 as one bracket; only i < j is read.
+    `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read.
     """
     counts = np.maximum(2 * lengths - 1, 0)
     rows = np.repeat(np.arange(len(lengths)), counts)
@@ -35,7 +35,7 @@ def best_brackets(
 @no_type_check
 def _solve_batch(scores, lengths, starts, ends):
     width = scores.shape[1]
-    # `by_start[i, j]` and `by_end[j, i]` are the same sums: so the search for a split reads both in order
+    # `by_start[i, j]` and `by_end[j, i]` hold the same sum, so that the search for a split reads rows of both
     by_start = np.empty((width, width))
     by_end = np.empty((width, width))
     splits = np.empty((width, width), dtype=np.int32)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Classify(SentenceTask):
-    """One class for a sentence or a pair, of a user's own files."""
+    """One class for a sentence or a pair, from a user's own files."""
 
     name: ClassVar[str] = "classify"
     layers: ClassVar[tuple[str, ...]] = ("classify",)
     score: ClassVar[str] = "accuracy"
     figures: ClassVar[tuple[str, ...]] = ("accuracy",)
     inventory: ClassVar[tuple[str, ...]] = ()
-    """All classes, the positive one last; without any, those of the training sentences."""
+    """All classes, the positive one last; empty: those of the training sentences."""
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         return Labels(self.inventory or sorted({self._value(s) for s in sentences if self.annotated(s)}))

@@ -20,7 +20,7 @@ class Con(Task):
     """Constituency parsing; an annotation is a sentence's constituents in pre-order, without the root."""
 
     name: ClassVar[str] = "con"
-    layers: ClassVar[tuple[str, ...]] = ("tree", "tags")  # trees are shown with their words' tags
+    layers: ClassVar[tuple[str, ...]] = ("tree", "tags")  # predicted trees take their tags from there
     layer: ClassVar[str] = "tree"
     unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"

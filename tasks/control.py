@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Control(Task):
     """A random label per word type (Hewitt & Liang 2019): what a partner without content costs.
 
-    A label is a hash of the word form, so that it is the same in all splits, runs and corpora, and all labels
-    are equally frequent over types. The task reads words alone and is annotated wherever a task beside it is.
-    A word type that training never saw has a label that nothing can tell: its words are scored, too, and of
-    them 1 / `classes` are right by chance, so that the accuracy cannot reach 100.
+    A label is a hash of the word form, so that it is the same in all splits, runs and corpora, and labels are
+    uniform over types. The task reads words alone; beside other tasks it takes the sentences that are
+    annotated for them. The labels of types that training never saw cannot be learned. Their words are scored,
+    too, and 1 / `classes` of them are right by chance, so that the accuracy cannot reach 100.
     """
 
     name: ClassVar[str] = "control"
@@ -34,7 +34,7 @@ class Control(Task):
     classes: int = 40
     """Number of labels; English treebanks have some 45 to 50 tags."""
     draw: int = 1
-    """Another number gives other labels."""
+    """Seed of the hash: another number gives other labels."""
     dropout: float = 0.33
     """Share of the word vectors' features dropped in training."""
 

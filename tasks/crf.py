@@ -31,9 +31,9 @@ class Transitions(NamedTuple):
 class BioCrf(nn.Module):
     """Distributions over tag sequences in which I-x follows only B-x or I-x.
 
-    Tags are O, then B of every label, then I of every label. What follows a stretch depends on its label,
-    not on its length (B-x and I-x share their transitions out), so a step costs labels² instead of
-    (2 labels)² and a tag sequence without an I-x out of place never has probability zero.
+    Tags are O, then B of every label, then I of every label. What follows a span depends on its label,
+    not on its length (B-x and I-x share the transitions to O and to B tags). So a step costs labels² instead
+    of (2 labels)², and no well-formed tag sequence has probability zero.
     """
 
     def __init__(self, labels: int) -> None:
@@ -82,7 +82,7 @@ def path_score(
     lengths: Int[Tensor, " row"],
     transitions: Transitions,
 ) -> Float[Tensor, " row"]:
-    """The log potential of given tag sequences, each well formed."""
+    """The log potentials of given tag sequences, which must be well formed; lengths are at least 1."""
     start, turn, stay, end = transitions
     labels = stay.shape[1]
     inside = tags > labels
@@ -100,7 +100,7 @@ def path_score(
 def log_partition(
     scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
-    """The logarithm of the sum over all tag sequences, as plain tensor operations on any device."""
+    """The log partition function over all well-formed tag sequences, by tensor operations on any device."""
     start, turn, stay, end = transitions
     labels = stay.shape[1]
     weights = turn.exp()
@@ -121,7 +121,7 @@ def _closed(alpha: Float[Tensor, "row tag"], labels: int) -> Float[Tensor, "row 
 
 
 class _LogPartition(torch.autograd.Function):
-    """`log_partition` on the CPU; its gradient, the marginals, comes from the backward recursion."""
+    """`log_partition` on the CPU; its gradient, the expected counts, comes from the backward recursion."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, lengths: Tensor, *transitions: Tensor) -> Tensor:

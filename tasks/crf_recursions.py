@@ -1,7 +1,8 @@
 """The recursions of `BioCrf` on the CPU: forward, backward and Viterbi, one sequence after the other.
 
-Tags are O, then B of every label, then I of every label; states are O and the labels. Arguments are as in
-`tasks.crf.Transitions`; `scores` are [row word tag].
+Tags are O, then B of every label, then I of every label; states are O and the labels. Public functions take
+`scores` [row word tag], `lengths` [row], at least 1 but for `best_paths`, and the fields of
+`tasks.crf.Transitions`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import numba
 import numpy as np
 
 _TINY = 1e-250
-"""A sum below this may have lost summands to underflow and is taken again in log space."""
+"""A sum below this may have lost summands to underflow and is computed again in log space."""
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _forward(scores, length, start, weights, stays, alphas, factors):
-    """Fill scaled forward probabilities and, per tag, emission over scale; return log Z without the end.
+    """Fill `alphas` and `factors` [word tag] for one row; return log Z without the end potentials.
 
-    Emissions are scaled by their maximum and sums to 1 at every word, in float64: exact as long as nothing
-    that matters in the end has fallen some 700 nats behind on the way.
+    `alphas` are forward probabilities that sum to 1 at every word; `factors` are what the sums over
+    predecessors were multiplied by (exp of the emission over the scale). `scores` are [word tag]; `start`,
+    `weights` and `stays` are exponentiated potentials. Float64 is exact unless a path that matters in the end
+    falls some 700 nats behind on the way.
     """
     labels = stays.shape[1]
     total = 0.0
@@ -64,7 +67,7 @@ def _forward(scores, length, start, weights, stays, alphas, factors):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def log_partitions(scores, lengths, start, turn, stay, end):
-    """log Z of every row."""
+    """log Z of every row, in the type of `scores`."""
     rows, words, tags = scores.shape
     labels = stay.shape[1]
     alphas, factors = np.empty((words, tags)), np.empty((words, tags))
@@ -83,7 +86,10 @@ def log_partitions(scores, lengths, start, turn, stay, end):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def expectations(outer, scores, lengths, start, turn, stay, end):
-    """Expected counts of tags and transitions, weighted by `outer`, by forward and backward recursion."""
+    """Expected counts of tags and transitions: the gradients of log Z in `scores` and the four potentials.
+
+    `outer` [row] is the gradient in log Z, by which each row's counts are multiplied.
+    """
     rows, words, tags = scores.shape
     labels = stay.shape[1]
     alphas, factors = np.empty((words, tags)), np.empty((words, tags))
@@ -154,7 +160,7 @@ def best_paths(scores, lengths, start, turn, stay, end):
         value[: labels + 1] = start + scores[row, 0, : labels + 1]
         value[labels + 1 :] = -np.inf
         for word in range(1, length + 1):
-            # A state's better tag, B or I, is all that matters to what is outside of it.
+            # What follows a span sees its label only, so the better of its tags B and I is kept.
             for state in range(labels + 1):
                 origin[state], closed[state] = state, value[state]
                 if state and value[labels + state] > value[state]:

@@ -1,4 +1,4 @@
-"""Predicates and their arguments: what BIO tags can represent, and pieces joined for scoring."""
+"""Predicates and their arguments: what BIO tags can represent, and split arguments joined for scoring."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def roles(sentences: Iterable[Sentence]) -> list[str]:
 def representable(sentence: Sentence) -> list[Frame]:
     """The frames as far as one BIO tag per word and predicate can hold them.
 
-    One frame per predicate (the first), and in it no argument on the predicate's own word and of those
-    that overlap only the one that starts first, the longer one of two that start together.
+    The first frame of each predicate is kept, without arguments that cover the predicate's own word, and
+    without overlaps (`without_overlaps`). Raises `ValueError` for a predicate or an argument that is not
+    within the sentence.
     """
     frames: dict[int, Frame] = {}
     for frame in sentence.frames or ():
@@ -51,7 +52,7 @@ def dropped(sentence: Sentence, labels: Labels) -> int:
 
 
 def tagged_spans(tags: list[int], labels: Labels) -> tuple[Span, ...]:
-    """The arguments that a well-formed tag sequence encodes."""
+    """The arguments that a well-formed tag sequence encodes; tags are numbered as in `BioCrf`."""
     spans: list[Span] = []
     for word, tag in enumerate(tags):
         if 0 < tag <= len(labels):
@@ -62,9 +63,9 @@ def tagged_spans(tags: list[int], labels: Labels) -> tuple[Span, ...]:
 
 
 def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:
-    """A frame's arguments as (role, pieces), C-X joined to the latest X before it as srl-eval.pl does.
+    """A frame's arguments as (role, spans): C-X is joined to the latest X before it, as srl-eval.pl does.
 
-    C-X without an X before it is an X itself. V and what continues it are left out.
+    C-X without an X before it is an X itself. V and C-V are left out.
     """
     arguments: list[tuple[str, list[tuple[int, int]]]] = []
     latest: dict[str, list[tuple[int, int]]] = {}
@@ -76,4 +77,4 @@ def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:
                 continue
         latest[role] = [(start, end)]
         arguments.append((role, latest[role]))
-    return {(role, tuple(pieces)) for role, pieces in arguments}
+    return {(role, tuple(spans)) for role, spans in arguments}

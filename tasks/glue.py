@@ -1,6 +1,6 @@
-"""The tasks of GLUE (Wang et al. 2019) with the scores that it reports; no diagnostics, WNLI and QQP.
+"""The tasks of GLUE (Wang et al. 2019) with the scores that it reports, but for AX, WNLI and QQP.
 
-A task of one's own is such a class, too, with its name in the catalogue.
+A new task on sentences is such a class, too, listed in `OF_SENTENCES` of `tasks/catalogue.py`.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ def _select(weights, lengths):
         length = lengths[sentence]
         best[1:] = -np.inf
         chosen[:] = -1
-        # Starts on the outside, since a row of weights lies together in memory; every span that ends at
-        # or before `start` has been seen by then, so best[start] is final once carried over from its left.
+        # The outer loop is over starts, since a row of `weights` is contiguous in memory. All spans that end
+        # at or before `start` have been seen by then, so best[start] is final once it is compared with its
+        # left neighbour.
         for start in range(length):
             if start and best[start - 1] >= best[start]:
                 best[start], chosen[start] = best[start - 1], -1

@@ -12,8 +12,8 @@ class Mlp(nn.Module):
     """One hidden layer as in Dozat and Manning (2017): linear, leaky ReLU, dropout.
 
     Given [batch word hidden], dropout drops the same features at all words of a sentence; given vectors
-    that belong to no sentence, [row hidden], each row has its own.  Several projections of one input are
-    cheapest as one `Mlp` whose output is split.
+    of no sentence, [row hidden], it draws for each row. Several projections of one input are cheapest as one
+    `Mlp` whose output is split.
     """
 
     def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
@@ -34,9 +34,9 @@ class Mlp(nn.Module):
 class Biaffine(nn.Module):
     """A bilinear form per label: x W y, plus u x if `bias_right`, v y if `bias_left`, b if both.
 
-    Dozat and Manning (2017); `bias_left` means that the left vector ends in a constant 1.  Weights start
-    at zero, so that all labels start out equally probable.  supar's layer computes the same, but only for
-    all pairs, and with the ones copied into its inputs.
+    Dozat and Manning (2017), where x is the left vector and y the right one; `bias_left` stands for a
+    constant 1 at the end of x. Weights start at zero, so that all labels start out equally probable. supar's
+    layer computes the same, but only for all pairs, and with the ones copied into its inputs.
     """
 
     def __init__(self, inputs: int, labels: int, bias_left: bool = True, bias_right: bool = True) -> None:

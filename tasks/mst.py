@@ -14,8 +14,9 @@ def maximum_trees(
 ) -> Int[np.ndarray, "batch word"]:
     """The best tree of each sentence in which exactly one word hangs from the root; padding gets 0.
 
-    `scores[b, d, h]` scores head `h` (0 is the root, else 1-based) for word `d` (from 0).  A score that is
-    not finite forbids its arc: such an arc is taken only where no tree does without.
+    `scores[b, d, h]` scores head `h` (0 is the root, else 1-based) for word `d` (from 0). A score that is
+    not finite forbids its arc: such an arc is taken only if every such tree has one. Heads are returned with
+    the same numbers. Time is quadratic in the words.
     """
     heads = np.zeros(scores.shape[:2], dtype=np.int64)
     _solve_batch(np.ascontiguousarray(scores), lengths, heads)
@@ -33,9 +34,9 @@ def _solve_batch(scores, lengths, heads):
 @njit(cache=True, nogil=True)
 @no_type_check
 def _weights(scores, length):
-    # All trees have `length` arcs, so their scores differ by less than `length` times the range of arcs:
-    # a penalty beyond that on arcs from the root makes trees with one of them win against all others
-    # exactly, for all scores.  Float64 leaves the scores' own float32 digits untouched.
+    # All trees have `length` arcs, so the scores of two trees differ by at most `length` times the range of
+    # arc scores. A larger penalty on arcs from the root therefore makes every tree with one such arc beat
+    # every tree with several. In float64 the penalty costs the float32 scores no digits.
     low, high = np.inf, -np.inf
     for d in range(length):
         for h in range(length + 1):
@@ -59,9 +60,9 @@ def _weights(scores, length):
 def _solve(weights, heads):
     """Follow best arcs from word to head; contract each cycle into one of its slots; unfold at the end.
 
-    A slot is a row of `weights` (0 the root).  It represents a node: a word (1..n) or a contracted
-    cycle (n + 1 ..), with the node that contracted it as its parent.  Every arc between slots remembers
-    the words it joins.  Time is quadratic in the words for each level of contraction, n^2 altogether.
+    A slot is a row of `weights` (0 is the root). It represents a node: a word (1..n) or a contracted
+    cycle (n + 1 ..), which is the parent of the nodes in it. Every arc between slots remembers the words
+    that it joins. Contracting k of n slots takes O(k n) and leaves k - 1 fewer, so the whole takes O(n^2).
     """
     slots = len(weights)
     arc_word = np.empty((slots, slots), dtype=np.int32)
@@ -105,7 +106,7 @@ def _solve(weights, heads):
                 path[top] = head
                 state[head] = on_path
                 continue
-            # `head` is on the path: all from there on form a cycle, which is contracted into slot `head`
+            # `head` is on the path: the path from there on is a cycle, which is contracted into slot `head`
             first = top
             while path[first] != head:
                 first -= 1
@@ -141,7 +142,7 @@ def _solve(weights, heads):
             nodes += 1
             top = first
 
-    # The arc into a contracted cycle replaces the arc of the member it enters, at every level below.
+    # The arc into a contracted cycle replaces the arc of the member that it enters, at every level below.
     replaced = np.zeros(nodes, dtype=np.bool_)
     for outer in range(nodes - 1, 0, -1):
         if replaced[outer]:

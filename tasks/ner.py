@@ -31,7 +31,8 @@ class Ner(Task):
     dropout: float = 0.33
     """Share of features dropped in training, of those vectors and of the word vectors."""
     threshold: float = 0.5
-    """Probability (against no entity) from which a span is taken; the best for F1 is half the F1 reached."""
+    """Probability (of a type against no entity) from which a span is taken; F1 is best at half the F1 reached
+    (Lipton et al. 2014)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < 1:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tasks.metrics.metric import TaskMetric
 
 LARGEST = 1e15
-"""The largest number whose square has room in float32."""
+"""The largest number accepted: float32 has room for its square, and for the sum of many such squares."""
 
 
 @dataclass(frozen=True)
 class Regress(SentenceTask):
-    """One number for a sentence or a pair, of a user's own files."""
+    """One number for a sentence or a pair, from a user's own files."""
 
     name: ClassVar[str] = "regress"
     layers: ClassVar[tuple[str, ...]] = ("regress",)

@@ -1,4 +1,4 @@
-"""A sentence and its five annotation layers."""
+"""A sentence and its annotation layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arcs:
-    """A dependency tree: per word its head (0 is the root, else 1-based) and its relation to it."""
+    """A dependency tree: per word its head (0 is the root, else 1-based) and its relation to that head."""
 
     heads: tuple[int, ...]
     relations: tuple[str, ...]
@@ -45,7 +45,7 @@ class Label(NamedTuple):
 class Sentence:
     """Words and what is known about them; a layer that is `None` is *not annotated*, not empty.
 
-    A pair of sentences has the words of both, and labels only.
+    A pair of sentences holds the words of both; of the layers it has `labels` only.
     """
 
     words: tuple[str, ...]
@@ -56,7 +56,7 @@ class Sentence:
     tree: Tree | None = None
     frames: tuple[Frame, ...] | None = None
     labels: tuple[Label, ...] | None = None
-    """One per task that the sentence has a label in, by the names of the tasks in alphabetical order."""
+    """One per task that labels the sentence, sorted by the name of the task."""
     second: int | None = None
     """The word at which the second sentence of a pair begins; `None`: one sentence."""
     id: str = ""
@@ -69,19 +69,19 @@ class Sentence:
         return len(self.words)
 
     def layer(self, name: str) -> Any:
-        """A layer: the field of that name, or else the label in the task of that name; `None` without any."""
+        """The field of that name or, without such a field, the label in that task; `None`: not annotated."""
         if name in _FIELDS:
             return getattr(self, name)
         return next((label.value for label in self.labels or () if label.task == name), None)
 
     def with_layers(self, layers: Mapping[str, Any]) -> Sentence:
-        """The sentence with other layers, by their names as in `layer`; `None` takes a layer away."""
+        """The sentence with these layers replaced, named as in `layer`; `None` removes a layer."""
         changed = {name: value for name, value in layers.items() if name in _FIELDS}
-        named = {name: value for name, value in layers.items() if name not in _FIELDS}
-        if named and (self.labels is not None or any(value is not None for value in named.values())):
-            of_tasks = {**dict(self.labels or ()), **named}
-            labels = [Label(task, of_tasks[task]) for task in sorted(of_tasks) if of_tasks[task] is not None]
-            changed["labels"] = tuple(labels) or None
+        labels = {name: value for name, value in layers.items() if name not in _FIELDS}
+        if labels and (self.labels is not None or any(value is not None for value in labels.values())):
+            by_task = {**dict(self.labels or ()), **labels}
+            present = [Label(task, by_task[task]) for task in sorted(by_task) if by_task[task] is not None]
+            changed["labels"] = tuple(present) or None
         return replace(self, **changed) if changed else self
 
 

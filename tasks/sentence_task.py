@@ -1,4 +1,4 @@
-"""What the tasks with one label per sentence, or per pair of sentences, have in common."""
+"""What tasks with one label per sentence, or per pair of sentences, have in common."""
 
 from __future__ import annotations
 

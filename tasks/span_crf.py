@@ -27,7 +27,10 @@ def span_crf_loss(
     starts: Int[Tensor, " span"],
     ends: Int[Tensor, " span"],
 ) -> Float[Tensor, " batch"]:
-    """Minus the log-probability of each sentence's gold bracketing, whose spans are given for the batch."""
+    """Minus the log-probability of each sentence's gold bracketing, in nats.
+
+    `rows`, `starts` and `ends` are the gold spans of all sentences; see `log_partition` for the others.
+    """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     width = scores.shape[1]
     gold = scores.flatten().index_select(0, (rows * width + starts) * width + ends)
@@ -39,10 +42,10 @@ def log_partition(
     lengths: Int[Tensor, " batch"],
     inside_outside: InsideOutside | None = None,
 ) -> Float[Tensor, " batch"]:
-    """The log of the summed exponentials of all binary bracketings; its gradient is the marginals.
+    """The log partition function over all binary bracketings; its gradient is the spans' marginals.
 
     `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read. Lengths
-    are at least 1. Scores of less than 32 bits are computed with, and the result returned, in float32. By
+    are at least 1. Scores of less than 32 bits are cast to float32, which is then the type of the result. By
     default `inside_outside` is `by_numba` for scores on the CPU, where it is some 60 times as fast, and
     `by_supar` on other devices.
     """
@@ -53,7 +56,7 @@ def log_partition(
 
 
 class _LogPartition(Function):
-    """Marginals along with the partition, so that the backward pass is one product."""
+    """Computes the marginals along with the partition, so that the backward pass is one product."""
 
     @staticmethod
     def forward(
@@ -81,15 +84,14 @@ def by_supar(
 
     boundaries = torch.arange(scores.shape[1], device=scores.device)
     inside = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
-    # Where supar needs help:
-    # - It computes in the type that it is given: in bf16, log Z has errors of whole nats. In float32,
-    #   autocast finds nothing to change in it.
-    # - Its marginals are autograd's gradient, which inference mode and its tensors forbid.
-    # - It asks for gradients of the very tensor that it is given: so it gets a copy of its own.
-    # - It also adds up spans beyond a sentence's end. They do not reach the result, but what is not finite
-    #   there would reach the gradient as NaN: so it gets zeros.
-    # Labels of spans are scored apart from brackets; supar would take an axis of labels as charts that have
-    # nothing to do with each other.
+    # What supar needs:
+    # - Float32: it computes in the type of the scores, and log Z in bf16 is off by whole nats. Autocast
+    #   casts none of its operations.
+    # - Gradients: its marginals are autograd's gradient, which inference mode and its tensors forbid.
+    # - A copy: it asks for gradients of the very tensor that it is given.
+    # - Zeros beyond a sentence's end: it also adds up the spans there. They do not reach the result, but a
+    #   score that is not finite would make the gradient NaN.
+    # - No axis of labels, which it would take for separate charts: labels are scored apart from brackets.
     with torch.inference_mode(False):
         chart = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
         crf = ConstituencyCRF(chart.masked_fill(~inside, 0.0), lengths.clone())
@@ -100,7 +102,7 @@ def by_supar(
 def by_numba(
     scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
-    """Log partitions and marginals, sentence by sentence on the CPU, in float64 within."""
+    """Log partitions and marginals, sentence by sentence on the CPU; sums are taken in float64."""
     dtype = torch.promote_types(scores.dtype, torch.float32)
     partition = torch.zeros(len(scores), dtype=dtype)
     marginals = torch.zeros(scores.shape, dtype=dtype)
@@ -143,7 +145,7 @@ def _inside_outside(scores, lengths, partition, marginals):
                 end = start + size
                 mass = mass_by_start[start, end] + mass_by_end[end, start]
                 marginals[row, start, end] = mass
-                if size == 1 or mass < 1e-12:  # what falls below moves no float32 gradient
+                if size == 1 or mass < 1e-12:  # less mass changes no float32 gradient
                     continue
                 splits_total = by_start[start, end] - scores[row, start, end]
                 for middle in range(start + 1, end):

@@ -8,7 +8,7 @@ from tasks.sentence import Span
 
 
 def without_overlaps(spans: Iterable[Span]) -> list[Span]:
-    """In order of the text; of spans that overlap the one that starts first, then the longest."""
+    """The spans in order of the text; of overlapping ones the first, the longest if they start together."""
     disjoint: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if not disjoint or span.start >= disjoint[-1].end:

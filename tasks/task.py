@@ -22,7 +22,7 @@ UNKNOWN = -100
 
 
 class Labels:
-    """An ordered label inventory, taken from the training sentences."""
+    """An ordered label inventory: the task's own, or that of the training sentences."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
@@ -46,9 +46,9 @@ class Task(ABC):
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
-    """The layers of `Sentence` that the task reads besides the words, what it learns first.
+    """The layers of `Sentence` that the task reads besides the words; the one that it learns comes first.
 
-    Runs without a task that reads a field do not see it.
+    A run hides the layers that none of its tasks reads.
     """
     unit: ClassVar[Literal["word", "sentence", "piece"]]
     """What the task labels: its loss is divided by the annotated words, sentences or pieces of the batch."""
@@ -69,16 +69,16 @@ class Task(ABC):
         return sentence.layer(self.layer) is not None
 
     def fits(self, sentence: Sentence) -> bool:
-        """Whether the task can annotate it: some tasks are for one sentence, others for pairs."""
+        """Whether the task is for such input: one sentence, or a pair."""
         return (1 if sentence.second is None else 2) in self.sentences
 
     def units(self, sentence: Sentence, targets: Any = None) -> int:
-        """The sentence's share in what the loss is divided by; `targets` are its targets."""
+        """The sentence's words, sentences or pieces (`unit`), whose sum over a batch divides the loss."""
         return len(sentence) if self.unit == "word" else 1
 
     @abstractmethod
     def items(self, sentence: Sentence) -> Mapping[str, int]:
-        """How many annotations an annotated sentence carries, by what they are called (`mtl data stats`)."""
+        """The numbers of annotations in an annotated sentence, by their name (for `mtl data stats`)."""
 
     @abstractmethod
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
@@ -86,7 +86,10 @@ class Task(ABC):
 
     @abstractmethod
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        """An annotated sentence's targets as a named tuple of numpy arrays, computed once per corpus."""
+        """An annotated sentence's targets as a named tuple of numpy arrays, computed once per corpus.
+
+        Raises `ValueError` if the sentence is not annotated, or its annotation does not fit its words.
+        """
 
     @abstractmethod
     def collate(self, targets: Sequence[Any], width: int) -> Any:
@@ -101,9 +104,10 @@ class Task(ABC):
         """A fresh metric."""
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
-        """How many of the sentence's annotations this task cannot represent, so neither learns nor finds."""
+        """How many of the sentence's annotations the task cannot represent, so that it neither learns nor
+        predicts them."""
         return 0
 
     @abstractmethod
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
-        """The sentence with one decoded annotation put into this task's layer."""
+        """The sentence with a decoded annotation as this task's layer."""

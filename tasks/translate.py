@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Translate(Task):
     """The text in another language; trained alone, on an encoder-decoder model.
 
-    The translation is the label of the sentence in this task. What is learned are its subwords, which the
-    model's tokenizer makes, so that the task has no inventory of labels.
+    The translation is the label of the sentence in this task. The model learns its pieces (subwords), which
+    the model's tokenizer makes, so that the task has no inventory of labels.
     """
 
     name: ClassVar[str] = "translate"
@@ -35,7 +35,7 @@ class Translate(Task):
     label_smoothing: float = 0.1
     """Share of the probability that training spreads evenly over all subwords."""
     beam: int = 5
-    """Hypotheses of beam search; 1: greedy."""
+    """Hypotheses of beam search; 1: greedy search."""
     length_penalty: float = 1.0
     """Hypotheses are compared by log probability / length to this power; larger numbers favour long ones."""
 
@@ -45,7 +45,7 @@ class Translate(Task):
         return self.name
 
     def units(self, sentence: Sentence, targets: Any = None) -> int:
-        """The subwords of the translation, with the one that ends it."""
+        """The pieces of the translation, which `targets` hold, with the one that ends it."""
         return len(targets.pieces)
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:

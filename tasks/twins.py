@@ -1,4 +1,4 @@
-"""Twins: a task beside itself, as the control for what sharing costs where contents agree.
+"""Twins: a task trained beside itself, as the control for what sharing costs where contents agree.
 
 The twins of `dep` are `dep~a` and `dep~b`: two decoders for the same task over one encoder, each trained on
 one half of the sentences that are annotated for the task, and scored on all of dev and test.

@@ -1,4 +1,4 @@
-"""All that a run trains with, built in memory: model, batches, balancer, gates, evaluation and trainer."""
+"""Build what a run trains with, in memory: model, batches, balancer, gates, evaluation and trainer."""
 
 from __future__ import annotations
 
@@ -113,22 +113,22 @@ def assemble(
 
 
 def warmup_share(config: OptimizerConfig, updates: int) -> float:
-    """The share of a run's updates in which its rates rise."""
+    """The share of a run's updates in which the learning rates rise."""
     if config.warmup_updates is None:
         return config.warmup
     return min(1.0, config.warmup_updates / updates)
 
 
 def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
-    """Measures the tasks' gradients on heads against each other; `None` unless configured."""
+    """What measures the conflict of the tasks' gradients on heads; `None` unless configured."""
     every = config.gradient_conflict_every
     return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
-    """Give the model its gates and freeze what the regime does not train; returns the cost of the gates.
+    """Give the model its gates and freeze what the pruning regime does not train; returns the gates' cost.
 
-    `None` where nothing is learned: without masks the model stays as it is, fixed masks come from their file.
+    `None` if no gate is learned: without masks the model stays as it is, fixed masks come from their file.
     """
     if config.pruning == "none":
         return None

@@ -19,7 +19,7 @@ from tasks.twins import task_of
 
 
 def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Balancer:
-    """Build the balancer; raises `InputError` if it does not work with the tasks or the mode of batching."""
+    """Build the balancer; raises `InputError` if it does not fit the tasks or `batch.mode`, here `mode`."""
     check_balancer(config, tuple(tasks), mode)
     number = len(tasks)
     balancers = {
@@ -39,7 +39,7 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
 
 
 def shared_parameters(encoder: Encoder | Seq2Seq, balancer: Balancer) -> list[nn.Parameter]:
-    """The parameters whose gradients per task the balancer needs."""
+    """The trained parameters whose gradients per task the balancer needs."""
     if balancer.gradients == "none":
         return []
     module: nn.Module = encoder if balancer.gradients == "encoder" else encoder.last_layer()
@@ -49,7 +49,7 @@ def shared_parameters(encoder: Encoder | Seq2Seq, balancer: Balancer) -> list[nn
 def gram_matrix(
     losses: Mapping[str, Tensor], tasks: Sequence[str], parameters: Sequence[nn.Parameter]
 ) -> Float[Tensor, "task task"]:
-    """Inner products of the tasks' gradients, added up over ranks; zero where a task has no loss."""
+    """Inner products of the tasks' gradients, each first summed over ranks; 0 for tasks without a loss."""
     size = sum(parameter.numel() for parameter in parameters)
     rows = []
     for name in tasks:

@@ -53,7 +53,7 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
-    """Raise `InputError` for what a run that translates cannot have, and for what only such a run has."""
+    """Raise `InputError` for settings that a translation run cannot have, or that only such a run has."""
     if Translate.name not in tasks:
         if config.seq2seq.architecture is not None:
             raise InputError(
@@ -101,7 +101,7 @@ def check_shared_components(config: TrainConfig) -> None:
 
 
 def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
-    """Raise `InputError` for copies of heads that cannot be made, or for nobody."""
+    """Raise `InputError` for `clones` settings that do not fit the tasks, `pruning` or each other."""
     clones = config.clones
     if clones.kind == "none":
         return

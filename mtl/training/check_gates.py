@@ -1,6 +1,6 @@
-"""Reject settings of gates that contradict each other or ask for heads that the model has not.
+"""Reject settings of gates that contradict each other or ask for heads that the model does not have.
 
-Nothing here imports torch, so that a dry run may use it.
+Importing this module imports no torch, so that a dry run may use it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tasks.translate import Translate
 def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     """Raise `InputError` for settings of gates that contradict each other; reads no file and no encoder.
 
-    The heads of a model from scratch are counted; those of others in `check_target`.
+    The heads wanted are compared with those of a model from scratch here, with those of a checkpoint in
+    `check_target`.
     """
     gates = config.gates
     for key, target in values_of("target_open", gates.target_open):
@@ -29,18 +30,19 @@ def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     check_at_most_setting(config, tasks)
     if config.pruning in ("none", "fixed"):
         return
-    there = kinds_of(tasks)
-    check_kinds(gates.kinds, there)
-    _check_by_kind(gates, there)
+    available = kinds_of(tasks)
+    check_kinds(gates.kinds, available)
+    _check_by_kind(gates, available)
     if config.seq2seq.architecture is not None:
         size = config.seq2seq
         layers = {"encoder": size.layers}
-        heads = {kind: layers.get(kind, size.decoder_layers or size.layers) * size.heads for kind in there}
+        decoder_layers = size.decoder_layers or size.layers
+        heads = {kind: layers.get(kind, decoder_layers) * size.heads for kind in available}
         _check_heads(config, heads)
 
 
 def unused_gates(config: TrainConfig) -> str | None:
-    """The settings of gates that a run without learned masks does not use, as a message; `None`: none."""
+    """A message that names the settings of gates that a run without learned masks ignores; `None`: none."""
     used = {"none": (), "fixed": ("masks", "scope")}.get(config.pruning)
     if used is None:
         return None
@@ -61,29 +63,29 @@ def kinds_of(tasks: Sequence[str]) -> tuple[str, ...]:
 
 
 def values_of(name: str, values: ByKind | None) -> Iterator[tuple[str, float]]:
-    """The values of a key that may have one for each kind of attention, each with its dotted key."""
+    """The values of `gates.NAME`, one for all kinds of attention or one for each, with their dotted keys."""
     if isinstance(values, Mapping):
         yield from ((f"gates.{name}.{kind}", value) for kind, value in values.items())
     elif values is not None:
         yield f"gates.{name}", values
 
 
-def check_kinds(kinds: Sequence[str] | None, there: Sequence[str]) -> None:
-    """Raise `InputError` unless `gates.kinds` is `null` or names some kinds of attention that are `there`."""
+def check_kinds(kinds: Sequence[str] | None, available: Sequence[str]) -> None:
+    """Raise `InputError` unless `gates.kinds` is `null` or names kinds of attention that the model has."""
     if kinds is None:
         return
     for kind in kinds:
-        if kind not in there:
+        if kind not in available:
             raise InputError(
                 f"gates.kinds={','.join(kinds)}: the model has no attention of kind {kind}: it has "
-                f"{', '.join(there)}"
+                f"{', '.join(available)}"
             )
     if not kinds:
-        raise InputError(f"gates.kinds is empty: give at least one of {', '.join(there)}")
+        raise InputError(f"gates.kinds is empty: give at least one of {', '.join(available)}")
 
 
-def _check_by_kind(gates: GatesConfig, there: Sequence[str]) -> None:
-    """Raise `InputError` if targets and penalties by kind are not one for each kind that has gates."""
+def _check_by_kind(gates: GatesConfig, available: Sequence[str]) -> None:
+    """Raise `InputError` unless each kind with gates has one of the targets and penalties by kind."""
     by_kind = {
         name: values
         for name, values in (("target_open", gates.target_open), ("penalty", gates.penalty))
@@ -93,13 +95,13 @@ def _check_by_kind(gates: GatesConfig, there: Sequence[str]) -> None:
     for name, values in by_kind.items():
         if not values:
             raise InputError(
-                f"gates.{name} is empty: give a number for each of {', '.join(there)}, or one for all"
+                f"gates.{name} is empty: give a number for each of {', '.join(available)}, or one for all"
             )
         for kind, value in values.items():
             shown = f"gates.{name}.{kind}={value:g}"
-            if kind not in there:
+            if kind not in available:
                 raise InputError(
-                    f"{shown}: the model has no attention of kind {kind}: it has {', '.join(there)}"
+                    f"{shown}: the model has no attention of kind {kind}: it has {', '.join(available)}"
                 )
             if gates.kinds is not None and kind not in gates.kinds:
                 raise InputError(
@@ -114,7 +116,7 @@ def _check_by_kind(gates: GatesConfig, there: Sequence[str]) -> None:
             f"gates.target_open={gates.target_open:g} is for all kinds of attention, and gates.penalty has "
             "one for each: leave one of them out"
         )
-    without = [kind for kind in gates.kinds or there if kind not in given]
+    without = [kind for kind in gates.kinds or available if kind not in given]
     if by_kind and without:
         raise InputError(
             f"{' and '.join(f'gates.{name}' for name in by_kind)}: nothing is given for "
@@ -123,7 +125,7 @@ def _check_by_kind(gates: GatesConfig, there: Sequence[str]) -> None:
 
 
 def check_at_most_setting(config: TrainConfig, tasks: tuple[str, ...]) -> None:
-    """Raise `InputError` for masks per head without a choice among several masks."""
+    """Raise `InputError` for `gates.at_most` without several masks and a target's choice of their heads."""
     gates = config.gates
     if gates.at_most is None or config.pruning == "none":
         return
@@ -136,8 +138,8 @@ def check_at_most_setting(config: TrainConfig, tasks: tuple[str, ...]) -> None:
 def check_target(config: TrainConfig) -> None:
     """Raise `InputError` for an encoder that does not exist or has fewer heads than are to stay open.
 
-    Reads the encoder's configuration, not its weights. A model that training starts from is checked when it
-    is loaded.
+    Reads the encoder's configuration, not its weights. The model of a run to start from is checked when it is
+    loaded.
     """
     from transformers import AutoConfig
 
@@ -152,12 +154,12 @@ def check_target(config: TrainConfig) -> None:
     name = config.encoder.name
     encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
     heads = heads_by_kind(encoder)
-    if tuple(heads) == kinds_of(config.tasks):  # others are refused when they are loaded
+    if tuple(heads) == kinds_of(config.tasks):  # an encoder with other kinds is refused when it is loaded
         _check_heads(config, heads)
 
 
 def _check_heads(config: TrainConfig, heads: Mapping[str, int]) -> None:
-    """Raise `InputError` for more heads than there are; `heads` has their number by kind of attention."""
+    """Raise `InputError` if targets want more heads than there are; `heads` is their number by kind."""
     gates = config.gates
     gated = {kind: number for kind, number in heads.items() if gates.kinds is None or kind in gates.kinds}
     for key, target in values_of("target_open", gates.target_open):

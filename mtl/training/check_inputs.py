@@ -22,7 +22,7 @@ def check_inputs(
     Mask files in `given` are not looked at: they are yet to be written.
 
     With `inputs` every sentence is read, into that cache. Without it, as for a dry run, a corpus is read up
-    to the first sentence that is annotated for the task; faults behind that sentence are not found.
+    to the first sentence that is annotated for the task; faults after that sentence are not found.
     """
     seen: set[str] = set()
     for config in configs:
@@ -42,7 +42,7 @@ def check_inputs(
                 continue
             seen.add(key)
             for split in SPLITS:
-                annotated = split != "test"  # which may be blind
+                annotated = split != "test"  # test may be without gold annotation
                 if inputs is None:
                     require_first_sentence(config.corpus, name, task, split, annotated)
                     continue

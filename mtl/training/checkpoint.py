@@ -20,21 +20,21 @@ from mtl.models.batches import Batch
 
 
 class DirectCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint to the given path; Lightning's own writes a copy to /tmp first, and moves it."""
+    """Writes a checkpoint to the given path; Lightning's own writes it to the temporary folder first."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write the checkpoint to `path`."""
-        content = io.BytesIO()  # `torch.save` to a file ends a full disk in an error that does not say so
+        content = io.BytesIO()  # on a full disk `torch.save` to a file fails without naming the cause
         torch.save(checkpoint, content)
         Path(path).write_bytes(content.getbuffer())
 
 
 def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
-    """Refuse a checkpoint that is damaged, or that holds other weights than the module's.
+    """Refuse a checkpoint that is damaged, or whose tensors differ from the module's in name or shape.
 
     Raises:
-        InputError: the checkpoint cannot be read, holds more than tensors, numbers and text, or has other
-            parameters, as that of another version of mtl may have.
+        InputError: the checkpoint cannot be read, holds more than tensors, numbers and text, or was written
+            by a version of mtl with other parameters.
     """
     mend = "remove it, and the same command trains from the start"
     try:
@@ -55,10 +55,11 @@ def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
 
 
 class Resumption(pl.Callback):
-    """Writes a checkpoint at every epoch's end, at intervals, and when the run is asked to stop.
+    """Writes a checkpoint at every epoch's end, every `minutes`, and when a signal asks the run to stop.
 
-    A checkpoint holds the state of the random generators, so that a resumed run computes the same as an
-    unbroken one. `interrupted` is set when a signal asks the run to stop.
+    Several ranks write at the ends of epochs only. A checkpoint holds the state of the random generators, so
+    that a resumed run computes the same as an unbroken one. `interrupted` is set once a signal has asked the
+    run to stop.
     """
 
     def __init__(self, path: Path, minutes: float) -> None:
@@ -102,12 +103,12 @@ class Resumption(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
-        """Write a checkpoint if it is time to, between updates."""
+        """Write a checkpoint if one is due, between updates."""
         # Not after the last batch: a run resumed from there would skip the evaluation at the epoch's end. A
         # checkpoint is written after that evaluation anyway.
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 == trainer.num_training_batches:
             return
-        # Ranks do not see a clock or a signal at the same batch: several of them meet at epochs' ends only.
+        # Ranks do not see a clock or a signal at the same batch, so several ranks write at epochs' ends only.
         due = self.interrupted or time.monotonic() - self._written > 60 * self.minutes
         if due and trainer.world_size == 1:
             self._write(trainer)
@@ -138,7 +139,7 @@ class Resumption(pl.Callback):
 
 
 def generators() -> dict[str, Any]:
-    """The state of all random generators that training draws from."""
+    """The state of torch's random generators, the only ones that training steps draw from."""
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -148,7 +149,7 @@ def generators() -> dict[str, Any]:
 def restore_generators(state: dict[str, Any]) -> None:
     """Restore all random generators to a state that `generators` returned.
 
-    On a machine with fewer GPUs than the state has, the first ones' are used.
+    On a machine with fewer GPUs than the state has, the states of the first ones are used.
     """
     torch.set_rng_state(state["torch"])
     for device, cuda in enumerate(state["cuda"][: torch.cuda.device_count()]):

@@ -11,7 +11,7 @@ from mtl.errors import InputError
 from mtl.files import write_json
 
 Head = tuple[int, int]
-"""Layer and number, from 0."""
+"""Layer and number in the layer, from 0."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Claims:
     """The heads that tasks claim in one encoder."""
 
     shape: tuple[int, int]
-    """Its layers, and heads per layer."""
+    """The encoder's layers, and heads per layer."""
     of_task: Mapping[str, tuple[Head, ...]]
 
     def claimants(self, tasks: Sequence[str]) -> dict[Head, tuple[str, ...]]:
@@ -36,7 +36,7 @@ class Claims:
 
 
 def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) -> None:
-    """Write the file, with the runs whose masks the claims of each task are."""
+    """Write the file; `runs` names, per task, the runs whose masks the claims follow from."""
     write_json(
         path,
         {
@@ -51,7 +51,7 @@ def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) 
 
 
 def nothing_contested(tasks: Sequence[str], path: str) -> str:
-    """What is wrong with claims of which none are of two tasks."""
+    """The message for claims without a contested head."""
     return (
         f"no head is claimed by two of {', '.join(tasks)} (clones.claims={path}): nothing is contested, and "
         "nothing can be copied"
@@ -59,9 +59,9 @@ def nothing_contested(tasks: Sequence[str], path: str) -> str:
 
 
 def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None) -> Claims:
-    """The claims of these tasks; `InputError` unless the file has them all, for an encoder of this shape.
+    """The claims of these tasks; raises `InputError` unless the file has them all, for this shape of encoder.
 
-    Without a shape, as before the encoder is loaded, that of the file is taken.
+    `shape` is `None` before the encoder is loaded: then the file's own shape is taken.
     """
     try:
         values = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Which heads are copied before training, and which tasks have which copy."""
+"""Which heads are copied before training, and which tasks own which copy."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 @dataclass(frozen=True)
 class CopiedHead:
-    """A head that is to be there once for each group of tasks."""
+    """A head to copy, so that there is one instance for each group of tasks."""
 
     layer: int
     head: int
     groups: tuple[tuple[str, ...], ...]
-    """The tasks of each copy; those of the first keep the head itself."""
+    """The tasks of each instance; the first group keeps the head itself."""
     onto: tuple[int, ...] = ()
-    """The heads that copies overwrite; empty: they are further heads."""
+    """The heads that the copies overwrite; empty: the copies are further heads."""
 
 
 def make_clones(
     encoder: Encoder, config: ClonesConfig, tasks: Sequence[str]
 ) -> tuple[list[CopiedHead], Owners | None]:
-    """Copy heads of the encoder as configured; returns what was copied, and which heads are for whom.
+    """Copy heads of the encoder as configured; returns what was copied, and the tasks that own each head.
 
-    The owners are `None` where one pass serves all tasks. Raises `InputError` for a family that cannot be
-    cut, claims that do not fit, no contested head, and too few heads for a placebo or a transplant.
+    The owners are `None` if one pass serves all tasks. Raises `InputError` for a family whose heads cannot be
+    copied, claims that do not fit, no contested head, and too few heads for a placebo or a transplant.
     """
     if config.kind == "none":
         return [], None
@@ -60,28 +60,28 @@ def make_clones(
 
 
 def copied_heads(encoder: Encoder, config: ClonesConfig, tasks: Sequence[str]) -> list[CopiedHead]:
-    """The heads that are to be copied, by layer and number."""
-    there = encoder.tap.remaining
+    """The heads to copy, in the order of layers and numbers."""
+    remaining = encoder.tap.remaining
     if config.heads == "all":
         groups = tuple((name,) for name in tasks)
-        return [CopiedHead(layer, head, groups) for layer, heads in enumerate(there) for head in heads]
+        return [CopiedHead(layer, head, groups) for layer, heads in enumerate(remaining) for head in heads]
     assert config.claims is not None
     claims = read_claims(Path(config.claims), tasks, (encoder.layers, encoder.heads))
-    return planned_copies(claims, there, tasks, config)
+    return planned_copies(claims, remaining, tasks, config)
 
 
 def planned_copies(
-    claims: Claims, there: Sequence[Iterable[int]], tasks: Sequence[str], config: ClonesConfig
+    claims: Claims, remaining: Sequence[Iterable[int]], tasks: Sequence[str], config: ClonesConfig
 ) -> list[CopiedHead]:
-    """The contested heads, or a placebo for each of them; for a transplant with the heads to overwrite.
+    """The copies of contested heads, or of a placebo for each; for a transplant also what they overwrite.
 
-    A contested head is there once for each task that claims it; tasks that do not claim it stay with the
-    first of these. The placebo for it is a head of the same layer that one task or none claims, copied as
-    often and for the same tasks. What is overwritten nobody claims; it is drawn before placebos are, so that
-    a transplant and its placebo lose the same heads.
+    A contested head gets one instance for each task that claims it; the other tasks share the first one. Its
+    placebo is a head of the same layer that at most one task claims, copied as often and for the same tasks.
+    A transplant overwrites heads that no task claims. They are drawn before the placebos, so that a
+    transplant and its placebo lose the same heads. `remaining` are the heads of each layer that are not cut.
     """
     claimants, contested = claims.claimants(tasks), claims.contested(tasks)
-    missing = [place for place in contested if place[1] not in there[place[0]]]
+    missing = [place for place in contested if place[1] not in remaining[place[0]]]
     if missing:
         layer, head = missing[0]
         raise InputError(f"head {head} of layer {layer} is claimed, but it has been cut out of the encoder")
@@ -89,7 +89,7 @@ def planned_copies(
         raise InputError(nothing_contested(tasks, str(config.claims)))
     plan: list[CopiedHead] = []
     for layer in sorted({layer for layer, _ in contested}):
-        # A generator for each draw: what is overwritten does not depend on what else is drawn.
+        # One generator per draw, so that what is overwritten does not depend on the draw of placebos.
         overwritten, placebo = (
             random.Random(f"{draw} {config.seed} {layer}") for draw in ("onto", "placebo")
         )
@@ -98,31 +98,31 @@ def planned_copies(
         onto: list[list[int]] = [[] for _ in here]
         taken: set[int] = set()
         if config.kind == "transplant":
-            free = [head for head in sorted(there[layer]) if (layer, head) not in claimants]
+            free = [head for head in sorted(remaining[layer]) if (layer, head) not in claimants]
             drawn = _draw(overwritten, free, sum(wanted), layer, "that nobody claims, to be overwritten")
             taken = set(drawn)
-            for place, number in zip(onto, wanted, strict=True):
-                place += [drawn.pop() for _ in range(number)]
+            for targets, number in zip(onto, wanted, strict=True):
+                targets += [drawn.pop() for _ in range(number)]
         sources = here
         if config.heads == "uncontested":
             others = [
                 head
-                for head in sorted(there[layer])
+                for head in sorted(remaining[layer])
                 if head not in taken and len(claimants.get((layer, head), ())) < 2
             ]
             sources = _draw(
                 placebo, others, len(here), layer, "for the placebo that fewer than two tasks claim"
             )
-        for head, source, places in zip(here, sources, onto, strict=True):
+        for head, source, targets in zip(here, sources, onto, strict=True):
             names = claimants[layer, head]
             rest = tuple(name for name in tasks if name not in names)
             groups = ((names[0], *rest), *((name,) for name in names[1:]))
-            plan.append(CopiedHead(layer, source, groups, tuple(sorted(places))))
+            plan.append(CopiedHead(layer, source, groups, tuple(sorted(targets))))
     return sorted(plan, key=lambda copied: (copied.layer, copied.head))
 
 
 def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig) -> str:
-    """What was copied, in a line; empty for nothing."""
+    """What was copied, in one line; empty if nothing is configured."""
     if config.kind == "none":
         return ""
     if config.kind == "rows":

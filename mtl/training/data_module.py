@@ -13,7 +13,7 @@ from mtl.training.ranks import rank_and_ranks
 
 
 class TrainingData(pl.LightningDataModule):
-    """Makes a new plan of batches per epoch; a resumed run starts after the batches that are done."""
+    """Plans the batches of every epoch anew; a resumed epoch starts after the batches that are done."""
 
     def __init__(
         self,

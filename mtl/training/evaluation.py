@@ -20,7 +20,7 @@ from mtl.training.step import JointTraining
 
 
 class Evaluation(pl.Callback):
-    """Scores the model on dev, writes history, gates and a model, and stops when scores get no better.
+    """Scores the model on dev, writes history, gates and a model, and stops once scores no longer improve.
 
     Scores are computed in float32 even if training is in bf16, as the final scores and those of
     `mtl evaluate` are.
@@ -28,11 +28,11 @@ class Evaluation(pl.Callback):
     Args:
         run: Where history, gates and model are written.
         batches: Makes the batches of dev, or of this rank's share of it.
-        every: Epochs between evaluations; the last epoch has one anyway.
-        patience: Evaluations without a better mean score before training stops; `None`: never.
-        keep_best: Keep the best model; otherwise the last.
+        every: Epochs between evaluations; the last epoch is always evaluated.
+        patience: Evaluations in a row without a better mean score that stop training; `None`: no number does.
+        keep_best: Keep the model with the best mean score; otherwise the last.
         console: Where a line per evaluation is printed.
-        observers: Get every evaluation; any of them may end the run.
+        observers: Are told of every evaluation; any of them may end the run.
     """
 
     def __init__(

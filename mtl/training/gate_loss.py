@@ -1,4 +1,4 @@
-"""Head gates in training: the regime and what the gates cost."""
+"""Head gates in training: what they cost, and what their pruning regime freezes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ from probes.heads_table import Site
 
 RATE_TIMES_UPDATES = 10.0
 """Default of rate x planned updates. Adam moves a log alpha by about its rate per update, so this is the
-farthest it can move: some twice the distance from the default start to the closing point."""
+farthest it can move: about twice the distance from the default start to the closing point."""
 DEFAULT_TARGET = 1 / 3
 """Share of heads that stay open where neither a target nor a penalty is given (docs/masks.md says why)."""
 FORCED_WARNING = 0.1
-"""A warning is printed where a target's choice moved more than this share of the heads wanted."""
+"""A warning is printed if a target's choice forced more than this share of the wanted heads open or shut."""
 
 
 class GateLoss(nn.Module):
     """L0 penalties with their warm-up, the price of a target, and the overlap penalty.
 
-    Added outside of the balanced losses, so that the balancer does not scale it.
+    It is added to the balanced losses, so that the balancer does not scale it.
 
     Args:
         gates: the masks.
         updates: updates planned for the run.
-        penalties: weights of the expected number of open heads per layer, each for its sites.
-        overlap_penalty: weight of the sum over pairs of masks of z_t * z_u; negative rewards sharing.
+        penalties: weights of the expected number of open heads per layer, each with its sites (L0 of Louizos
+            et al. 2018).
+        overlap_penalty: weight of the sum over heads and pairs of masks t, u of the gates' product z_t z_u; a
+            negative one rewards sharing.
         warmup: share of the updates in which the penalties rise linearly from zero.
         target: brings the masks to a number of open heads.
     """
@@ -60,11 +62,11 @@ class GateLoss(nn.Module):
         self.penalties, self.overlap_penalty, self.warmup = tuple(penalties), overlap_penalty, warmup
         member = membership(self.penalties, gates.log_alpha.shape[1])
         self.layers: list[int] = (member & gates.learned.any(1).cpu()).sum(1).tolist()
-        """Per penalty the layers whose heads have gates."""
+        """Per penalty the number of its layers whose heads have gates."""
         self.register_buffer("member", member, persistent=False)
 
     def forward(self, update: int, losses: Float[Tensor, " task"]) -> Float[Tensor, ""]:
-        """The cost of this update, in the unit of `losses`: per task, as the balancer weighs them."""
+        """The cost of this update, in the unit of `losses`: one per task, weighted by the balancer."""
         progress = update / self.updates
         cost = self.gates.log_alpha.new_zeros(())
         if self.target is not None:
@@ -81,7 +83,7 @@ class GateLoss(nn.Module):
 
     @property
     def settled(self) -> bool:
-        """Whether scores count: with a target, once its heads are chosen."""
+        """Whether scores count for the best model and patience: with a target, once its heads are chosen."""
         return self.target is None or bool(self.target.chosen)
 
     @property
@@ -91,9 +93,9 @@ class GateLoss(nn.Module):
 
     @property
     def log_alpha_at_choice(self) -> Float[Tensor, "mask site head"] | None:
-        """The log alphas by which a target's choice was made; `None` before it, and without a target.
+        """The log alphas by which a target's choice was made; `None` before it and without a target.
 
-        NaN where heads have no target.
+        NaN for heads without a target.
         """
         if self.target is None or not self.target.chosen:
             return None
@@ -114,9 +116,10 @@ def new_gates(
     group: int = 1,
     sites: Sequence[Site] = (),
 ) -> HeadGates:
-    """Fresh gates for an encoder, one mask for all tasks or one each; none for `absent` heads.
+    """Fresh gates for an encoder, one mask for all tasks or one each; `absent` heads have none.
 
-    `group` heads of the encoder share keys and values. `sites` are the rows' kinds of attention and layers.
+    `layers` is the number of sites, and `sites` are their kinds of attention and layers. In the encoder
+    `group` heads share keys and values. Raises `InputError` for settings that do not fit encoder or tasks.
     """
     if config.unit == "head":
         group = 1
@@ -147,18 +150,18 @@ def new_gates_of(config: GatesConfig, encoder: Encoder | Seq2Seq, tasks: Sequenc
     """Fresh gates for the heads that an encoder has; see `new_gates`."""
     absent = [
         (site, head)
-        for site, there in enumerate(encoder.tap.remaining)
+        for site, remaining in enumerate(encoder.tap.remaining)
         for head in range(encoder.heads)
-        if head not in there
+        if head not in remaining
     ]
     group = heads_per_group(encoder.transformer)
     return new_gates(config, encoder.layers, encoder.heads, tasks, absent, group, encoder.tap.sites)
 
 
 def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[int, ...]:
-    """The numbers of the sites without gates, where only some kinds of attention have them.
+    """The numbers of the sites whose kind of attention has no gates; `kinds` have some, `None`: all have.
 
-    Raises `InputError` for a kind that the model has not.
+    Raises `InputError` for a kind that the model does not have.
     """
     check_kinds(kinds, tuple(dict.fromkeys(site.attention for site in sites)))
     if kinds is None:
@@ -169,7 +172,8 @@ def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[i
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int, sites: Sequence[Site] = ()) -> GateLoss:
     """The cost of the gates as configured, for a run of `updates` updates; `sites` are the gates' rows.
 
-    Of one target and one penalty for all kinds of attention the target counts.
+    With one target and one penalty for all kinds of attention, the penalty is ignored; with neither, the
+    target is `DEFAULT_TARGET`.
     """
     targets, penalties = config.target_open, config.penalty
     if targets is None and penalties is None:
@@ -194,7 +198,7 @@ def gate_loss(gates: HeadGates, config: GatesConfig, updates: int, sites: Sequen
 def _by_kind(
     values: ByKind | None, places: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[float, tuple[int, ...] | None, str]]:
-    """Each value with its sites and their name; one for all kinds has all sites and no name."""
+    """Each value with its sites (`None`: all) and their kind (empty: all)."""
     if isinstance(values, Mapping):
         yield from ((value, places[kind], kind) for kind, value in values.items())
     elif values is not None:
@@ -202,9 +206,9 @@ def _by_kind(
 
 
 def freeze_for(regime: PruningRegime, model: JointModel) -> None:
-    """Freeze what the regime does not train: decoders (static), encoder and decoders (gates_only).
+    """Freeze what the pruning regime does not train: decoders (static), encoder and decoders (gates_only).
 
-    Of a translation model that is its decoder, with all embeddings.
+    In a translation model the decoder and all embeddings count as decoders.
     """
     if regime in ("static", "gates_only"):
         model.decoders.requires_grad_(False).eval()
@@ -215,12 +219,12 @@ def freeze_for(regime: PruningRegime, model: JointModel) -> None:
 
 
 def gate_rate(config: GatesConfig, updates: int) -> float:
-    """The learning rate of log alpha."""
+    """The learning rate of log alpha in a run of `updates` updates."""
     return RATE_TIMES_UPDATES / updates if config.lr is None else config.lr
 
 
 def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
-    """A warning if no gate can move from its start to the closing point in this run."""
+    """A warning if a gate cannot move from the mean start to the closing point in this run, else `None`."""
     start = gates.log_alpha[gates.log_alpha > CLOSED].mean().item()
     needed = (start - gates.closing_point) / rate
     if needed <= updates:
@@ -232,7 +236,7 @@ def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
 
 
 def choice_warnings(loss: GateLoss) -> list[str]:
-    """A warning for every mask in which a target's choice moved many heads: it was hardly learned."""
+    """A warning for every mask in which a target's choice forced many heads: it was hardly learned."""
     if loss.target is None:
         return []
     at_most = loss.target.at_most

@@ -1,4 +1,4 @@
-"""Whether tasks pull a head in opposite directions: the cosine of their gradients in what it writes."""
+"""Whether tasks pull a head in opposite directions: the cosine of their gradients at the head's output."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ MEASURE = "gradient_conflict"
 class GradientConflict(nn.Module):
     """Mean cosine per head and pair of tasks over the measured steps of an epoch.
 
-    The gradient is that of a task's loss in what the head hands to its layer's output projection, over all
-    positions of the batch. A pair counts in steps where both gradients are not zero.
+    A gradient is that of a task's loss with respect to the head's output (the input of its layer's output
+    projection) at all positions of a rank's batch. A pair counts in steps where neither gradient is zero.
+    Every `every`-th batch of an epoch is measured.
     """
 
     total: Tensor
@@ -43,7 +44,7 @@ class GradientConflict(nn.Module):
 
     @contextmanager
     def watching(self, step: int) -> Iterator[list[Tensor]]:
-        """Collect the head outputs of a forward pass; the list stays empty in steps that are not measured."""
+        """Collect the head outputs of a forward pass, per site; empty for steps that are not measured."""
         if step % self.every:
             yield []
             return
@@ -71,7 +72,7 @@ class GradientConflict(nn.Module):
             self.steps[pair] += both_nonzero
 
     def rows(self, epoch: int) -> list[dict[str, Any]]:
-        """The epoch's means as rows of heads.parquet, the epoch in `choice`; then starts from zero."""
+        """The epoch's means over all ranks as rows of heads.parquet, `choice` the epoch; resets the sums."""
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(self.total)
             dist.all_reduce(self.steps)
@@ -95,12 +96,12 @@ class GradientConflict(nn.Module):
 
 def _per_head(
     gradients: Sequence[Float[Tensor, "row subword head head_dim"]],
-) -> Float[Tensor, "layer head rest"]:
+) -> Float[Tensor, "site head _"]:
     return torch.stack([gradient.float().movedim(2, 0).flatten(1) for gradient in gradients])
 
 
 class ConflictRecord(pl.Callback):
-    """Writes the epochs' means to the run's heads.parquet."""
+    """Writes every epoch's means to the run's heads.parquet."""
 
     def __init__(self, run: Run, conflict: GradientConflict) -> None:
         self.run, self.conflict = run, conflict

@@ -31,9 +31,9 @@ from tasks.twins import task_of
 def with_settings_of_source(config: TrainConfig) -> TrainConfig:
     """The configuration with the settings that come with the run that training starts from.
 
-    These are the encoder's, but for its attention implementation, and those of the tasks that the run was
-    trained on. Raises `InputError` where other values than those and than the defaults are given; for other
-    values that are the defaults see `refuse_given`.
+    These are those of its encoder (but for the attention implementation) or its translation model, and of the
+    tasks that it was trained on. Raises `InputError` for a value that is neither the run's nor the default; a
+    default that was given is left to `refuse_given`.
     """
     if config.init_from is None:
         return config
@@ -57,8 +57,8 @@ def with_settings_of_source(config: TrainConfig) -> TrainConfig:
 def refuse_given(config: TrainConfig, given: Mapping[str, Any]) -> None:
     """Raise `InputError` if settings that come with the run to start from are given with other values.
 
-    `given` holds the nested values of files and flags: in a configuration, a given value that equals the
-    default cannot be told from the default. Without this check `--from=RUN --encoder.pooling=mean` would
+    `given` holds the nested values of files and flags: a configuration does not tell a default that was given
+    from one that was not. Without this check `--from=RUN --encoder.pooling=mean` would
     silently keep another pooling.
     """
     if config.init_from is None:
@@ -76,7 +76,7 @@ def _inherited_sections(config: TrainConfig) -> dict[str, dict[str, Any]]:
 
 
 def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """The settings of a run's model by section, and of its tasks, as its model has them."""
+    """The settings in a run's saved model: by section, and by task; raises `InputError` without a model."""
     model = source / "model" if (source / "model" / "model.json").exists() else source
     translates = Seq2Seq.is_in(model)
     if not (model / "model.json").exists() or not (translates or (model / "encoder.json").exists()):
@@ -85,7 +85,7 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
     written = model.parent / "config.yaml"
     config = yaml.safe_load(written.read_text()) if written.exists() else None
     if translates:
-        # A run from before a key was there has its default.
+        # A run that is older than a key has the key's default.
         defaults = plain(dataclasses.asdict(Seq2SeqConfig()))
         return ({} if config is None else {"seq2seq": {**defaults, **config["seq2seq"]}}), tasks
     saved = json.loads((model / "encoder.json").read_text())
@@ -102,7 +102,7 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
 def _refuse_others(
     config: TrainConfig, section: str, wanted: Mapping[str, Any], source: Mapping[str, Any]
 ) -> None:
-    """Raise `InputError` if a wanted value of a section is not the source's."""
+    """Raise `InputError` if a value in `wanted` differs from the source's."""
     for key, value in wanted.items():
         if value == source[key]:
             continue
@@ -116,7 +116,7 @@ def _refuse_others(
 
 
 def _same_encoder(given: str, recorded: str | None) -> bool:
-    """Whether two names are of one local encoder, whose folder may have been moved."""
+    """Whether `given` is a local folder with the recorded folder's name, as after a move."""
     return recorded is not None and Path(given).is_dir() and Path(given).name == Path(recorded).name
 
 
@@ -127,11 +127,11 @@ def build_model(
     inputs: InputCache,
     console: Console,
 ) -> JointModel:
-    """A model with labels from the training sentences, on a pretrained encoder or on another run's.
+    """The model to train, its heads copied as configured; raises `InputError` for a run that does not fit.
 
-    Its heads are copied as configured. From another run come the encoder, its gates (held as they are,
-    unless new ones are trained) and the decoders of the tasks that it was trained on; other tasks get fresh
-    decoders.
+    Without `init_from` it is a pretrained encoder or a translation model, with labels from the training
+    sentences. From another run come the encoder, its gates (held as they are, unless new ones are trained)
+    and the labels and decoders of the tasks that it was trained on; other tasks get fresh ones.
     """
     if config.init_from is None:
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
@@ -167,7 +167,7 @@ def build_model(
                 f"{config.init_from} has some: start from another run"
             )
         owners = _clones(config, source.encoder, tasks, console)
-    # Not `or`: an inventory without labels belongs to its decoder, too.
+    # Not `or`: an empty inventory is false, and its decoder is kept.
     labels = {
         name: source.labels[name] if name in source.labels else task.labels(sentences)
         for name, task in tasks.items()
@@ -192,10 +192,10 @@ def build_model(
 def _clones(
     config: TrainConfig, encoder: Encoder | Seq2Seq, tasks: Mapping[str, Task], console: Console
 ) -> Owners | None:
-    """Copy the encoder's heads as configured; returns which heads are for which tasks."""
+    """Copy the encoder's heads as configured; returns the tasks that own heads (see `make_clones`)."""
     clones = config.clones
     if isinstance(encoder, Seq2Seq):
-        return None  # there is one task, and copies are for several
+        return None  # a translation is trained alone, and copies are for several tasks
     if clones.seed is None:
         clones = dataclasses.replace(clones, seed=config.seed)
     plan, owners = make_clones(encoder, clones, tuple(tasks))

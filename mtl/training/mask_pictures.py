@@ -44,7 +44,7 @@ class MaskPictures(Observer):
             animation(self._table(self._run), self._run.folder / "masks.gif")
 
     def _table(self, run: Run) -> polars.DataFrame:
-        """The gates so far; a shared mask is in it once, not per task."""
+        """The gates so far; a shared mask appears once, not once per task."""
         table = polars.read_parquet(run.folder / "gates.parquet")
         if self._shared:
             task = table["task"][0]

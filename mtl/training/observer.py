@@ -1,4 +1,4 @@
-"""Observers: callbacks that watch a run and are no part of what makes its result."""
+"""Observers: callbacks that watch a run without changing its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Observer(pl.Callback):
         """The run's folder is ready; training or scoring starts or resumes."""
 
     def on_evaluation(self, row: Mapping[str, Any]) -> bool:
-        """An evaluation is in the run's folder; `row` is its row of the history. True ends the run."""
+        """An evaluation was written to the run's folder; `row` is its row in the history. True ends a run."""
         return False
 
     def on_final_scores(self, scores: Mapping[str, Scores]) -> None:

@@ -41,8 +41,9 @@ def separate_plan(
     """Batches of one task each (He & Choi 2021).
 
     `in_turn` alternates between tasks until each has passed over its data; `proportional` shuffles all
-    batches of all tasks; `tempered` draws as many batches as there are in all, task k with a probability
-    proportional to n_k^(1/temperature), and takes its batches in order, from the start again after the last.
+    batches of all tasks; `tempered` draws a task for each of as many batches as there are in all, task k of
+    n_k batches with a probability proportional to n_k^(1/temperature). A drawn task gives its next batch, and
+    its first one again after the last.
     """
     plans = {name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
     plans = {name: plan for name, plan in plans.items() if plan}

@@ -1,4 +1,4 @@
-"""Several processes on one run: this process's rank, and a check of how many the launcher started."""
+"""Several processes on one run: this process's rank, and checks of the number of processes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _of_srun() -> int | None:
 
 @contextmanager
 def distributed(config: TrainerConfig) -> Iterator[None]:
-    """Turn what Lightning refuses about devices, machines and SLURM's numbers into `InputError`."""
+    """Turn Lightning's errors about devices, machines and SLURM's settings into `InputError`."""
     try:
         yield
     except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:

@@ -25,9 +25,9 @@ Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
 class JointTraining(pl.LightningModule):
     """Trains a joint model: losses per task, weighted by the balancer, plus what the gates cost.
 
-    The loss of a task is its sum over the batch of *all* ranks per annotated word or sentence
-    (`Task.unit`) of that batch, so that
-    two ranks with half of a batch each make the same step as one rank with the whole.
+    The loss of a task is its sum over the batch of *all* ranks, divided by the annotated words, sentences or
+    pieces (`Task.unit`) of that batch. Two ranks with half of a batch each thus make the same step as one
+    rank with all of it.
 
     Args:
         model: Encoder and decoders.
@@ -39,11 +39,11 @@ class JointTraining(pl.LightningModule):
         warmup: Share of the updates in which the rates rise linearly.
         schedule: How the rates change after the warm-up (`rate_factor`).
         beta2: Adam's decay of squared gradients.
-        clip: Largest norm of the gradient, gates excluded; 0: no clipping.
+        clip: Largest norm of the gradient of encoder and decoders; 0: no clipping.
         gate_loss: What the gates cost; its gates are trained.
         gate_lr: Learning rate of log alpha.
         balancer_lr: Learning rate of the balancer's own weights.
-        conflict: Measures the cosine between the tasks' gradients.
+        conflict: Measures the cosines between the tasks' gradients on each head.
     """
 
     loss_sum: Tensor
@@ -86,30 +86,31 @@ class JointTraining(pl.LightningModule):
             with self.conflict.watching(batch_index) as outputs:
                 losses = self.model.losses(batch, self.model(batch))
             self.conflict.add(outputs, losses)
-        values = self._stacked(losses)
+        rank_losses = self._stacked(losses)
         present = torch.tensor([batch.units.get(name, 0) > 0 for name in self.names]).to(
-            values.device, non_blocking=True
+            rank_losses.device, non_blocking=True
         )
-        seen = values.detach().clone()
+        batch_losses = rank_losses.detach().clone()
         if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(seen)
+            dist.all_reduce(batch_losses)
         gram = gram_matrix(losses, self.names, self.shared) if self.shared else None
-        weights = self.balancer(seen, gram, present)
+        weights = self.balancer(batch_losses, gram, present)
         if dist.is_available() and dist.is_initialized():
-            dist.broadcast(weights.detach(), 0)  # PCGrad draws its order from a generator of each rank's own
-        self.loss_sum += seen
+            dist.broadcast(weights.detach(), 0)  # each rank's PCGrad draws an order of its own
+        self.loss_sum += batch_losses
         self.loss_count += present
-        # The balancer's own parameters train on the loss of all ranks, everything else on this rank's part,
-        # which DDP averages: hence the factor.
+        # DDP averages gradients over ranks, while a batch's loss is the sum of the ranks' parts: hence the
+        # factor. The balancer's own parameters and the gates' costs see the losses of all ranks.
         ranks = self.trainer.world_size
-        total = (weights.detach() * values).sum() * ranks
+        total = (weights.detach() * rank_losses).sum() * ranks
         if weights.requires_grad:
-            total = total + (weights * seen).sum() + self.balancer.regulariser(present)
+            total = total + (weights * batch_losses).sum() + self.balancer.regulariser(present)
         if self.gate_loss is not None:
-            total = total + self.gate_loss(self.global_step, weights.detach() * seen)
+            total = total + self.gate_loss(self.global_step, weights.detach() * batch_losses)
         return total
 
     def _stacked(self, losses: dict[str, Tensor]) -> Float[Tensor, " task"]:
+        """The losses of all tasks, in float32; 0 for tasks without a loss."""
         zero = torch.zeros((), device=self.device)
         return torch.stack([losses[name].float() if name in losses else zero for name in self.names])
 
@@ -123,7 +124,7 @@ class JointTraining(pl.LightningModule):
         self.loss_count.zero_()
 
     def mean_losses(self) -> dict[str, float]:
-        """The epoch's mean loss per task so far, in nats per word or sentence (`Task.unit`)."""
+        """Each task's loss per `Task.unit`, averaged over the epoch's batches so far that have the task."""
         means = (self.loss_sum / self.loss_count.clamp(min=1)).tolist()
         return dict(zip(self.names, means, strict=True))
 
@@ -133,10 +134,10 @@ class JointTraining(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip encoder and decoders by their common norm; gates and balancer have steps of their own.
+        """Clip encoder and decoders by their common norm; gates and balancer are not clipped.
 
         The fused AdamW divides all gradients by `grad_scale` as it reads them, which saves a pass over those
-        of encoder and decoders. The others are multiplied by it before.
+        of encoder and decoders. The other gradients are multiplied by it beforehand.
         """
         if not self.clip:
             return
@@ -154,15 +155,18 @@ class JointTraining(pl.LightningModule):
         scale = ((norm + 1e-6) / self.clip).clamp(min=1.0)
         for gradient in others:
             gradient.mul_(scale)
-        # `step` looks for both by name; torch declares neither.
+        # AdamW's `step` reads both attributes; torch declares neither.
         vars(optimizer).update(grad_scale=scale, found_inf=torch.zeros_like(scale))
 
     def configure_optimizers(self) -> Any:
-        """One AdamW with a group per learning rate, and the schedule of those rates."""
+        """One AdamW with groups by learning rate and weight decay, and the schedule of the rates.
+
+        The rates of encoder and decoders follow the schedule; those of gates and balancer are constant.
+        """
         groups = list(self._groups())
         optimizer = torch.optim.AdamW(groups, betas=(0.9, self.beta2), fused=True)
-        # The gates are held to their target as a part of the update: Lightning calls callbacks, one of which
-        # writes checkpoints, before the module's own hook at a batch's end.
+        # The gates are held to their target as a part of the update: at a batch's end Lightning calls the
+        # callbacks, one of which writes checkpoints, before the module's own hook.
         optimizer.register_step_post_hook(self._hold_gates)
 
         def factor(update: int) -> float:
@@ -174,11 +178,12 @@ class JointTraining(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _hold_gates(self, *_: Any) -> None:
-        """Hold the gates to a target once its heads are chosen; called after each step of the optimizer."""
+        """Hold the gates to their target's choice; called after each step of the optimizer."""
         if self.gate_loss is not None:
-            self.gate_loss.after_update(self.global_step + 1)  # Lightning counts the update after it
+            self.gate_loss.after_update(self.global_step + 1)  # Lightning counts the update later
 
     def _groups(self) -> Iterator[dict[str, Any]]:
+        """Groups of parameters for AdamW; `clip`: clipped, and with a rate that follows the schedule."""
         for module, rate in ((self.model.encoder, self.encoder_lr), (self.model.decoders, self.decoder_lr)):
             trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
             for matrices in (True, False):
@@ -197,9 +202,9 @@ class JointTraining(pl.LightningModule):
 
 
 def rate_factor(update: int, updates: int, warmup: float, schedule: Schedule) -> float:
-    """The share of the peak learning rate that an update has: linear warm-up, then the schedule.
+    """The learning rate of an update as a share of its peak: linear warm-up, then the schedule.
 
-    `inverse_sqrt` is that of Vaswani et al. (2017).
+    `inverse_sqrt` is proportional to 1 / sqrt(update), as in Vaswani et al. (2017).
     """
     rising = warmup * updates
     if update < rising:

@@ -52,13 +52,14 @@ def train(
     inputs: InputCache | None = None,
     observers: Sequence[Observer] = (),
 ) -> Run:
-    """Train, or resume training, and return the run; raises `InputError` for what the user can mend.
+    """Train, or resume training, and return the run.
 
-    `KeyboardInterrupt` is raised once the state is saved, from which the same call resumes.
+    On Ctrl-C or SIGTERM the state is saved and `KeyboardInterrupt` raised; the same call then resumes. Raises
+    `InputError` for what the user can mend.
 
     Args:
         config: All settings.
-        console: Where progress is printed; default: standard output, of the first process.
+        console: Where progress is printed; default: standard output, from the first process only.
         inputs: Corpora and encoders that several runs of one process share.
         observers: Watch the run; see `Observer`.
     """
@@ -99,9 +100,9 @@ def _train(
     tasks = config.chosen()
     settings = plain(dataclasses.asdict(config))
     corpus = corpus_fingerprint(config.corpus, tuple(tasks))
+    masks = _masks_fingerprint(config, tuple(tasks))
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
-    masks = _masks_fingerprint(config, tuple(tasks))
     resumes = run.holds(settings, corpus, config.overwrite, masks)
     if resumes and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; give another --name to train again", soft_wrap=True)
@@ -159,7 +160,7 @@ def _masks_fingerprint(config: TrainConfig, tasks: Sequence[str]) -> str | None:
 
 
 def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
-    """Train to the end; with `resumes` from the run's checkpoint, if it has one."""
+    """Train to the end, with `resumes` from the run's checkpoint if it has one."""
     trainer, module = training.trainer, training.module
     # Not the checkpoint of a run that another process is about to replace.
     resumes = resumes and run.resume_checkpoint.exists()
@@ -219,7 +220,7 @@ def _remove_leftovers(run: Run) -> None:
 
 @contextmanager
 def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
-    """Write to the run's status if the block fails or is interrupted."""
+    """Note in the run's status if the block fails or is interrupted, and tell the observers."""
     try:
         yield
     except BaseException as error:

@@ -48,7 +48,7 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Silence messages of Lightning that the user can do nothing about."""
+    """Silence Lightning's messages that the user can do nothing about."""
     logger = logging.getLogger("pytorch_lightning")
     level = logger.level
     logger.setLevel(logging.WARNING)

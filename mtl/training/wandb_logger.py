@@ -1,4 +1,4 @@
-"""Weights & Biases: a view of a run, whose own files are the truth."""
+"""Weights & Biases: a view of a run; the run's own files are what counts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WandbLogger(Observer):
 
 
 def flat(scores: Mapping[str, Scores]) -> dict[str, Any]:
-    """Scores by split, task and name."""
+    """Scores under the keys `split/task/name`."""
     return {
         f"{split}/{name}/{key}": value
         for split, tasks in scores.items()

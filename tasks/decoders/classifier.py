@@ -17,7 +17,7 @@ from tasks.task import UNKNOWN, Labels
 
 
 class LabelTargets(NamedTuple):
-    """Indices of labels, `UNKNOWN` for one that training never saw: a word each, or one for the sentence."""
+    """Indices of labels, one per word or one for the sentence; `UNKNOWN` if training never saw the label."""
 
     labels: Int[np.ndarray, " label"]
 
@@ -53,7 +53,7 @@ def collate_sentences(targets: Sequence[LabelTargets]) -> SentenceLabels:
 
 
 class LinearDecoder(Decoder):
-    """Dropout and one linear layer over vectors; subclasses say whose."""
+    """Dropout and one linear layer; subclasses choose the vectors: of words, or of sentences."""
 
     def __init__(self, hidden: int, outputs: int, dropout: float) -> None:
         super().__init__()

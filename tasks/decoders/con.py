@@ -38,7 +38,7 @@ class SpanBatch(NamedTuple):
 
 
 class SpanScores(NamedTuple):
-    """Scores of every span as a bracket, and what labels are scored from, for all boundaries of words."""
+    """Scores of every span as a bracket, and the vectors of all boundaries that labels are scored from."""
 
     brackets: Float[Tensor, "batch boundary boundary"]
     starts: Float[Tensor, "batch boundary label_dim"]
@@ -46,7 +46,10 @@ class SpanScores(NamedTuple):
 
 
 def bracket_targets(sentence: Sentence, labels: Labels) -> SpanTargets:
-    """The brackets of an annotated sentence's binarised tree."""
+    """The brackets of an annotated sentence's binarised tree.
+
+    Raises `ValueError` if the sentence has no tree over its words, or its constituents cannot be binarised.
+    """
     if sentence.tree is None or sum(1 for _ in sentence.tree.leaves()) != len(sentence):
         raise ValueError(f"sentence '{sentence.id}': needs a tree over its {len(sentence)} words")
     brackets = binarise(constituents(sentence.tree), len(sentence))
@@ -64,9 +67,9 @@ def collate_brackets(targets: Sequence[SpanTargets]) -> SpanBatch:
 class ConDecoder(Decoder):
     """Two stages (Zhang et al. 2020): brackets by a span CRF, labels only for the brackets of one tree.
 
-    A boundary is represented by the words on both of its sides; learned vectors represent what is left
-    of the first word and right of the last.  A label is scored from the sum of its two boundaries' vectors by
-    one hidden layer, at a fraction of the cost of a bilinear form per label.
+    A boundary is represented by the words on both of its sides; learned vectors stand in for a word left of
+    the first and right of the last. A bracket's label is scored from the sum of its two boundaries' vectors
+    by one hidden layer, at a fraction of the cost of a bilinear form per label.
     """
 
     def __init__(self, hidden: int, labels: Labels, span_dim: int, label_dim: int, dropout: float) -> None:
@@ -115,9 +118,9 @@ class ConDecoder(Decoder):
             targets = SpanBatch(*(column[targets.labels == label] for column in targets))
         rows, starts, ends, labels = targets
         brackets = scores.brackets[rows, starts, ends]
-        names = self._label_scores(scores, rows, starts, ends).gather(1, labels.clamp_min(0)[:, None])
-        names = names.squeeze(1).masked_fill(labels == UNKNOWN, 0.0)
-        return summed(brackets + names, rows, len(mask))
+        of_labels = self._label_scores(scores, rows, starts, ends).gather(1, labels.clamp_min(0)[:, None])
+        of_labels = of_labels.squeeze(1).masked_fill(labels == UNKNOWN, 0.0)
+        return summed(brackets + of_labels, rows, len(mask))
 
     def decode(self, scores: SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
         lengths = mask.sum(1).cpu().numpy()

@@ -25,9 +25,9 @@ class StructureScore(NamedTuple):
 class Decoder(nn.Module, ABC):
     """From word vectors to scores, and from scores to a loss or to annotations.
 
-    `Scores` is the decoder's own type: a tensor or a named tuple of tensors. What costs time quadratic in
-    the sentence and is only needed at gold or predicted places (relations, constituent labels, roles) is
-    computed in `loss` and `decode`, at those places.
+    Each decoder has its own type of scores: a tensor or a named tuple of tensors. Scores that are quadratic
+    in the sentence's length and needed at gold or predicted places only (relations, constituent labels,
+    roles) are computed in `loss` and `decode`, at those places.
     """
 
     reads_first: bool = False
@@ -36,7 +36,10 @@ class Decoder(nn.Module, ABC):
     def as_read(
         self, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]
     ) -> tuple[Float[Tensor, "row _ hidden"], Bool[Tensor, "row _"]]:
-        """Vectors that begin with the first special token's, and their mask, as this decoder reads them."""
+        """Vectors and mask as this decoder reads them.
+
+        `words` begin with the vector of the first special token; `mask` covers the words after it.
+        """
         if self.reads_first:
             return words, torch.cat([mask.new_ones(len(mask), 1), mask], 1)
         return words[:, 1:], mask
@@ -47,13 +50,16 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"]) -> Float[Tensor, " batch"]:
-        """The loss in nats, summed within each sentence (the caller divides by the batch's `Task.units`)."""
+        """The loss, summed within each sentence (the caller divides by the batch's `Task.units`).
+
+        It is in nats; that of a regression is the squared error.
+        """
 
     @abstractmethod
     def structure_score(
         self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"], label: int | None = None
     ) -> StructureScore:
-        """The score of the targets' annotation of each sentence, or of what has one label in it.
+        """The score of the targets' annotation of each sentence, or of its items with one label.
 
         It is a sum of scores as they leave the model, without a partition function. Labels that training
         never saw have no score, and are left out.
@@ -71,7 +77,7 @@ class Decoder(nn.Module, ABC):
 
 
 def summed(items: Float[Tensor, " item"], rows: Int[Tensor, " item"], sentences: int) -> StructureScore:
-    """The score of each sentence from those of its items, which are given with their sentences' rows."""
+    """The sum of each sentence's items and their number; `rows` are the items' sentences in the batch."""
     return StructureScore(
         items.new_zeros(sentences).index_add(0, rows, items), torch.bincount(rows, minlength=sentences)
     )

@@ -41,7 +41,7 @@ class ArcScores(NamedTuple):
 
 
 def arc_targets(sentence: Sentence, labels: Labels) -> ArcTargets:
-    """The targets of an annotated sentence; raises `ValueError` if its arcs are no heads of its words."""
+    """The targets of an annotated sentence; raises `ValueError` unless each word has a possible head."""
     arcs = sentence.arcs
     if arcs is None or not len(arcs.heads) == len(arcs.relations) == len(sentence):
         raise ValueError(f"sentence '{sentence.id}': needs one head and one relation per word")

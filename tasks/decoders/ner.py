@@ -41,7 +41,10 @@ class EntityBatch(NamedTuple):
 
 
 def entity_targets(sentence: Sentence, labels: Labels) -> EntityTargets:
-    """The targets of an annotated sentence, without entities that overlap an earlier or longer one."""
+    """The targets of an annotated sentence, of its entities without overlaps (`without_overlaps`).
+
+    Raises `ValueError` for a sentence that is not annotated, or an entity that is not within it.
+    """
     if sentence.entities is None:
         raise ValueError(f"sentence '{sentence.id}' has no entities: ask annotated() first")
     if any(not 0 <= start < end <= len(sentence) for start, end, _ in sentence.entities):
@@ -61,8 +64,8 @@ def collate_entities(targets: Sequence[EntityTargets]) -> EntityBatch:
 class NerDecoder(Decoder):
     """Log odds of every type against no entity, for every span.
 
-    Biaffine in the first and the last word (Yu et al. 2020), plus the mean over all words of a linear score
-    of each: what a single word says about its type is learnt sooner than what a pair says.
+    Biaffine in the first and the last word (Yu et al. 2020), plus the mean of a linear score of each word in
+    the span: what a single word says about its type is learnt sooner than what a pair says.
     """
 
     def __init__(self, hidden: int, labels: Labels, dim: int, dropout: float, threshold: float) -> None:
@@ -98,7 +101,7 @@ class NerDecoder(Decoder):
         losses = partition.masked_fill(~_spans(mask), 0.0).sum((1, 2))
         known = targets.types >= 0
         spans = (targets.rows, targets.firsts, targets.lasts)
-        # A span of a type that training never saw is neither an entity nor none: its term is taken out.
+        # A span of a type that training never saw counts neither as an entity nor as none: its loss is 0.
         gains = torch.where(known, scores[(*spans, targets.types.clamp(min=0))], partition[spans])
         return losses.index_add(0, targets.rows, gains, alpha=-1)
 
@@ -129,7 +132,7 @@ class NerDecoder(Decoder):
 def _means(
     scores: Float[Tensor, "batch word label"],
 ) -> Float[Tensor, "batch word word label"]:
-    """Means from a first to a last word; entries whose last word is before the first mean nothing."""
+    """Means from a first to a last word; entries whose last word precedes the first have no meaning."""
     sums = functional.pad(scores.cumsum(1), (0, 0, 1, 0))
     places = torch.arange(scores.shape[1], device=scores.device)
     lengths = (places - places[:, None]).clamp(min=0) + 1
@@ -137,5 +140,5 @@ def _means(
 
 
 def _spans(mask: Bool[Tensor, "batch word"]) -> Bool[Tensor, "batch word word"]:
-    """True where first and last word make a span: in order, and both words of the sentence."""
+    """True at [first, last] if these words make a span: in order, and both within the sentence."""
     return mask[:, None, :].expand(-1, mask.shape[1], -1).triu()

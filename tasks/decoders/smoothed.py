@@ -11,7 +11,7 @@ from torch import Tensor
 from tasks.task import UNKNOWN
 
 _ROWS = 32
-"""Positions whose scores are worked on at a time, so that they stay in a processor's cache."""
+"""Positions computed at a time on a CPU, so that their scores stay in its cache."""
 
 
 def smoothed_cross_entropy(
@@ -27,7 +27,7 @@ def smoothed_cross_entropy(
 
 
 class _Smoothed(torch.autograd.Function):
-    """The gradient, softmax less the smoothed target, is computed with the loss, while scores are at hand."""
+    """Computes the gradient, softmax less the smoothed target, along with the loss: scores are read once."""
 
     @staticmethod
     def forward(

@@ -18,12 +18,13 @@ from tasks.sentence import Frame, Sentence
 from tasks.task import Labels
 
 _IMPOSSIBLE = -1e4
+"""Score of a tag that a word cannot have; finite, so that gradients stay so."""
 _RARE = -1.5
 """Log odds of being a predicate at the start; in EWT one word in five is one."""
 
 
 class FrameTargets(NamedTuple):
-    """Which words are predicates, and per frame its predicate's index and its arguments as tags.
+    """Which words are predicates, and per frame the index of its predicate and its arguments as tags.
 
     Tags are O, then B of every role, then I of every role, as `BioCrf` has them.
     """
@@ -34,7 +35,7 @@ class FrameTargets(NamedTuple):
 
 
 class FrameBatch(NamedTuple):
-    """`FrameTargets` of a batch, the frames of all sentences one after the other, with their sentences."""
+    """`FrameTargets` of a batch: the frames of all sentences one after the other, `rows` their sentences."""
 
     is_predicate: Float[Tensor, "batch word"]
     rows: Int[Tensor, " frame"]
@@ -50,7 +51,7 @@ class FrameScores(NamedTuple):
 
 
 def frame_targets(sentence: Sentence, labels: Labels) -> FrameTargets:
-    """The targets of an annotated sentence, of what tags can represent (see `representable`)."""
+    """The targets of an annotated sentence, as far as tags can represent it (`representable`)."""
     frames = representable(sentence)
     is_predicate = np.zeros(len(sentence), dtype=bool)
     tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
@@ -85,8 +86,8 @@ class RoleScorer(nn.Module):
     """Scores of tags for all words of each predicate's sentence, from predicate, word and distance.
 
     One hidden layer over a projection of the predicate, one of the word and a vector for the distance
-    between them, clipped to `reach` words: no label has a bilinear form of its own, so that a pair costs
-    its hidden size times the tags and many rare roles share what they need.
+    between them, clipped to `reach` words. No label has a bilinear form of its own, so that a pair costs
+    `dim` times the tags, and rare roles share parameters.
     """
 
     def __init__(self, hidden: int, tags: int, dim: int, reach: int, dropout: float) -> None:
@@ -117,7 +118,7 @@ class RoleScorer(nn.Module):
 def _dropout(
     vectors: Float[Tensor, "row word _"], share: float, training: bool
 ) -> Float[Tensor, "row word _"]:
-    """Dropout of the same features at all words of a row, whose random numbers cost next to nothing."""
+    """Dropout of the same features at all words of a row, which needs few random numbers."""
     return functional.dropout1d(vectors.mT, share, training).mT
 
 
@@ -147,9 +148,9 @@ class SrlDecoder(Decoder):
             scores.predicates, targets.is_predicate.to(scores.predicates.dtype), reduction="none"
         )
         losses = decisions.masked_fill(~mask, 0.0).sum(1)
-        tags = self._tag_scores(scores.words, targets.rows, targets.predicates)
+        tag_scores = self._tag_scores(scores.words, targets.rows, targets.predicates)
         lengths = mask.sum(1)[targets.rows]
-        return losses.index_add(0, targets.rows, self.crf.loss(tags, targets.tags, lengths))
+        return losses.index_add(0, targets.rows, self.crf.loss(tag_scores, targets.tags, lengths))
 
     def structure_score(
         self,
@@ -202,6 +203,6 @@ class SrlDecoder(Decoder):
     ) -> Float[Tensor, "frame word tag"]:
         scores = self.roles(words, rows, predicates)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        # The predicate's own word is part of no argument: every path has O there, which then cancels out.
+        # The predicate's own word is part of no argument: every path has O there, at score 0.
         outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
         return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)

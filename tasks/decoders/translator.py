@@ -17,7 +17,7 @@ from tasks.task import UNKNOWN
 
 
 class PieceTargets(NamedTuple):
-    """The pieces of one translation, the one that ends it included."""
+    """The pieces of one translation, with the one that ends it."""
 
     pieces: Int[np.ndarray, " piece"]
 
@@ -29,7 +29,7 @@ class PieceBatch(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """How surprising a reference translation is to the model."""
+    """The cross-entropy of a reference translation, summed over its pieces, and their number."""
 
     nats: float
     pieces: int
@@ -51,7 +51,7 @@ def collate_pieces(targets: Sequence[PieceTargets]) -> PieceBatch:
 class Translator(Decoder):
     """A decoder without parameters: the model below it computes the score of every piece at every position.
 
-    Its "word vectors" are these scores, under the reference's pieces as far as they go before the position.
+    Its "word vectors" are these scores; those of a position are given the reference's pieces before it.
     """
 
     def __init__(self, label_smoothing: float) -> None:

@@ -16,7 +16,7 @@ from tasks.sentence import Sentence
 class Accuracy(TaskMetric):
     """Share of right labels; `layer` is the layer with one label, or with one per word.
 
-    With `label_of` the layer's items are not the labels themselves: it gives the label of each.
+    With `label_of` the layer's items are not labels themselves: `label_of` gives the label of each.
     """
 
     labels: Tensor

@@ -1,4 +1,4 @@
-"""Arguments of predicates scored as srl-eval.pl does, end to end and with the gold's predicates given."""
+"""Arguments of predicates scored as srl-eval.pl does, end to end and with gold predicates given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ArgumentScores(TaskMetric):
 
     An argument of a predicate that the gold lacks counts as wrong; srl-eval.pl counts it so only if its
     gold file has that predicate, without arguments. `predicate_f1` is over predicates alone;
-    `given_*` are the same as the first three, with the gold's predicates given to the decoder.
+    `given_*` are precision, recall and F1 where the decoder is given the gold predicates.
     """
 
     counts: Tensor

@@ -18,7 +18,7 @@ from tasks.sentence import Sentence
 _ORDER = 4
 """Longest n-gram of BLEU."""
 _BLEU_COUNTS, _CHRF_COUNTS = 2 + 2 * _ORDER, 18
-"""Lengths of translation and reference, then matches and n-grams by n; 3 counts for each of 6 orders."""
+"""BLEU: lengths of translation and reference, then matches and n-grams by n. chrF: 3 counts for 6 orders."""
 
 
 @cache
@@ -78,22 +78,22 @@ class Bleu(TaskMetric):
         return _counts(_bleu(), predicted, references, _BLEU_COUNTS).astype(np.int64)
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-        """BLEU with sacreBLEU's exponential smoothing: the k-th order without a match counts 1 / 2^k."""
-        ours, theirs = counts[:, 0], counts[:, 1]
+        """BLEU with sacreBLEU's exponential smoothing: the k-th order without a match has 1 / 2^k matches."""
+        length, reference_length = counts[:, 0], counts[:, 1]
         matches, ngrams = counts[:, 2 : 2 + _ORDER], counts[:, 2 + _ORDER :]
-        without = (matches == 0) & (ngrams > 0)
-        smoothed = np.where(without, 0.5 ** np.cumsum(without, axis=1), matches)
+        unmatched = (matches == 0) & (ngrams > 0)
+        smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=1), matches)
         precision = smoothed / np.maximum(ngrams, 1)
         log_mean = np.log(np.maximum(precision, np.finfo(np.float64).tiny)).mean(1)
-        ratio = theirs / np.maximum(ours, 1)
-        brevity = np.where(ours < theirs, np.exp(1 - ratio), 1.0)
-        # Where even one order has no n-gram at all, or nothing matches, sacreBLEU's score is 0.
-        possible = (ours > 0) & (ngrams > 0).all(1) & (matches > 0).any(1)
+        ratio = reference_length / np.maximum(length, 1)
+        brevity = np.where(length < reference_length, np.exp(1 - ratio), 1.0)
+        # sacreBLEU's score is 0 if an order has no n-gram at all, or if nothing matches.
+        possible = (length > 0) & (ngrams > 0).all(1) & (matches > 0).any(1)
         return np.where(possible, 100.0 * brevity * np.exp(log_mean), 0.0)
 
 
 def signatures() -> dict[str, str]:
-    """How the figures were counted, as sacreBLEU states it."""
+    """How BLEU and chrF were counted: the signatures that sacreBLEU prints beside its scores."""
     for metric in (_bleu(), _chrf()):
         metric.corpus_score(["a"], [["a"]])  # the number of references is known after the first score
     return {"bleu": str(_bleu().get_signature()), "chrf": str(_chrf().get_signature())}

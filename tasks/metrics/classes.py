@@ -1,4 +1,4 @@
-"""Figures of the classes of sentences."""
+"""Scores of sentence classification, from a confusion matrix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIGURES: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "f1": lambda guess, gold, classes: binary_f1_score(guess == classes - 1, (gold == classes - 1).int()),
     "matthews": lambda guess, gold, classes: multiclass_matthews_corrcoef(guess, gold, classes),
 }
-"""By name: accuracy, F1 of the last class, and Matthews correlation; undefined ones are 0."""
+"""Accuracy, F1 of the last class, and Matthews correlation, as shares; undefined ones are 0."""
 
 
 def _accuracy(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
@@ -35,7 +35,7 @@ def _f1(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " 
 
 
 def _matthews(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
-    """For any number of classes (Gorodkin 2004)."""
+    """Matthews correlation for any number of classes (Gorodkin 2004)."""
     size, right = confusion.sum((1, 2)), np.trace(confusion, axis1=1, axis2=2)
     gold, guess = confusion.sum(2), confusion.sum(1)
     of_gold, of_guess = size**2 - (gold**2).sum(1), size**2 - (guess**2).sum(1)
@@ -49,11 +49,11 @@ _SCORES: Mapping[str, Callable[[Float[np.ndarray, "draw gold guess"]], Float[np.
     "f1": _f1,
     "matthews": _matthews,
 }
-"""The same figures of many confusion matrices at once, where torchmetrics takes one."""
+"""The figures of `_FIGURES` for many confusion matrices at once; torchmetrics takes one."""
 
 
 class Classes(TaskMetric):
-    """Figures over a fixed inventory of classes, from how often each was taken for each other.
+    """Figures over a fixed inventory of classes, from their confusion matrix [gold, guess].
 
     `layer` is the layer with the gold class, `main` the figure that `score` gives.
     """

@@ -16,7 +16,7 @@ from tasks.sentence import Sentence
 
 
 class Correlation(TaskMetric):
-    """Pearson's and Spearman's correlation; 0 where all numbers of a side are the same.
+    """Pearson's and Spearman's correlation times 100; 0 if all gold or all predicted numbers are equal.
 
     `layer` is the layer with the gold number.
     """
@@ -46,7 +46,7 @@ class Correlation(TaskMetric):
         predicted, gold = (dim_zero_cat(state or [torch.zeros(0)]) for state in (self.predicted, self.gold))
         if len(predicted) < 2 or (predicted == predicted[0]).all() or (gold == gold[0]).all():
             return {"pearson": 0.0, "spearman": 0.0}
-        # The numbers' own scale is of no account, and torchmetrics warns of small variances.
+        # Correlations ignore the scale, and torchmetrics warns of small variances: both have deviation 1.
         predicted, gold = (numbers / numbers.std() for numbers in (predicted.double(), gold.double()))
         return {
             "pearson": 100 * float(pearson_corrcoef(predicted, gold)),
@@ -69,6 +69,6 @@ class Correlation(TaskMetric):
         of_guess, of_gold, guesses, golds, products = (counts[:, 1:] / size[:, None]).T
         scale = np.sqrt(np.maximum(guesses - of_guess**2, 0) * np.maximum(golds - of_gold**2, 0))
         covariance = products - of_guess * of_gold
-        # What is left of equal numbers' variance after rounding is nothing.
-        there = scale > 1e-12 * np.sqrt(guesses * golds)
-        return 100 * np.divide(covariance, scale, out=np.zeros_like(scale), where=there)
+        # Rounding leaves a tiny variance where all numbers are equal: it counts as 0.
+        defined = scale > 1e-12 * np.sqrt(guesses * golds)
+        return 100 * np.divide(covariance, scale, out=np.zeros_like(scale), where=defined)

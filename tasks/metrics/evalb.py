@@ -19,14 +19,14 @@ from tasks.sentence import Sentence, Span
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """Words with these (gold) tags are left out, and constituents with these labels."""
 EQUAL = {"PRT": "ADVP"}
-"""Labels that count as another one."""
+"""Labels that count as another label."""
 
 
 def scored_brackets(spans: Iterable[Span], scored_before: Sequence[int]) -> Counter[tuple[int, int, str]]:
-    """The brackets that count, with how often: a multiset, since NP over NP over the same words is two.
+    """The multiset of brackets that count: NP over NP over the same words is counted twice.
 
     `scored_before` has for each boundary the number of words left of it that are not deleted; constituents
-    without such words do not count.  Labels end before the first '-' or '='.
+    without such words do not count. Labels are cut before the first '-' or '='.
     """
     brackets: Counter[tuple[int, int, str]] = Counter()
     for start, end, label in spans:
@@ -83,9 +83,9 @@ class BracketScores(TaskMetric):
             scored_before = list(accumulate(scored, initial=0))
             if scored_before[-1] == 0:
                 continue  # EVALB skips sentences of nothing but deleted words
-            ours = scored_brackets(guess, scored_before)
-            theirs = scored_brackets(constituents(sentence.tree), scored_before)
-            row[:] = (ours & theirs).total(), ours.total(), theirs.total(), ours == theirs, 1
+            guessed = scored_brackets(guess, scored_before)
+            true = scored_brackets(constituents(sentence.tree), scored_before)
+            row[:] = (guessed & true).total(), guessed.total(), true.total(), guessed == true, 1
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

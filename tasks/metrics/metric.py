@@ -14,7 +14,7 @@ from tasks.sentence import Sentence
 
 
 class TaskMetric(torchmetrics.Metric, ABC):
-    """Counts as summed states (so that ranks add up), figures in per cent."""
+    """States are summed or concatenated over ranks; figures are in per cent (`cross_entropy`: nats)."""
 
     full_state_update = False
 
@@ -22,21 +22,21 @@ class TaskMetric(torchmetrics.Metric, ABC):
     def update(
         self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None
     ) -> None:
-        """Add annotated sentences: decoded annotations, gold sentences, and `decode_given`'s annotations."""
+        """Add decoded annotations, gold sentences, and what `decode_given` or `references` returned."""
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
-        """Figures by name, in per cent."""
+        """The figures by name (`Task.figures`); what is undefined is 0."""
 
     @abstractmethod
     def sentence_counts(
         self, predicted: Sequence[Any], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"] | Float[np.ndarray, "sentence count"]:
-        """What each annotated sentence adds to the counts of `score`; they are what resampling needs."""
+        """Counts per sentence, 0 if not annotated; `score` takes their sums over resampled sentences."""
 
     @abstractmethod
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-        """The main figure (`Task.score`) in per cent, for each of several counts summed over sentences."""
+        """The main figure (`Task.score`) in per cent for each draw, given its sentences' summed counts."""
 
 
 def share(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
@@ -50,7 +50,7 @@ def f1(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
 
 
 def precision_recall_f1(correct: int, predicted: int, gold: int) -> dict[str, float]:
-    """In per cent; what is undefined is 0."""
+    """The three figures in per cent; what is undefined is 0."""
     return {
         "precision": 100 * correct / max(predicted, 1),
         "recall": 100 * correct / max(gold, 1),

@@ -26,7 +26,7 @@ class SpanScores(TaskMetric):
         super().__init__()
         for name in ("correct", "predicted", "gold"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
-        # Ranks may meet different types, so each count travels with its type spelt out (`_spell`).
+        # Ranks may meet different types, so the counts of a type are sent with its name (`_spell`).
         self.add_state("records", [], dist_reduce_fx="cat")
 
     def update(
@@ -70,10 +70,12 @@ class SpanScores(TaskMetric):
 
 
 def _spell(label: str, counts: list[int]) -> list[int]:
+    """A record of numbers: the label's length and code points, then correct, predicted and gold spans."""
     return [len(label), *map(ord, label), *counts]
 
 
 def _read(values: list[int]) -> dict[str, list[int]]:
+    """The counts by label from records one after the other, summed over those of the same label."""
     counts: dict[str, list[int]] = {}
     position = 0
     while position < len(values):

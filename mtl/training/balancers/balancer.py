@@ -14,13 +14,13 @@ class Balancer(nn.Module, ABC):
     """The weights of the tasks in one step; all state is in buffers and parameters, so checkpoints keep it.
 
     Tasks that had nothing to learn in a step are not `present`: their entries of `losses` and `gram` (NaN
-    too) are ignored, their weight is 0, and the balancer's state of them is unchanged. Before adding up,
+    too) are ignored, their weight is 0, and the balancer's state for them is unchanged. Before adding up,
     replace their losses by 0 (0 x NaN is NaN). All ranks must pass the same losses, Gram matrix and
-    `present`, averaged over ranks; otherwise the weights drift apart.
+    `present`, those of the batch of all ranks; otherwise the weights drift apart.
     """
 
     gradients: ClassVar[Literal["none", "last_layer", "encoder"]]
-    """The shared parameters whose gradients g_i per task are needed, as `gram`: G_ij = g_i . g_j."""
+    """The shared parameters in which the tasks' gradients g_i are needed, as `gram`: G_ij = g_i . g_j."""
 
     @abstractmethod
     def forward(
@@ -32,5 +32,5 @@ class Balancer(nn.Module, ABC):
         """The weights of this step; updates the balancer's state, so call it once per step."""
 
     def regulariser(self, present: Bool[Tensor, " task"]) -> Float[Tensor, ""]:
-        """The term, in nats, that is added to the weighted losses to train the balancer's own parameters."""
+        """The term added to the weighted losses to train the balancer's own parameters, in their unit."""
         return torch.zeros((), device=present.device)

@@ -13,7 +13,7 @@ from mtl.training.balancers.balancer import Balancer
 
 
 class Fixed(Balancer):
-    """The weights that the user chose, in the order of the tasks; raises `ValueError` on negative ones."""
+    """The weights that the user chose, in the order of the tasks; `ValueError` if negative or not finite."""
 
     gradients = "none"
     weights: Tensor
@@ -22,7 +22,7 @@ class Fixed(Balancer):
         super().__init__()
         if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
             raise ValueError(f"task weights {list(weights)}: give finite numbers, none below 0")
-        # Not a thing learned: a checkpoint must not bring back weights that the user has since changed.
+        # Not in checkpoints: they must not bring back weights that the user has since changed.
         self.register_buffer("weights", torch.tensor(list(weights), dtype=torch.float32), persistent=False)
 
     def forward(

@@ -1,4 +1,4 @@
-"""Weights learned so that the tasks' gradients are of matching sizes."""
+"""Weights learned so that the tasks' gradients have matching norms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from mtl.training.balancers.balancer import Balancer
 
 _SMALLEST = 1e-20
+"""Lower bound of losses and means that are divided by."""
 
 
 class GradNorm(Balancer):
@@ -18,8 +19,8 @@ class GradNorm(Balancer):
     sum_i | w_i |g_i| - target_i |, targets held constant, per training step, and are brought back to sum to
     the number of tasks. The step is taken in log w, and on norms divided by their mean: so weights stay
     positive and `rate` does not depend on the losses' scale (the paper: in w, norms as they are).
-    A task that is absent counts with the norm and the ratio that it last had, so that batches of one task
-    each are balanced, too.
+    `gram` is that of the gradients in the last shared layer. An absent task counts with its last norm and
+    ratio, so that batches that lack tasks are balanced, too.
     """
 
     gradients = "last_layer"

@@ -9,6 +9,7 @@ from torch import Tensor
 from mtl.training.balancers.balancer import Balancer
 
 _SMALLEST_AVERAGE = 1e-8
+"""Lower bound of an average loss, which the weight is divided by."""
 
 
 class MovingAverage(Balancer):

@@ -1,4 +1,4 @@
-"""Projecting conflicting gradients."""
+"""Weights that project conflicting gradients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mtl.training.balancers.balancer import Balancer
 
 
 class PCGrad(Balancer):
-    """Takes out of each task's gradient what runs against another's, and adds up (Yu et al. 2020, alg. 1).
+    """Projects each task's gradient where it conflicts with another's, and adds up (Yu et al. 2020, alg. 1).
 
-    For each task i, over the other tasks j in random order: where the gradient in hand has a negative dot
-    product with the *original* g_j, it is projected onto the plane normal to g_j. Whatever is in hand stays a
-    linear combination of the g's, and its dot products follow from the Gram matrix alone; so the result is
-    one weight per task, and no projected gradient is ever stored. The order is drawn from torch's global
+    For each task i, over the other tasks j in random order: where the gradient so far has a negative dot
+    product with the *original* g_j, it is projected onto the plane normal to g_j. It stays a linear
+    combination of the g's, and its dot products follow from the Gram matrix alone; so the result is one
+    weight per task, and no projected gradient is ever stored. The order is drawn from torch's global
     generator of the Gram matrix's device.
     """
 
@@ -35,7 +35,7 @@ class PCGrad(Balancer):
         squares = gram.diagonal()
         rows = torch.arange(tasks, device=gram.device)
         orders = torch.rand(tasks, tasks, device=gram.device).argsort(1)
-        # Row i: the coefficients of the gradient in hand for task i; all rows take their steps at once.
+        # Row i: the coefficients of task i's projected gradient; all rows take their steps at once.
         coefficients = torch.diag(present.to(gram.dtype))
         for others in orders.unbind(1):
             dots = (coefficients * gram[others]).sum(1)

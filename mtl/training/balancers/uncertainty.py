@@ -12,7 +12,7 @@ from mtl.training.balancers.balancer import Balancer
 class Uncertainty(Balancer):
     """Each task's loss becomes L / (2 e^s) + s / 2, s = log sigma^2 learned (Kendall et al. 2018).
 
-    At rest e^s is the task's mean loss. The weights carry the gradient of s.
+    At the optimum e^s is the task's mean loss. The weights carry the gradient of s.
     """
 
     gradients = "none"
@@ -30,5 +30,5 @@ class Uncertainty(Balancer):
         return torch.where(present, 0.5 * torch.exp(-self.log_variance), 0).to(losses.dtype)
 
     def regulariser(self, present: Bool[Tensor, " task"]) -> Float[Tensor, ""]:
-        # Only of present tasks: s / 2 without its loss beside it would push the others' s down for ever.
+        # Only for present tasks: without a loss beside it, s / 2 alone would push an absent task's s down.
         return torch.where(present, 0.5 * self.log_variance, 0).sum()
