@@ -77,7 +77,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
                     for shared in block.overlap.shared:
                         _add(runs, cell.drawn(masks, train, block.label, Draw(block.overlap, shared)))
                     continue
-                for run in _with_sources(cell, block, masks):
+                for run in _with_sources(cell, block, masks, train):
                     _add(runs, run)
         block_of = dict.fromkeys(runs, number) | block_of
 
@@ -101,9 +101,12 @@ def _sources_before(run: Planned, runs: Mapping[str, Planned]) -> int:
     return 0 if run.needs is None else 1 + _sources_before(runs[run.needs], runs)
 
 
-def _with_sources(cell: _Cell, block: Block, masks: Masks) -> list[Planned]:
-    """A run of a block, after those that it needs: the one it starts from, or the one whose masks it has."""
-    study, train = cell.study, settings(cell.study.train, block)
+def _with_sources(cell: _Cell, block: Block, masks: Masks, train: TrainConfig) -> list[Planned]:
+    """A run of a block, after those that it needs: the one it starts from, or the one whose masks it has.
+
+    `train` are the block's settings.
+    """
+    study = cell.study
     if masks.startswith("static"):
         setup, other = _source(study, block, cell.setup, cell.tasks)
         unpruned = dataclasses.replace(cell, setup=setup)
@@ -111,7 +114,8 @@ def _with_sources(cell: _Cell, block: Block, masks: Masks) -> list[Planned]:
         return [source, cell.run(masks, train, block.label, source.name)]
     if block.masks_of is not None:
         setup, other, learned = _mask_source(study, block, masks, cell.tasks)
-        before = _with_sources(dataclasses.replace(cell, setup=setup), other, learned)
+        of_other = settings(study.train, other)
+        before = _with_sources(dataclasses.replace(cell, setup=setup), other, learned, of_other)
         path = cell.folder / "runs" / before[-1].name / "gates.parquet"
         train = dataclasses.replace(train, gates=dataclasses.replace(train.gates, masks=str(path)))
         return [*before, cell.run(masks, train, block.label, before[-1].name)]
@@ -317,6 +321,8 @@ class _Cell:
 def _add(runs: dict[str, Planned], run: Planned) -> None:
     """Add a run; raises `InputError` if another block makes a different run of the same name."""
     first = runs.setdefault(run.name, run)
+    if first is run:
+        return
     differing = different_keys(plain(dataclasses.asdict(first.config)), plain(dataclasses.asdict(run.config)))
     if differing:
         raise InputError(

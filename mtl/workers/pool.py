@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import joblib
-
 from mtl.errors import InputError
 from mtl.workers.worker import (
     DISK_FULL,
@@ -162,6 +160,8 @@ def threads_for(count: int) -> int:
 
 def cores() -> int:
     """The cores that this process may use, by its affinity and its control group (containers, SLURM)."""
+    import joblib  # a third of a second, which status and dry runs need not wait for
+
     return int(joblib.cpu_count())
 
 
