@@ -95,7 +95,7 @@ def test_components_of_a_run_from_before_there_were_any_are_not_ignored(tmp_path
 @pytest.mark.slow
 def test_digits_are_learned_with_shared_components(tmp_path):
     config = digits.config(
-        tmp_path, sentences=1500, held_out=40, epochs=30,
+        tmp_path, sentences=1500, held_out=40, epochs=60,
         seq2seq=Seq2SeqConfig("marian", 2, None, 4, 64, 128, 0.0, 300, components=64),
         batch=dataclasses.replace(digits.config(tmp_path).batch, tokens=1024),
         optimizer=OptimizerConfig(
