@@ -19,7 +19,7 @@ from mtl.workers.pool import STATE_STYLES, clock
 def overview(
     study: StudyFolder, jobs: Sequence[Job], workers: int | None = None, rows: int | None = None
 ) -> Group:
-    """A row per job and a line of totals; with `rows`, at most so many rows: running, failed, ended last.
+    """A row per job and a line of totals; with `rows`, no more rows than that: running, failed, ended last.
 
     The remaining time assumes `workers` processes, by default as many as there are running jobs.
     """
