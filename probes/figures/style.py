@@ -16,6 +16,7 @@ from jaxtyping import UInt8
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.markers import MarkerStyle
 
 from probes.heads_table import Site
@@ -85,7 +86,24 @@ styled = mpl.rc_context(STYLE)
 
 def new_figure(height: float, width: float = COLUMN) -> Figure:
     """An empty figure of this size in inches; its parts share the space without overlapping."""
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=_RoundedLayout())
+
+
+class _RoundedLayout(ConstrainedLayoutEngine):
+    """matplotlib's constrained layout, its places rounded to a millionth of the figure.
+
+    Its solver (kiwi) adds up in the order of memory addresses, so that places differ in their last digits
+    from one figure to the next; an SVG names its clip paths by the digits.
+    """
+
+    def execute(self, fig: Figure) -> None:
+        """Lay the figure out and round where its axes lie."""
+        super().execute(fig)
+        for axes in fig.axes:
+            part_of_layout = axes.get_in_layout()
+            places = axes.get_position(original=True).bounds
+            axes.set_position([round(place, 6) for place in places])
+            axes.set_in_layout(part_of_layout)
 
 
 @dataclass(frozen=True)

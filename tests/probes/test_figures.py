@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib import layout_engine
 from matplotlib.colors import to_rgb
 from PIL import Image
 
@@ -336,14 +337,17 @@ def test_heads_kept_without_settings_joins_nothing():
     assert not [line for axes in figure.axes for line in axes.lines if line.get_linestyle() == "-"]
 
 
-def test_learning_curves_are_runs_and_means_over_seeds():
-    history = pl.DataFrame(
+def scores_over_time() -> pl.DataFrame:
+    return pl.DataFrame(
         {
             "setup": ["STL"] * 4 + ["MTL-2"], "task": ["dep"] * 5, "seed": [1, 1, 2, 2, 1],
             "update": [10, 20, 10, 20, 10], "score": [50.0, 60, 52, 66, 40],
         }
     )  # fmt: skip
-    figure = learning_curves(history, METRICS)
+
+
+def test_learning_curves_are_runs_and_means_over_seeds():
+    figure = learning_curves(scores_over_time(), METRICS)
     (axes,) = figure.axes
     faint = [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is not None]
     means = [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is None]
@@ -370,6 +374,24 @@ def test_files_are_the_same_every_time_and_a_column_wide(kind, starts):
     if kind == "png":
         with Image.open(io.BytesIO(contents[0])) as image:
             assert image.width == pytest.approx(300 * COLUMN, abs=1)
+
+
+def test_the_last_digits_of_the_layouts_solver_change_no_file(monkeypatch):
+    """The solver adds up in the order of memory addresses: here its noise is planted."""
+    solve, calls = layout_engine.do_constrained_layout, itertools.count()
+
+    def solve_with_noise(figure, **options):
+        grids = solve(figure, **options)
+        noise = 1e-13 * next(calls)
+        for axes in figure.axes:
+            axes.set_position(np.add(axes.get_position(original=True).bounds, noise))
+            axes.set_in_layout(True)
+        return grids
+
+    monkeypatch.setattr(layout_engine, "do_constrained_layout", solve_with_noise)
+    contents = {render(learning_curves(scores_over_time(), METRICS), "svg") for _ in range(3)}
+    assert len(contents) == 1
+    assert next(calls) >= 3
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(6, 12), (12, 12), (24, 16), (1, 2), (48, 40)])
