@@ -156,11 +156,11 @@ def test_empty_lines_are_left_out_of_training_and_scored_in_dev(tmp_path, capsys
 @pytest.mark.slow
 def test_digits_are_learned(tmp_path):
     config = digits.config(
-        tmp_path, sentences=1500, held_out=40, epochs=60,
+        tmp_path, sentences=4000, held_out=200, epochs=25,
         seq2seq=Seq2SeqConfig("marian", 2, None, 4, 64, 128, 0.0, 300),
         batch=dataclasses.replace(digits.config(tmp_path).batch, tokens=1024),
         optimizer=OptimizerConfig(
-            encoder_lr=4e-3, weight_decay=0.0, schedule="inverse_sqrt", warmup_updates=60, beta2=0.98
+            encoder_lr=2e-3, weight_decay=0.0, schedule="inverse_sqrt", warmup_updates=60, beta2=0.98
         ),
     )  # fmt: skip
     run = train(config, console=QUIET)
