@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.markers import MarkerStyle
+from matplotlib.transforms import Bbox
 
 from probes.heads_table import Site
 from probes.sites import kind_starts, sites_of
@@ -101,8 +102,8 @@ class _RoundedLayout(ConstrainedLayoutEngine):
         super().execute(fig)
         for axes in fig.axes:
             part_of_layout = axes.get_in_layout()
-            places = axes.get_position(original=True).bounds
-            axes.set_position([round(place, 6) for place in places])
+            bounds = axes.get_position(original=True).bounds
+            axes.set_position(Bbox.from_bounds(*(round(bound, 6) for bound in bounds)))
             axes.set_in_layout(part_of_layout)
 
 

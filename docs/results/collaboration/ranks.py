@@ -1,0 +1,73 @@
+"""Scores against the number of shared components: right after compression, and after an epoch of training on.
+
+python docs/results/collaboration/ranks.py CONFIG SEED [KEY=VALUE …]    # in a folder for runs/; goes on where it stopped
+
+The run CONFIG is trained, then trained on for an epoch as it is (the control); for each D its heads are made to
+share D components, and the result is trained on for an epoch by the same settings. Keys and values go to every
+`mtl train`. Scores of all splits are added to ranks.csv: run, seed, dim, trained (epochs after compression),
+task, split, score; a dim of 0 stands for heads that share nothing.
+"""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+DIMS = (384, 256, 192, 128, 64)
+METRICS = {"accuracy", "matthews", "las", "f1"}
+COLUMNS = ("run", "seed", "dim", "trained", "task", "split", "metric", "score")
+
+
+def mtl(*arguments: str) -> None:
+    """Run a command of mtl; a failed one ends the script."""
+    subprocess.run([sys.executable, "-m", "mtl", *arguments], check=True)
+
+
+def train(config: str, name: str, *settings: str) -> None:
+    """Train a run unless it is finished; a stopped one goes on."""
+    status = Path("runs", name, "status.json")
+    if not (status.is_file() and json.loads(status.read_text())["state"] == "finished"):
+        mtl("train", config, f"--name={name}", *settings)
+
+
+def scores(name: str, seed: int, dim: int, trained: int) -> list[tuple[str | int | float, ...]]:
+    """Rows of the table: every task's main metric on dev and test."""
+    folder = Path("runs", name)
+    rows: list[tuple[str | int | float, ...]] = []
+    for split in ("dev", "test"):
+        path = folder / f"{split}-scores.json"
+        if not path.is_file():
+            mtl("evaluate", str(folder), f"--split={split}", f"--json_out={path}")
+        for task, values in json.loads(path.read_text()).items():
+            metric = next(metric for metric in values if metric in METRICS)
+            rows.append((name.split("-seed")[0], seed, dim, trained, task, split, metric, values[metric]))
+    return rows
+
+
+def main(config: str, seed: int, *settings: str) -> None:
+    """Train, compress, train on, and write the table anew."""
+    name = f"{Path(config).stem}-seed{seed}"
+    given = (f"--seed={seed}", *(f"--{setting}" for setting in settings))
+    train(config, name, *given)
+    after = ("--max_epochs=1", f"--seed={seed}", *(f"--{s}" for s in settings if not s.startswith("max_epochs")))
+    train(config, f"{name}-control", f"--from=runs/{name}", *after)
+    rows = scores(name, seed, 0, 0) + scores(f"{name}-control", seed, 0, 1)
+    for dim in DIMS:
+        shared = f"{name}-{dim}"
+        if not Path("runs", shared, "model").is_dir():
+            mtl("collaborate", f"runs/{name}", f"--dim={dim}", f"--out=runs/{shared}", "--rounds=1", "--lengths=16")
+        rows += scores(shared, seed, dim, 0)
+        train(config, f"{shared}-trained", f"--from=runs/{shared}", *after)
+        rows += scores(f"{shared}-trained", seed, dim, 1)
+    table = Path("ranks.csv")
+    others = []
+    if table.is_file():
+        with table.open() as file:
+            others = [row for row in list(csv.reader(file))[1:] if row[:2] != [str(value) for value in rows[0][:2]]]
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *others, *rows])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
