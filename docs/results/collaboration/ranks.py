@@ -1,11 +1,11 @@
 """Scores against the number of shared components: right after compression, and after an epoch of training on.
 
-python docs/results/collaboration/ranks.py CONFIG SEED [KEY=VALUE …]    # in a folder for runs/; goes on where it stopped
+python docs/results/collaboration/ranks.py CONFIG SEED [KEY=VALUE …]    # from a folder for runs/
 
-The run CONFIG is trained, then trained on for an epoch as it is (the control); for each D its heads are made to
+The run CONFIG is trained, then trained on for an epoch as it is (the control). For each D its heads are made to
 share D components, and the result is trained on for an epoch by the same settings. Keys and values go to every
-`mtl train`. Scores of all splits are added to ranks.csv: run, seed, dim, trained (epochs after compression),
-task, split, score; a dim of 0 stands for heads that share nothing.
+`mtl train`. Scores are written to ranks.csv: run, seed, dim (0: heads share nothing), trained (epochs after
+compression), task, split, metric, score. The same command goes on where it stopped.
 """
 
 import csv
@@ -46,26 +46,27 @@ def scores(name: str, seed: int, dim: int, trained: int) -> list[tuple[str | int
 
 
 def main(config: str, seed: int, *settings: str) -> None:
-    """Train, compress, train on, and write the table anew."""
+    """Train, compress, train on, and write the scores beside those of other runs."""
     name = f"{Path(config).stem}-seed{seed}"
-    given = (f"--seed={seed}", *(f"--{setting}" for setting in settings))
+    given = [f"--seed={seed}", *(f"--{setting}" for setting in settings)]
+    after = [option for option in given if not option.startswith("--max_epochs=")] + ["--max_epochs=1"]
     train(config, name, *given)
-    after = ("--max_epochs=1", f"--seed={seed}", *(f"--{s}" for s in settings if not s.startswith("max_epochs")))
     train(config, f"{name}-control", f"--from=runs/{name}", *after)
     rows = scores(name, seed, 0, 0) + scores(f"{name}-control", seed, 0, 1)
     for dim in DIMS:
         shared = f"{name}-{dim}"
         if not Path("runs", shared, "model").is_dir():
-            mtl("collaborate", f"runs/{name}", f"--dim={dim}", f"--out=runs/{shared}", "--rounds=1", "--lengths=16")
+            mtl("collaborate", f"runs/{name}", f"--dim={dim}", f"--out=runs/{shared}", "--lengths=16")
         rows += scores(shared, seed, dim, 0)
         train(config, f"{shared}-trained", f"--from=runs/{shared}", *after)
         rows += scores(f"{shared}-trained", seed, dim, 1)
     table = Path("ranks.csv")
     others = []
     if table.is_file():
-        with table.open() as file:
-            others = [row for row in list(csv.reader(file))[1:] if row[:2] != [str(value) for value in rows[0][:2]]]
-    with table.open("w", newline="") as file:
+        with table.open(encoding="utf-8") as file:
+            read = list(csv.reader(file))[1:]
+        others = [row for row in read if row[:2] != [rows[0][0], str(seed)]]
+    with table.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *others, *rows])
 
 
