@@ -2,10 +2,10 @@
 
 python docs/results/collaboration/ranks.py CONFIG SEED [KEY=VALUE …]    # from a folder for runs/
 
-The run CONFIG is trained, then trained on for an epoch as it is (the control). For each D its heads are made to
-share D components, and the result is trained on for an epoch by the same settings. Keys and values go to every
-`mtl train`. Scores are written to ranks.csv: run, seed, dim (0: heads share nothing), trained (epochs after
-compression), task, split, metric, score. The same command goes on where it stopped.
+The run CONFIG is trained, then trained on for an epoch as it is (the control). For each D its heads are made
+to share D components, and the result is trained on for an epoch by the same settings. Keys and values go to
+every `mtl train`. Scores are written to ranks.csv: run, seed, dim (0: heads share nothing), trained (epochs
+after compression), task, split, metric, score. The same command goes on where it stopped.
 """
 
 import csv
