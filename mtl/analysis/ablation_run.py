@@ -71,7 +71,8 @@ def measure_ablation(
         chosen: The ablations.
         by: What replaces the output of closed heads: zeros, or the head's mean output on these sentences.
         masks: Whether the run's masks stay applied.
-        draws, seed: Of the resamples behind intervals and p (`score_losses`).
+        draws: Resamples behind intervals and p (`score_losses`).
+        seed: Seed of the resamples.
         progress: As in `probe_run`.
     """
     model = trained.model

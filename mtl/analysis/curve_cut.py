@@ -102,9 +102,9 @@ def _times(
     uncut: Encoder | Seq2Seq, cut: Encoder | Seq2Seq, parts: Sequence[Parts], operations: float, rounds: int
 ) -> dict[str, float]:
     sentences = sum(part.sentences for part in parts)
-    seconds = alternate({"whole": lambda: encode(uncut, parts), "cut": lambda: encode(cut, parts)}, rounds)
+    seconds = alternate({"uncut": lambda: encode(uncut, parts), "cut": lambda: encode(cut, parts)}, rounds)
     counted = multiply_adds(cut, parts)
-    ratios = [ours / theirs for ours, theirs in zip(seconds["cut"], seconds["whole"], strict=True)]
+    ratios = [after / before for after, before in zip(seconds["cut"], seconds["uncut"], strict=True)]
     return {
         "multiply_adds": counted / sentences,
         "operations_of_whole": counted / operations,

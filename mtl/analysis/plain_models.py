@@ -90,7 +90,8 @@ def ablate_heads(
             loss. It is also called with batches of several copies of the rows.
         kind: Close one head (`head`), all heads of a layer except one (`all_but_one`), or all (`layer`).
         copies: Ablations in one pass through the model.
-        draws, seed: Of the resamples behind intervals and p (`score_losses`).
+        draws: Resamples behind intervals and p (`score_losses`).
+        seed: Seed of the resamples.
 
     Returns:
         One row per ablation: attention, layer, head (null for layers), loss, low, high, p, q; the loss and

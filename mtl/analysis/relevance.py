@@ -84,8 +84,8 @@ class Explainer:
 
     Args:
         model: a joint model, which is left as it was.
-        sentences: each is explained in the tasks it is annotated in or, if a score needs no gold (`reads_gold`),
-            in those that fit it.
+        sentences: each is explained in the tasks that it is annotated in or, for scores that need no gold
+            (`reads_gold`), in those that it fits.
         items: what to explain.
         head_scale: the mask over the heads; `None`: the model's own gates.
         rules: the rule for softmax.
