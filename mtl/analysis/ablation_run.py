@@ -112,7 +112,7 @@ def measure_ablation(
 
 
 def every_ablation(trained: TrainedRun, kinds: Sequence[Kind] = KINDS) -> list[Ablation]:
-    """The ablations of these kinds of all heads that the model has."""
+    """The ablations of these kinds, for all heads that the model has."""
     remaining = trained.model.encoder.tap.remaining
     return [ablation for kind in kinds for ablation in ablations(kind, remaining)]
 

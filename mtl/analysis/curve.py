@@ -46,8 +46,9 @@ class CurvePoint:
     task: str
     kept: tuple[Head, ...]
     share: float
-    """Of the heads that were open at the start."""
+    """The number of heads kept over that of heads open at the start."""
     score: float
+    """In per cent."""
 
 
 def measure_curve(

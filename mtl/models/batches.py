@@ -131,7 +131,7 @@ def collate(
     tasks: Mapping[str, Task],
     of_all_ranks: Sequence[Example] | None = None,
 ) -> Batch:
-    """Pad `share`, this rank's part of the batch `of_all_ranks`, into a batch."""
+    """Pad `share` into a batch; it is this rank's part of the batch `of_all_ranks` (`None`: all of it)."""
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))

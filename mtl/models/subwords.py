@@ -222,7 +222,10 @@ class SubwordTokenizer:
         return rows_of(counts, self.room, self.stride, self.causal)
 
     def collate(self, batch: Sequence[Tokens]) -> Subwords:
-        """Rows padded to the longest; each word contributes in the one window that owns it (`windows`)."""
+        """Rows padded to the longest; each word contributes in the one window that owns it (`windows`).
+
+        Raises `ValueError` for an empty batch.
+        """
         if not batch:
             raise ValueError("an empty batch cannot be collated; give at least one sentence")
         width = max(len(tokens) for tokens in batch)
