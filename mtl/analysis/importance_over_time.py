@@ -62,8 +62,8 @@ class ImportanceOverTime(Observer):
         assert config is not None
         assert run is not None
         epoch = int(row["epoch"])
-        number = -(-epoch // config.evaluate_every)
-        if number % self.every and epoch != config.max_epochs:
+        evaluation = -(-epoch // config.evaluate_every)
+        if evaluation % self.every and epoch != config.max_epochs:
             return False
         plan = aligned_plan(self._corpus, tuple(model.tasks), BATCH_TOKENS, None, None)
         batches = BatchLoader(self._corpus, model.encoder.tokenizer, model.tasks, plan)
