@@ -1,4 +1,4 @@
-"""A batch decoded under ablations: copies of its rows, each under its own head scale, share their work."""
+"""Decode a batch under ablations: copies of its rows, each under its own head scale, share computation."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from mtl.models.joint import JointModel
 from tasks.sentence import Sentence
 
 CountsByTask = dict[str, np.ndarray]
-"""By task the counts of a batch's sentences."""
+"""By task the metric's counts per sentence, of shape (sentence, count)."""
 
 
 class AblatedCopies(ABC):
-    """Decodes a batch without ablation, and then under ablations, which share what that has computed."""
+    """Decodes a batch without ablation, and then under ablations that reuse what that pass computed."""
 
     @abstractmethod
     def start(self, sites: Iterable[int]) -> int:
-        """Where a pass starts that closes heads of these sites; ablations of one pass start at one site."""
+        """The site at which a pass starts that closes heads of these sites.
+
+        Ablations can share a pass only if they start at the same site.
+        """
 
     @abstractmethod
     def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
-        """The counts under the scale of the run's mask alone."""
+        """The counts without ablation, under the mask `scale` (`None`: no mask)."""
 
     @abstractmethod
     def ablated(
@@ -42,14 +45,15 @@ class AblatedCopies(ABC):
         ablations: Float[Tensor, "copy site head"],
         fill: Float[Tensor, "site head head_dim"] | None,
     ) -> list[CountsByTask]:
-        """Per ablation the counts of the batch that `unchanged` was last called with, under the same mask.
+        """The counts under each ablation, for the batch and mask of the last call of `unchanged`.
 
-        `ablations` are scales with 0 at the heads that each closes, which hand out `fill` (`None`: zeros).
+        `ablations` are scales with 0 at closed heads, whose output is then `fill` (`None`: zeros). All have
+        the same `start`.
         """
 
 
 class AnnotatedCopies(AblatedCopies):
-    """Annotations of an encoder's words: nothing below the first closed head is computed again."""
+    """Annotations of words: nothing below the first closed head is computed again."""
 
     def __init__(self, model: JointModel, encoder: Encoder) -> None:
         self.model, self.encoder = model, encoder
@@ -58,11 +62,11 @@ class AnnotatedCopies(AblatedCopies):
         self._unchanged: dict[str, tuple[Sequence[Any], np.ndarray]] = {}
 
     def start(self, sites: Iterable[int]) -> int:
-        """The first site with a closed head; all before it is as without the ablation."""
+        """The first site with a closed head; everything before it is as without the ablation."""
         return self._replay.first(sites)
 
     def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
-        """See `AblatedCopies`; records what layers and heads give, and what is decoded."""
+        """See `AblatedCopies`; records the outputs of layers and heads, and the annotations."""
         self._unchanged = {}
         with self._replay.record():
             [counts] = self._counts(batch, 1, scale, None, None)
@@ -110,7 +114,7 @@ class AnnotatedCopies(AblatedCopies):
         return results
 
     def _counted(self, name: str, decoded: Sequence[Any], gold: Sequence[Sentence]) -> np.ndarray:
-        """The counts of a task's sentences; of those decoded as without ablation they are known."""
+        """The counts of a task's sentences; only annotations that the ablation changed are counted anew."""
         metric = self._metrics[name]
         if name not in self._unchanged:
             self._unchanged[name] = decoded, metric.sentence_counts(decoded, gold)
@@ -124,7 +128,7 @@ class AnnotatedCopies(AblatedCopies):
 
 
 def closed_sites(ablations: Float[Tensor, "*copy site head"]) -> list[int]:
-    """The sites with a head that some ablation closes."""
+    """The sites with a head that one of the ablations closes."""
     return (ablations != 1).any(-1).reshape(-1, ablations.shape[-2]).any(0).nonzero().flatten().tolist()
 
 
@@ -135,7 +139,10 @@ def under_scales(
     ablations: Float[Tensor, "row site head"] | None,
     fill: Float[Tensor, "site head head_dim"] | None,
 ) -> Iterator[None]:
-    """Heads are under a mask inside the block, and those that each row's ablation closes hand out `fill`."""
+    """Inside the block heads are under the mask `scale`, and each row under its own ablation.
+
+    The output of heads that an ablation closes is `fill` (`None`: zeros).
+    """
     with ExitStack() as scaled:
         if scale is not None:
             scaled.enter_context(tap.scale(scale))

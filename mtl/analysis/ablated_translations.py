@@ -1,4 +1,4 @@
-"""A batch translated under ablations: one search for several, on sources that share what lies below."""
+"""Translate a batch under ablations: one search for several of them, on sources that share computation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tasks.translate import Translate
 
 
 class TranslatedCopies(AblatedCopies):
-    """Translations: what the encoder gives is computed once, and anew only above a closed head of its own.
+    """Translations: the encoder runs once, and again only from the first closed head of its own.
 
-    Nothing of the search is shared, since each ablation may choose other pieces from the first one on.
+    Searches share nothing, since under each ablation other pieces may be chosen from the first one on.
     """
 
     def __init__(self, model: JointModel, encoder: Seq2Seq) -> None:
@@ -32,14 +32,13 @@ class TranslatedCopies(AblatedCopies):
         self._encoded: Float[Tensor, "row subword hidden"]
 
     def start(self, sites: Iterable[int]) -> int:
-        """The same for all: a search of many rows costs less than several, and may hold ablations of any
-        sites."""
+        """The same for all, so that any ablations may share a search, which costs less than several do."""
         return 0
 
     def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
-        """See `AblatedCopies`; records what the encoder, its layers and heads give."""
+        """See `AblatedCopies`; records the outputs of the encoder, its layers and heads."""
         subwords = _pieces(batch)
-        # What heads give is recorded before the scale, which has to be set inside.
+        # Heads are recorded before the scale, which therefore has to be set inside.
         with self._replay.record(), under_scales(self.encoder.tap, scale, None, None):
             self._encoded = self.encoder.encode(subwords)
             [counts] = self._counts(batch, subwords, self._encoded)
@@ -66,7 +65,7 @@ class TranslatedCopies(AblatedCopies):
         ablations: Float[Tensor, "copy site head"],
         fill: Float[Tensor, "site head head_dim"] | None,
     ) -> Float[Tensor, "copy row subword hidden"]:
-        """The encoder's output under each ablation; those that start at one layer go through one pass."""
+        """The encoder's output under each ablation; those that start at the same site share a pass."""
         encoded = self._encoded.repeat(len(ablations), 1, 1, 1)
         copies_by_start: dict[int, list[int]] = {}
         for copy, heads in enumerate(ablations):
@@ -86,7 +85,7 @@ class TranslatedCopies(AblatedCopies):
     def _counts(
         self, batch: Batch, subwords: ParallelSubwords, encoded: Float[Tensor, "row subword hidden"]
     ) -> list[CountsByTask]:
-        """The counts of each copy of the batch, under the scales that are set."""
+        """The counts of each copy of the batch, under the current scales."""
         gold = [batch.sentences[index] for index in batch.rows[self._name].tolist()]
         copies = len(encoded) // len(batch.sentences)
         predicted = translations(

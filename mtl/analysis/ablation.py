@@ -1,7 +1,7 @@
-"""What a head is worth by closing it: what a task's score loses without the head.
+"""Worth by ablation: what a task's score loses when a head is closed.
 
-The work is shared. Layers below the closed head are computed once for a batch, and several ablations go as
-copies of the batch's rows through one pass, each under its own head scale (`AblatedCopies`).
+Layers below the closed head are computed once per batch. Several ablations share a pass, as copies of the
+batch's rows under head scales of their own (`AblatedCopies`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mtl.models.seq2seq import Seq2Seq
 Kind = Literal["head", "all_but_one", "layer", "chosen"]
 By = Literal["zero", "mean"]
 TRANSLATED_TOKENS = 4096
-"""Padded subwords in a pass that translates: a step of the search costs nearly the same for few rows."""
+"""Padded subwords in a pass that translates: many, since steps of a search cost nearly as much for few."""
 KINDS: tuple[Kind, ...] = ("head", "all_but_one", "layer")
 
 
@@ -38,12 +38,13 @@ class Ablation:
     """Heads closed together; sites and heads are numbered as in the uncut model."""
 
     kind: Kind
+    """`head`, `all_but_one` and `layer` as in `ablations`; `chosen`: a set of heads chosen by hand."""
     closed: frozenset[tuple[int, int]]
     """Pairs of site and head."""
     site: int | None = None
-    """The site that it is about; `None` for a set chosen by hand."""
+    """The site that is measured; `None` for a chosen set."""
     head: int | None = None
-    """The head that it is about: the closed one, or the only one left open."""
+    """The head that is measured: the closed one, or the only one left open; `None` for other kinds."""
 
     @property
     def sites(self) -> frozenset[int]:
@@ -59,9 +60,9 @@ class Ablation:
 
 
 def ablations(kind: Kind, remaining: Sequence[Sequence[int]]) -> list[Ablation]:
-    """Every ablation of one kind of the heads that are there (`HeadTap.remaining`).
+    """Every ablation of one kind, for the heads that are there (`HeadTap.remaining`).
 
-    `head`: each head by itself; `all_but_one`: all heads of a site but each; `layer`: all heads of a site.
+    `head` closes one head; `all_but_one` all heads of a site except one; `layer` all heads of a site.
     """
     made = []
     for site, heads in enumerate(remaining):
@@ -77,7 +78,7 @@ def ablations(kind: Kind, remaining: Sequence[Sequence[int]]) -> list[Ablation]:
 
 @dataclass(frozen=True)
 class SentenceCounts:
-    """What every sentence adds to a task's score, without ablation and with each (`TaskMetric.score`)."""
+    """The counts that a task's score follows from (`TaskMetric.score`), without and with each ablation."""
 
     unchanged: Float[np.ndarray, "sentence count"] | Int[np.ndarray, "sentence count"]
     ablated: Float[np.ndarray, "ablation sentence count"] | Int[np.ndarray, "ablation sentence count"]
@@ -92,10 +93,11 @@ class Ablator:
 
     Args:
         model: Encoder and decoders.
-        chosen: What to close. Where the model has masks, ablations come on top of them.
-        means: What a closed head hands out, by mask (`mean_outputs`); `None`: zeros.
-        masks: Masks other than the model's own; `None`: these.
-        passes: Padded subwords in a pass at most; `None`: as many as in evaluation.
+        chosen: The ablations. Masks stay applied under them.
+        means: By mask, the outputs that replace those of closed heads (`mean_outputs`); `None`: zeros.
+        masks: The masks to apply; `None`: the model's own.
+        passes: Padded subwords in a pass, at most; `None`: as many as in evaluation, or `TRANSLATED_TOKENS`
+            for a model that translates.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Ablator:
     def __call__(self, batch: Batch) -> Counts:
         """The counts of one batch in all tasks annotated in it.
 
-        Copies are made of its rows, so that it should hold few (some hundred subwords on a CPU).
+        Its rows are copied, so batches should be small (some hundred subwords on a CPU).
         """
         counts: Counts = {}
         batch = batch.to(self.device)
@@ -143,7 +145,7 @@ class Ablator:
             for index, ablation in enumerate(self.chosen)
             if scale is None or any(scale[place] != 0 for place in ablation.closed)
         ]
-        # An ablation that closes nothing that was open changes nothing.
+        # An ablation changes nothing if the mask closes all of its heads already.
         results = [unchanged] * len(self.chosen)
         for group in self._passes(closing, batch):
             scales = torch.stack([self._scales[index] for index in group]).to(self.device)
@@ -159,7 +161,7 @@ class Ablator:
         }
 
     def _passes(self, closing: Sequence[int], batch: Batch) -> Iterator[list[int]]:
-        """The ablations of one pass each: they start at one site, and their copies are within the budget."""
+        """The ablations, grouped into passes: those of a pass have the same start and fit the budget."""
         rows, width = batch.subwords.input_ids.shape
         pairs = batch.mask.shape[0] * batch.mask.shape[1] ** 2
         copies = max(1, min(self.budget // max(rows * width, 1), BATCH_PAIRS // max(pairs, 1)))
@@ -169,13 +171,13 @@ class Ablator:
 
         for _, group in groupby(sorted(closing, key=start), key=start):
             together = list(group)
-            # Equal shares: eleven copies are better computed as six and five than as ten and one.
+            # Equal shares: eleven copies take less time as six and five than as ten and one.
             for share in np.array_split(together, -(-len(together) // copies)):
                 yield share.tolist()
 
 
 def joined(parts: Sequence[Counts]) -> Counts:
-    """The counts of several batches, one after the other."""
+    """The counts of several batches, concatenated."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {
         name: SentenceCounts(
@@ -189,7 +191,10 @@ def joined(parts: Sequence[Counts]) -> Counts:
 def mean_outputs(
     model: JointModel, batches: Iterable[Batch], masks: Sequence[Mask] | None = None
 ) -> dict[str, Float[Tensor, "site head head_dim"]]:
-    """The mean output of every head over all positions of a corpus that are not padding, by mask."""
+    """By mask, the mean output of every head over all positions of a corpus that are not padding.
+
+    `masks` as in `Ablator`.
+    """
     device = next(model.parameters()).device
     chosen = masks_of(model, tuple(model.tasks)) if masks is None else masks
     sums: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Ablation of a run's heads: rows of heads.parquet, and what is done so far if the process is killed."""
+"""Ablation of a run's heads: rows of heads.parquet; a killed process is resumed from what it had done."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from probes.statistics.paired_scores import DRAWS, ScoreLosses, score_losses
 
 Advance = Callable[[int], None]
 BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
-"""Padded subwords in a batch of which copies are made; measured on MiniLM."""
+"""By device, padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
 SAVED_EVERY = 30.0
-"""Seconds between two records of what is done so far."""
+"""Seconds between two saves of what is done so far."""
 MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
 
 
 @dataclass(frozen=True)
 class AblationResult:
-    """What every task's score loses by every ablation."""
+    """What every task's score loses under every ablation, in percentage points."""
 
     chosen: tuple[Ablation, ...]
     losses: dict[str, ScoreLosses]
     """By task, in the order of `chosen`."""
     heads: pl.DataFrame
-    """Rows of heads.parquet; ablations of a set of heads have none."""
+    """Rows of heads.parquet; ablations of chosen sets have none."""
 
 
 def measure_ablation(
@@ -64,8 +64,16 @@ def measure_ablation(
 ) -> AblationResult:
     """Ablate, test the differences, and write the rows of heads into the run's heads.parquet.
 
-    A process that was killed is resumed by the next call for the same ablations of the same model and
-    sentences. `progress` is as in `probe_run`.
+    The next call for the same ablations, model and sentences resumes a process that was killed.
+
+    Args:
+        trained: The run, its model and sentences.
+        chosen: The ablations.
+        by: What replaces the output of closed heads: zeros, or the head's mean output on these sentences.
+        masks: Whether the run's masks stay applied.
+        draws: Resamples behind intervals and p (`score_losses`).
+        seed: Seed of the resamples.
+        progress: As in `probe_run`.
     """
     model = trained.model
     batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
@@ -104,7 +112,7 @@ def measure_ablation(
 
 
 def every_ablation(trained: TrainedRun, kinds: Sequence[Kind] = KINDS) -> list[Ablation]:
-    """The ablations of these kinds of all heads that the model has."""
+    """The ablations of these kinds, for all heads that the model has."""
     remaining = trained.model.encoder.tap.remaining
     return [ablation for kind in kinds for ablation in ablations(kind, remaining)]
 
@@ -139,11 +147,11 @@ def _table(
 
 @dataclass(frozen=True)
 class _Partial:
-    """The counts of the batches that are done, in a file beside heads.parquet."""
+    """The counts of the batches that are done, in a file in the run's folder."""
 
     path: Path
     key: str
-    """What they are made of; counts of anything else are not used."""
+    """A hash of what they are made of; counts with another key are not used."""
 
     @classmethod
     def of(
@@ -158,7 +166,7 @@ class _Partial:
         return cls(trained.run.folder / ".ablation.npz", key)
 
     def read(self) -> list[Counts]:
-        """The counts of every batch that is done; none of another key or from a damaged file."""
+        """The counts of every batch that is done; empty for another key or a damaged file."""
         try:
             with self.path.open("rb") as file, np.load(file) as arrays:
                 if str(arrays["key"]) != self.key:

@@ -1,4 +1,4 @@
-"""Pruning curves: what a task's score is with fewer and fewer heads, by the order in which they go."""
+"""Pruning curves: a task's score with fewer and fewer heads, by the order in which they go."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ class Method:
     by: str
     """Its name in the tables."""
     draw: int
-    """Its number, where there are several of this name."""
+    """Its number among several of this name, from 0."""
     next_heads: NextHeads
     made_of: Mapping[str, object]
-    """By task what the order depends on besides the model; of plain values."""
+    """By task what the order depends on besides the model, as values that JSON can hold."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A number of heads kept, and which."""
+    """The heads kept at one point of a curve, and the score with them."""
 
     by: str
     draw: int
     task: str
     kept: tuple[Head, ...]
     share: float
-    """Of the heads that were open at the start."""
+    """The number of heads kept over that of heads open at the start."""
     score: float
+    """In per cent."""
 
 
 def measure_curve(
@@ -57,11 +58,11 @@ def measure_curve(
     steps: int = 10,
     progress: Progress = lambda total: nullcontext(lambda done: None),
 ) -> list[CurvePoint]:
-    """Close heads in the order of each method and score what is left at `steps` + 1 evenly spaced numbers.
+    """Close heads in the order of each method, and score at `steps` + 1 evenly spaced numbers of heads.
 
-    Writes curve.parquet and curve_heads.parquet as it goes; what they hold already of the same model,
-    sentences and settings is not computed again. `progress` is told how many heads there are to close, and
-    then how many more are done.
+    Writes curve.parquet and curve_heads.parquet as it goes, and does not compute again what they hold of the
+    same model, sentences and settings. `progress` receives the number of heads to close, and gives a function
+    that receives how many more are done. Raises `InputError` for fewer than 1 step.
     """
     if steps < 1:
         raise InputError(f"steps={steps}: give at least 1")
@@ -112,7 +113,7 @@ class _Curve:
                 more = max(map(len, self.gone.values())) - done
                 advance(more)
                 done += more
-            # A resumed order may be further already.
+            # A resumed order may already be longer.
             kept = {
                 name: remaining(pool, self.gone[name][: len(pool) - wanted[name]])
                 for name, pool in self.pools.items()
@@ -125,12 +126,12 @@ class _Curve:
         return points
 
     def _behind(self, wanted: Mapping[str, int]) -> dict[str, list[Head]]:
-        """The heads still there, of tasks that have more than are wanted."""
+        """The heads left, of tasks that have more than are wanted."""
         kept = {name: remaining(pool, self.gone[name]) for name, pool in self.pools.items()}
         return {name: heads for name, heads in kept.items() if len(heads) > wanted[name]}
 
     def _score(self, kept: Mapping[str, Sequence[Head]]) -> None:
-        """Score the tasks that have no score yet with these heads."""
+        """Score these heads, for tasks without a score at this number of heads."""
         missing = {}
         for name, heads in kept.items():
             if len(heads) in self.scores[name]:
@@ -194,7 +195,11 @@ def score_rows(
     epochs: int = 0,
     source: str | None = None,
 ) -> pl.DataFrame:
-    """Rows of curve.parquet from the score at each number of heads."""
+    """Rows of curve.parquet from `scores`, the score at each number of heads kept.
+
+    `pool` is the number of heads at the start, `epochs` how long the cut model was trained on, and `source`
+    the run that was scored (`None`: the curve's own).
+    """
     return pl.DataFrame(
         [
             {

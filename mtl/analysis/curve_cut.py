@@ -1,4 +1,4 @@
-"""Heads of a pruning curve cut out for good: the same score, with fewer parameters, in less time."""
+"""Cut models at the points of a pruning curve: their scores, parameters, operations and times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cut_model(start: Start, point: CurvePoint) -> JointModel:
 
 
 def check_timing(batches: Sequence[int], rounds: int) -> None:
-    """Raise `InputError` for sizes of batches and numbers of rounds whose time cannot be measured."""
+    """Raise `InputError` for fewer than 1 round, no batches, or a batch of fewer than 1 sentence."""
     if rounds < 1 or not batches or min(batches) < 1:
         raise InputError(f"rounds={rounds}, batches={list(batches)}: give at least 1")
 
@@ -49,8 +49,9 @@ def measure_cut(
 ) -> pl.DataFrame:
     """Cut, score, count and time the model at each point; writes curve_time.parquet and returns its rows.
 
-    Time is the median of `rounds` over the same sentences (as many as the largest batch, of about the median
-    length), in turns with the uncut model. Points that the table holds already are not measured again.
+    Time, in seconds per sentence, is the median over `rounds`, in turns with the uncut model. Both read the
+    same sentences: as many as the largest batch, of about the median length. Points that the table holds
+    already are not measured again. `advance` is called after each point. Raises as `check_timing` does.
     """
     check_timing(batches, rounds)
     table = CurveFiles(start.scoring.run.folder).times
@@ -101,9 +102,9 @@ def _times(
     uncut: Encoder | Seq2Seq, cut: Encoder | Seq2Seq, parts: Sequence[Parts], operations: float, rounds: int
 ) -> dict[str, float]:
     sentences = sum(part.sentences for part in parts)
-    seconds = alternate({"whole": lambda: encode(uncut, parts), "cut": lambda: encode(cut, parts)}, rounds)
+    seconds = alternate({"uncut": lambda: encode(uncut, parts), "cut": lambda: encode(cut, parts)}, rounds)
     counted = multiply_adds(cut, parts)
-    ratios = [ours / theirs for ours, theirs in zip(seconds["cut"], seconds["whole"], strict=True)]
+    ratios = [after / before for after, before in zip(seconds["cut"], seconds["uncut"], strict=True)]
     return {
         "multiply_adds": counted / sentences,
         "operations_of_whole": counted / operations,
@@ -113,7 +114,7 @@ def _times(
 
 
 def _of_median_length(corpus: Sequence[Example], count: int) -> list[Example]:
-    """So many sentences around the median length, repeated if there are fewer."""
+    """`count` sentences around the median length, repeated if there are fewer."""
     ordered = sorted(corpus, key=lambda example: example.length)
     first = max(0, (len(ordered) - count) // 2)
     return list(islice(cycle(ordered[first : first + count]), count))

@@ -1,4 +1,4 @@
-"""The tables of pruning curves on disk, whose parts are replaced one by one, or used again."""
+"""The tables of pruning curves on disk, whose parts are replaced one by one or reused."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mtl.files import whole_file
 from probes import curve_table
 
 Part = Mapping[str, str | int]
-"""Values of columns that single out a part of a table."""
+"""Values of columns that select a part of a table."""
 
 
 @dataclass(frozen=True)
 class KeyedTable:
-    """A table in a run's folder, in parts of which each has a key of what it is made of.
+    """A table in a run's folder, in parts; each part has a key, a hash of what it was made from.
 
-    A killed process leaves the parts that it finished, and beginnings of parts; the next one takes them up.
+    A killed process leaves finished parts and beginnings of parts; the next process continues from them.
     """
 
     path: Path
 
     def read(self, part: Part, key: str) -> pl.DataFrame:
-        """The rows of a part, none if they are made of anything else."""
+        """The rows of a part; none if its key is another one."""
         table, keys = self._all()
         if keys.get(_name(part)) != key:
             return table.clear()
@@ -38,7 +38,7 @@ class KeyedTable:
         return self._all()[1].get(_name(part)) == key
 
     def put(self, part: Part, key: str, rows: pl.DataFrame) -> None:
-        """Replace the rows of a part."""
+        """Replace the rows and the key of a part."""
         table, keys = self._all()
         others = table.filter(~curve_table.part_of(table, part))
         fitting = rows.select(table.columns).cast(table.schema)
@@ -94,14 +94,14 @@ class CurveFiles:
         return KeyedTable(self.folder / "curve_time.parquet")
 
     def begin(self, by: str, draws: int, task: str) -> None:
-        """Remove what other draws of the method have left."""
+        """Remove draws of the method with a number of `draws` or more, left by an earlier call."""
         for table in (self.scores, self.orders, self.times):
             for draw in table.draws(by, task):
                 if draw >= draws:
                     table.forget(part(by, draw, task))
 
     def begin_order(self, by: str, draw: int, task: str, key: str) -> None:
-        """Remove what rests on another order of the heads than the one with this key."""
+        """Remove the draw's parts if they were made from an order of heads with another key."""
         rests = part(by, draw, task)
         if not self.orders.holds(rests, key):
             for table in (self.scores, self.orders, self.times):
@@ -109,7 +109,7 @@ class CurveFiles:
 
 
 def part(by: str, draw: int, task: str, trained_epochs: int | None = None) -> dict[str, str | int]:
-    """The part of a method's draw and a task; of curve.parquet also the number of epochs is needed."""
+    """The part of a method's draw and a task; parts of curve.parquet also have the number of epochs."""
     values: dict[str, str | int] = {"by": by, "draw": draw, "task": task}
     return values if trained_epochs is None else {**values, "trained_epochs": trained_epochs}
 

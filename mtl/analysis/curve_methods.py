@@ -25,13 +25,13 @@ from mtl.models.device import Accelerator
 from probes.measures.table import BY_NAME
 
 ORDERS = ("importance", "recomputed", "random", "greedy")
-"""Orders that are made here; others are measures of heads.parquet."""
+"""Orders that are computed; every other order is a measure of heads.parquet."""
 RANKED = ("importance", "recomputed", "greedy")
 """Orders that need sentences to rank on."""
 
 
 def check_orders(names: Sequence[str]) -> None:
-    """Raise `InputError` for names that are no order, and for those given twice."""
+    """Raise `InputError` for names that are neither an order nor a measure, and for those given twice."""
     if len(set(names)) < len(names):
         raise InputError(f"--by={','.join(names)} names an order twice: give each once")
     for name in names:
@@ -45,7 +45,10 @@ def check_orders(names: Sequence[str]) -> None:
 def ranking_of(
     start: Start, split: str, sentences: int | None = None, accelerator: Accelerator = "auto"
 ) -> TrainedRun:
-    """The start's model beside the sentences that heads are ranked on."""
+    """The start's model with the sentences that heads are ranked on.
+
+    Raises `InputError` as `open_trained` does.
+    """
     scoring = start.scoring
     ranking = open_trained(
         scoring.run.folder,
@@ -69,9 +72,9 @@ def methods_of(
 ) -> list[Method]:
     """The orders of these names, with what each is made of.
 
-    `ranking` is needed by those of `RANKED`; `normalise` divides a layer's importances by their norm. Of
-    random orders there are `draws`, which follow from `seed`, the run's own seed and their number. Raises
-    `InputError` for a measure that heads.parquet lacks.
+    `ranking` is needed by those of `RANKED`; `normalise` divides a layer's importances by their norm. There
+    are `draws` random orders, which follow from `seed`, the run's own seed and their number. Raises
+    `InputError` for a measure that heads.parquet lacks, `ValueError` for a missing `ranking`.
     """
     tap, pools = start.scoring.model.encoder.tap, start.pools
     methods = []
@@ -88,7 +91,7 @@ def methods_of(
             }[name]
             methods.append(Method(name, 0, next_heads, made_of))
         elif name == "random":
-            # The run's own seed counts, so that orders differ between the seeds of a setup.
+            # The run's own seed takes part, so that orders differ between the runs of a setup.
             seeds = (seed, int(start.scoring.run.config()["seed"]))
             for draw in range(draws):
                 values = partial(random_values, tuple(pools), len(tap.sites), tap.heads, (*seeds, draw))

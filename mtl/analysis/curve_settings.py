@@ -16,9 +16,9 @@ from tasks.twins import tasks_of
 def gate_settings(
     start: Start, target: float, epochs: int | None, accelerator: Accelerator = "auto"
 ) -> TrainConfig:
-    """The training that brings the gates of the run's frozen model to a target.
+    """The training that brings the gates of the run's frozen model to a target; `epochs=None`: the run's own.
 
-    Of one task, settings that compare masks are reset.
+    With a single task, settings that relate masks to each other are reset.
     """
     run, tasks = start.scoring.run, tuple(start.scoring.tasks)
     length = "" if epochs is None else f"-{epochs}-epochs"
@@ -45,10 +45,11 @@ def gate_settings(
 def settings_of(
     source: Run, init_from: Path, name: str, tasks: tuple[str, ...], accelerator: Accelerator
 ) -> TrainConfig:
-    """The run's own training on these of its tasks, started from a trained model.
+    """The run's own training, on these of its tasks and from the trained model `init_from`.
 
-    Settings without a use are reset, since a run that has them is refused: loss weights of other tasks, the
-    comparison of the tasks' gradients, and copies of heads, which the trained model has already.
+    Settings without a use are reset, since a run that has them is refused: loss weights of other tasks, a
+    mask file, the comparison of the tasks' gradients, and copies of heads, which the trained model has
+    already.
     """
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
     weights = {

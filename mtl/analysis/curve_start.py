@@ -22,13 +22,13 @@ class Start:
 
     scoring: TrainedRun
     base: dict[str, Float[Tensor, "site head"]]
-    """By task the scale of heads before any is closed."""
+    """By task the head scale before any head is closed."""
     model_key: str
     """The fingerprint of the model's files."""
 
     @classmethod
     def of(cls, scoring: TrainedRun, masks: bool = True) -> Start:
-        """The start of a run's curves; `masks`: with its own head masks applied."""
+        """The start of a run's curves; `masks`: whether the run's masks are applied."""
         files = sorted(path for path in scoring.run.model.iterdir() if path.is_file())
         return cls(scoring, base_scales(scoring.model, tuple(scoring.tasks), masks), fingerprint(files))
 
@@ -38,17 +38,17 @@ class Start:
         return {name: open_heads(scale) for name, scale in self.base.items()}
 
     def key(self, task: str, *made_of: object) -> str:
-        """A hash over the model, its masks, the scored sentences of a task, and what is given beside them."""
+        """A hash over the model, the task's mask, its scored sentences, and `made_of`."""
         scored = sentences_key(self.scoring, task)
         everything = [self.model_key, self.base[task].tolist(), scored, *made_of]
         return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
 
     def masked(self, task: str, kept: Sequence[Head]) -> Float[Tensor, "site head"]:
-        """The head scale with only these heads open."""
+        """The task's head scale with all heads closed that are not in `kept`."""
         return scale_of(self.base[task], kept)
 
 
 def sentences_key(trained: TrainedRun, task: str) -> list[object]:
-    """What tells the sentences that a task is measured on from others."""
+    """Values that identify the sentences that a task is measured on."""
     files = corpus_fingerprint(trained.source, (task,), (trained.split,))
     return [files, trained.split, len(trained.corpus)]

@@ -46,8 +46,9 @@ def train_on(
 ) -> list[CurvePoint]:
     """Cut the heads of each point out, train the cut model on, and score it; adds rows to curve.parquet.
 
-    The cut model and the trained one are runs in the folder `curve` of the run; what is there is not trained
-    again. Training is as the run's own, but for its length and its one task.
+    The cut models and the trained ones are runs in the folder `curve` of the run; finished ones are not made
+    again. Training is as in the run itself, except for its length and its single task. Returns the points
+    with the new scores. Raises `InputError` for fewer than 1 epoch.
     """
     if epochs < 1:
         raise InputError(f"epochs={epochs}: give at least 1")
@@ -87,12 +88,12 @@ def train_gates(
     accelerator: Accelerator = "auto",
     console: Console,
 ) -> list[Path]:
-    """Learn gates on the frozen model for each `gates.target_open`; returns runs in the folder `curve`."""
+    """Learn gates on the frozen model for each target (`gates.target_open`); returns the runs' folders."""
     return [_train(gate_settings(start, target, epochs, accelerator), console).folder for target in targets]
 
 
 def check_gate_points(start: Start, targets: Sequence[float], runs: Sequence[Path]) -> None:
-    """Raise `InputError`, before anything is measured, for targets and runs that can be no points."""
+    """Raise `InputError`, before anything is measured, for targets and runs that cannot be points."""
     encoder, tasks = start.scoring.model.encoder, tuple(start.scoring.tasks)
     for target in targets:
         settings = gate_settings(start, target, None)
@@ -109,10 +110,11 @@ def check_gate_points(start: Start, targets: Sequence[float], runs: Sequence[Pat
 def measure_gates(
     start: Start, runs: Sequence[Path], *, accelerator: Accelerator = "auto"
 ) -> list[CurvePoint]:
-    """Runs that have learned gates as points of a curve, one draw for each run; writes both tables.
+    """Runs with gates as points of a curve, one draw per run; writes curve.parquet and curve_heads.parquet.
 
-    They are scored on the same sentences, each with its own model under its own gates. Its mask is the heads
-    that are open; the order of the others is that of their log alpha.
+    They are scored on the same sentences, each with its own model under its own gates. A point keeps the
+    heads that are open. The order of all heads is that of their log alpha (of fixed masks, their gate); heads
+    that a target closed tie, and follow the order of sites.
     """
     files = CurveFiles(start.scoring.run.folder)
     points = []
@@ -143,9 +145,9 @@ def measure_gates(
 
 
 def _order(model: JointModel, mask: int, part: dict[str, str | int]) -> pl.DataFrame:
-    """All heads, those of the largest log alpha (of fixed masks: gate) with the lowest ranks.
+    """Rows of curve_heads.parquet: ranks by falling log alpha (of fixed masks: gate), ties by site and head.
 
-    Heads of kinds of attention without gates are always open, and come before those with one.
+    Heads of kinds of attention without gates are always open, and rank before those with one.
     """
     assert model.gates is not None
     gates = model.gates

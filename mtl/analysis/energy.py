@@ -1,6 +1,6 @@
-"""How many components carry what heads compare: captured variance of query and key matrices.
+"""Energy: the share of variance that the leading components of query and key matrices capture.
 
-Cordonnier et al. 2020, section 3: the singular values of W_Q, of W_K and of W_Q W_K^T, of each head and of
+Cordonnier et al. 2020, section 3: the singular values of W_Q, of W_K and of W_Q W_K^T, for each head and for
 all heads of a layer together.
 """
 
@@ -23,12 +23,12 @@ from probes.energy_table import ENERGY, MIXING
 
 @torch.no_grad()
 def energy(model: PreTrainedModel, name: str) -> pl.DataFrame:
-    """The rows of a model (`ENERGY`), which are called `name`; layers without heads have none.
+    """The rows of a model (`ENERGY`), under the model's `name`; layers without heads have none.
 
-    Matrices are as they are in the weights: their rows and columns are not centred, biases, norms and
-    rotations after the projections do not count. All heads together are W_Q and W_K side by side, and the
-    sum of the heads' products. Heads that share components have theirs: W_Q weighed by the head's mixing
-    vector, and W_K.
+    Matrices are taken from the weights: they are not centred, and biases, norms and rotations after the
+    projections do not count. For all heads together they are the heads' W_Q side by side, likewise W_K, and
+    the sum of the heads' products. Where heads share components, W_Q and W_K are the shared ones; for a
+    single head W_Q is weighted by its mixing vector.
     """
     family, size = family_of(model), head_dim(model)
     parts = [pl.DataFrame(schema=ENERGY)]
@@ -57,16 +57,16 @@ def energy(model: PreTrainedModel, name: str) -> pl.DataFrame:
 
 
 def captured_variance(values: Float[Tensor, " value"]) -> Float[Tensor, " value"]:
-    """The share of the sum of squares that the first singular values have, by their number; 1 of nothing."""
+    """The share of the sum of squares in the n largest singular values, for each n; 1 if all are zero."""
     squares = values.square().sort(descending=True).values
     total = squares.sum()
     return torch.ones_like(squares) if total == 0 else (squares.cumsum(0) / total).clamp(max=1)
 
 
 def mixing(model: PreTrainedModel, name: str) -> pl.DataFrame:
-    """How much of each component each head takes (`MIXING`), of a model called `name`.
+    """How much of each component each head takes (`MIXING`), under the model's `name`.
 
-    Raises `InputError` if its heads share no components.
+    Raises `InputError` if the model's heads share no components.
     """
     parts = []
     for attention in attentions(model, family_of(model)):
@@ -93,7 +93,7 @@ def mixing(model: PreTrainedModel, name: str) -> pl.DataFrame:
 
 
 def _singular_values(factors: QueryKey, attention: Attention) -> Iterator[tuple[int | None, str, Tensor]]:
-    """Head (`None`: all together), matrix and singular values."""
+    """Yields head (`None`: all together), matrix and singular values."""
     queries, keys = factors
     joined = [matrix.transpose(0, 1).flatten(1) for matrix in factors]
     if isinstance(attention.module, CollaborativeAttention):
@@ -107,7 +107,7 @@ def _singular_values(factors: QueryKey, attention: Attention) -> Iterator[tuple[
     by_head = {
         "query": torch.linalg.svdvals(queries),
         "key": torch.linalg.svdvals(keys),
-        # The product of two tall matrices has the singular values of that of their triangular factors.
+        # A B^T has the singular values of R_A R_B^T, the product of the triangular factors.
         "product": torch.linalg.svdvals(narrow[0] @ narrow[1].transpose(1, 2)),
     }
     for matrix, values in by_head.items():

@@ -18,7 +18,7 @@ _IN_PLACE = {"iadd": "add", "imul": "mul", "isub": "sub", "itruediv": "div", "se
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function with its arguments; tensors that require a gradient are its carriers."""
+    """A function with its arguments; arguments that require a gradient are the call's carriers."""
 
     function: Callable[..., Any]
     args: Sequence[Any]
@@ -29,7 +29,7 @@ class Call:
         return self.function(*self.args, **self.kwargs)
 
     def name(self) -> tuple[str, bool]:
-        """The operation, the same for `torch.add`, `Tensor.add_` and `+=`; and whether it is in place."""
+        """The operation (the same for `torch.add`, `Tensor.add_` and `+=`), and whether it is in place."""
         name = self.function.__name__
         if name == "__get__":
             name = cast(Any, self.function).__self__.__name__
@@ -42,7 +42,7 @@ class Call:
         return _ALIASES.get(name, name), in_place
 
     def path(self) -> str:
-        """What people call the function."""
+        """The function's public name, for messages."""
         return torch.overrides.resolve_name(self.function) or self.function.__name__
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""In which order heads go: by a value, by importance computed anew, or by the loss of score (greedily)."""
+"""Orders in which heads go: by a value, by recomputed importance, or greedily by the loss of score."""
 
 from __future__ import annotations
 
@@ -27,19 +27,23 @@ from probes.sites import grid
 Head = tuple[int, int]
 """A site and a head, as in the uncut model."""
 Values = Mapping[str, Float[np.ndarray, "site head"]]
-"""By task what each head is worth."""
+"""By task a value for each head; heads of low value go first."""
 NextHeads = Callable[[Mapping[str, Sequence[Head]], Mapping[str, int]], dict[str, list[Head]]]
-"""Given by task the heads still kept and how many are wanted, which go next: at least one, in order."""
+"""Maps, by task, the heads still kept and the number wanted to the heads that go next: at least one, in
+order."""
 MADE_BY = {"records": "mtl probe", "gradients": "mtl importance", "evaluation": "mtl ablate"}
-"""The commands that make measures, by what these need."""
+"""The command that makes a measure, by what the measure needs."""
 _STRONGEST = ("positional", "syntactic")
-"""Measures that are about a head's best label; of others with labels, the mean weighted by counts counts."""
+"""Measures whose value for a head is its best label's; others take the mean of labels, weighted by count."""
 
 
 def base_scales(
     model: JointModel, tasks: Sequence[str], masks: bool
 ) -> dict[str, Float[Tensor, "site head"]]:
-    """By task the head scale that a curve starts from: gates, or ones; 0 for heads that the task lacks."""
+    """By task the head scale that a curve starts from: its gates (with `masks`) or ones.
+
+    0 for heads that were cut out or that belong to other tasks.
+    """
     tap = model.encoder.tap
     there = torch.zeros(len(tap.sites), tap.heads)
     for site, heads in enumerate(tap.remaining):
@@ -55,7 +59,7 @@ def base_scales(
 
 
 def open_heads(scale: Float[Tensor, "site head"]) -> list[Head]:
-    """The heads that a scale leaves open, in order."""
+    """The heads that a scale leaves open, by site and number."""
     return [
         (site, head)
         for site, row in enumerate(scale.tolist())
@@ -65,7 +69,7 @@ def open_heads(scale: Float[Tensor, "site head"]) -> list[Head]:
 
 
 def scale_of(scale: Float[Tensor, "site head"], kept: Sequence[Head]) -> Float[Tensor, "site head"]:
-    """The scale with every head closed that is not kept."""
+    """The scale with all heads closed that are not in `kept`."""
     masked = torch.zeros_like(scale)
     for site, head in kept:
         masked[site, head] = scale[site, head]
@@ -73,14 +77,14 @@ def scale_of(scale: Float[Tensor, "site head"], kept: Sequence[Head]) -> Float[T
 
 
 def loader(trained: TrainedRun, tasks: Sequence[str], tokens: int) -> BatchLoader:
-    """All sentences that are annotated in some of the tasks, with these tasks alone."""
+    """All sentences annotated in one of these tasks, in batches of at most `tokens` padded positions."""
     chosen = {name: trained.tasks[name] for name in tasks}
     plan = aligned_plan(trained.corpus, tuple(chosen), tokens, None, None)
     return BatchLoader(trained.corpus, trained.model.encoder.tokenizer, chosen, plan)
 
 
 def by_value(values: Callable[[], Values]) -> NextHeads:
-    """The heads of least value go first; values are computed once, when they are first needed."""
+    """Heads of the least value go first; values are computed once, when they are first needed."""
     known: dict[str, Float[np.ndarray, "site head"]] = {}
 
     def next_heads(kept: Mapping[str, Sequence[Head]], wanted: Mapping[str, int]) -> dict[str, list[Head]]:
@@ -92,7 +96,7 @@ def by_value(values: Callable[[], Values]) -> NextHeads:
 
 
 def recomputed(ranking: TrainedRun, base: Mapping[str, Tensor], normalise: bool) -> NextHeads:
-    """The heads of least importance go, computed under the mask of the heads that are kept so far."""
+    """Heads of the least importance go, recomputed each time under the mask of the heads still kept."""
 
     def next_heads(kept: Mapping[str, Sequence[Head]], wanted: Mapping[str, int]) -> dict[str, list[Head]]:
         values = importance_values(
@@ -104,7 +108,7 @@ def recomputed(ranking: TrainedRun, base: Mapping[str, Tensor], normalise: bool)
 
 
 def greedy(ranking: TrainedRun, base: Mapping[str, Tensor], ties: Callable[[], Values]) -> NextHeads:
-    """The head goes whose closing costs the score least; of several such, the one of least value (`ties`)."""
+    """The head goes whose closing costs the score least; among equals, the one of least value (`ties`)."""
     model = ranking.model
     known: dict[str, Float[np.ndarray, "site head"]] = {}
 
@@ -130,7 +134,10 @@ def greedy(ranking: TrainedRun, base: Mapping[str, Tensor], ties: Callable[[], V
 
 
 def importance_values(ranking: TrainedRun, scales: Mapping[str, Tensor], normalise: bool) -> Values:
-    """Importance by task (Michel et al. 2019), each task under its own head scale."""
+    """Importance by task (Michel et al. 2019), each task under its own head scale.
+
+    `normalise` divides a layer's importances by their Euclidean norm.
+    """
     masks = [Mask(name, (name,), scale) for name, scale in scales.items()]
     if len({tuple(scale.flatten().tolist()) for scale in scales.values()}) == 1:
         masks = [Mask("", tuple(scales), masks[0].head_scale)]  # one forward pass serves all tasks
@@ -146,7 +153,7 @@ def importance_values(ranking: TrainedRun, scales: Mapping[str, Tensor], normali
 
 
 def random_values(tasks: Sequence[str], sites: int, heads: int, seeds: Sequence[int]) -> Values:
-    """The random order of all heads that follows from the seeds, the same for every task."""
+    """A random order of all heads as values, determined by the seeds and the same for every task."""
     order = np.random.default_rng(list(seeds)).permutation(sites * heads)
     return dict.fromkeys(tasks, order.reshape(sites, heads).astype(np.float64))
 
@@ -156,8 +163,8 @@ def measured_values(
 ) -> Values:
     """A measure's values by task, from the table of a run's heads.parquet.
 
-    Rows of the task count, or else those that belong to no task. Raises `InputError` where a head of a task
-    has no value.
+    They are the task's rows, or if there are none, rows without a task. Raises `InputError` if a head of a
+    task's pool has no value.
     """
     rows = table.filter((pl.col("measure") == measure) & pl.col("head").is_not_null())
     weighed = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
@@ -200,7 +207,7 @@ def made_with(measure: str) -> str:
 
 
 def _least(value: Float[np.ndarray, "site head"], kept: Sequence[Head], wanted: int) -> list[Head]:
-    """The heads of least value; of equals, those of lower layers and numbers first."""
+    """The heads of least value, until `wanted` are left; among equals, lower sites and heads first."""
     return sorted(sorted(kept), key=lambda place: value[place])[: len(kept) - wanted]
 
 

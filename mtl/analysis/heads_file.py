@@ -1,4 +1,4 @@
-"""The one writer of heads.parquet, where every measure on a run's heads stays."""
+"""The one writer of heads.parquet, which holds all measures on a run's heads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from probes import heads_table as table
 def write_measures(
     path: Path, rows: pl.DataFrame, replaced: Collection[str], provenance: Mapping[str, str | None]
 ) -> None:
-    """Put rows of the `replaced` measures into the table, instead of all rows of these measures in it.
+    """Replace all rows of the `replaced` measures in the table by `rows`.
 
-    Rows and provenance of other measures stay. Keys of provenance are the file's: a measure that is made by
-    itself prefixes its own (`relevance.split`), those without a prefix are probing's. `None` removes a key.
-    Raises `InputError` if the file is there and is no such table.
+    Rows and provenance of other measures stay. Keys of `provenance` with a prefix belong to one command's
+    measures (`relevance.split`), those without to probing; `None` removes a key. Raises `InputError` if the
+    file exists and is no such table, `ValueError` for rows of a measure that is not among the replaced.
     """
     foreign = sorted(set(rows["measure"]) - set(replaced))
     if foreign:
@@ -34,7 +34,7 @@ def write_measures(
 
 
 def check_place(path: Path) -> None:
-    """Raise `InputError`, before anything is measured, if measures could not be written into this file."""
+    """Raise `InputError`, before anything is measured, if measures cannot be written into this file."""
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent}: not a folder; give --out=FOLDER")
     if path.exists():

@@ -1,19 +1,19 @@
-"""What a head is worth by gradients: how the loss answers to its gate.
+"""Worth by gradients: the derivative of the loss with respect to a head's gate.
 
-With a gate of 1 on the output of every head, the derivative of a sentence's loss L in the gate of head h is
-g_h = sum over positions of A_h . dL/dA_h, where A_h is what the head hands to its output projection. Four
-measures follow from g over the sentences of a corpus, all from the same backward passes:
+With a gate of 1 on the output of every head, the derivative of a sentence's loss L with respect to the gate
+of head h is g_h = sum over positions of A_h . dL/dA_h, where A_h is what the head hands to its output
+projection. Four measures follow from g over the sentences of a corpus; the first three share a backward pass:
 
-- importance: mean of |g| (Michel et al. 2019, equation 2). Per token, as in their code for BERT: |.| is taken
-  at every position and then summed.
+- importance: mean of |g| (Michel et al. 2019, equation 2); or per token, as in their code for BERT, the
+  absolute value is taken at every position and then summed.
 - taylor: mean of -g, the first-order estimate of the loss's rise when the head is closed.
 - fisher: mean of g squared, the diagonal of the empirical Fisher information of the gates; half of it is a
   second-order estimate of that rise.
 - integrated: minus the mean over sentences of the integral of g while all gates go from 0 to 1 together
-  (Sundararajan et al. 2017), by the midpoint rule. Summed over heads it is the loss with all heads closed
-  less that with all open.
+  (integrated gradients, Sundararajan et al. 2017), by the midpoint rule, with a pass for each of its steps.
+  Summed over heads it approximates the loss with all heads closed less that with all open.
 
-Losses are in nats per sentence, so that nothing depends on how sentences are put into batches.
+Losses are in nats per sentence, so nothing depends on how sentences are put into batches.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MEASURES = ("importance", "taylor", "fisher", "integrated")
 
 @dataclass
 class GateGradients:
-    """Sums over sentences of what follows from the derivatives of their losses in the gates of the heads."""
+    """Sums over sentences of the measures that follow from the derivatives of losses by gates."""
 
     sites: tuple[Site, ...]
     heads: int
@@ -57,7 +57,7 @@ class GateGradients:
     """By measure, in float64 on the CPU."""
 
     def add(self, positions: Float[Tensor, "row subword site head"], example: Int[Tensor, " row"]) -> None:
-        """Add derivatives at gates of 1 by position; rows of one sentence (windows) bear its number."""
+        """Add derivatives at gates of 1, by position; `example` numbers the sentence of each row (window)."""
         count = int(example.max()) + 1 if len(example) else 0
         rows = positions.double().sum(1)
         gradient = rows.new_zeros(count, *rows.shape[1:]).index_add(0, example, rows)
@@ -68,11 +68,11 @@ class GateGradients:
         self.examples += count
 
     def add_integrated(self, positions: Float[Tensor, "row subword site head"], weight: float) -> None:
-        """Add derivatives at other gates, with the weight of their step."""
+        """Add derivatives at gates below 1, with the weight of their step."""
         self._add("integrated", -weight * positions.double().sum(1))
 
     def value(self, measure: str) -> Float[np.ndarray, "site head"]:
-        """A measure's mean over sentences."""
+        """A measure's mean over sentences, in nats (`fisher`: nats squared)."""
         return (self.sums[measure] / max(self.examples, 1)).numpy()
 
     def table(self, task: str = "", normalise: bool = False) -> pl.DataFrame:
@@ -107,8 +107,8 @@ def task_importance(
 ) -> dict[str, GateGradients]:
     """Per task the gradients of its loss over all batches.
 
-    Tasks under the same mask share one forward pass of a batch, followed by a backward pass for each. Where
-    the model has masks, gates multiply them (unless `masks` is false): a closed head is worth nothing.
+    Tasks under the same mask share one forward pass of a batch, followed by a backward pass for each. The
+    differentiated gates multiply the masks, so a head that a mask closes is worth nothing.
 
     Args:
         model: Encoder and decoders.
@@ -147,7 +147,7 @@ def task_importance(
 
                 for name, positions in gate_gradients(tap, losses):
                     rows = part.subwords.sentence
-                    # Sentences without this task have no part in its loss.
+                    # Sentences that are not annotated in this task are not in its loss.
                     number = torch.full((part.subwords.sentences,), -1, device=device)
                     number[part.rows[name]] = torch.arange(len(part.rows[name]), device=device)
                     here = number[rows] >= 0
@@ -162,9 +162,10 @@ def task_importance(
 def gate_gradients(
     tap: HeadTap, losses: Callable[[], Mapping[str, Float[Tensor, " example"]]], gate: float = 1.0
 ) -> Iterator[tuple[str, Float[Tensor, "row subword site head"]]]:
-    """Per loss of a forward pass its derivative in the gates, position by position, all gates at `gate`.
+    """Per loss its derivative with respect to the gates at each position, with all gates at `gate`.
 
-    One forward pass inside `tap.scale`, then a backward pass for each loss.
+    Calls `losses` once, inside `tap.scale`, then runs a backward pass for each loss. Raises `InputError` for
+    a loss that is no differentiable vector, and for one without a name that has no entry per row.
     """
     device = next(tap.model.parameters()).device
     gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
@@ -189,12 +190,12 @@ def gate_gradients(
 
 
 def midpoints(steps: int) -> Iterator[tuple[float, float]]:
-    """The places and weights of the midpoint rule on 0 to 1."""
+    """The points and weights of the midpoint rule on [0, 1]."""
     return (((step + 0.5) / steps, 1 / steps) for step in range(steps))
 
 
 def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:
-    """The batch as it is for some of its tasks only."""
+    """The batch with some of its tasks only."""
     rows = {name: batch.rows[name] for name in names}
     targets: dict[str, Any] = {name: batch.targets[name] for name in names if name in batch.targets}
     return dataclasses.replace(batch, rows=rows, targets=targets)

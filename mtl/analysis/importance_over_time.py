@@ -23,14 +23,14 @@ from tasks.task import Task
 
 
 class ImportanceOverTime(Observer):
-    """Measures importance on sentences of dev after evaluations, into the run's importance.parquet.
+    """Measures importance on sentences of dev after evaluations, and adds it to the run's importance.parquet.
 
-    It changes neither weights nor gradients nor random states: dropout is off, derivatives are taken in the
-    gates alone. An evaluation that a resumed run makes again replaces its rows.
+    It changes neither weights nor gradients nor random states: dropout is off, and only gates are
+    differentiated by. If a resumed run repeats an evaluation, its rows are replaced.
 
     Args:
-        every: Evaluations from one measurement to the next; the last epoch's has one anyway.
-        sentences: How many sentences of dev there are for each task, at most: the first ones.
+        every: Evaluations from one measurement to the next; the last epoch is always measured.
+        sentences: The number of annotated sentences of dev that each task has at least (`first_annotated`).
         inputs: Reads the corpus.
     """
 
@@ -56,14 +56,14 @@ class ImportanceOverTime(Observer):
         self._model = model
 
     def on_evaluation(self, row: Mapping[str, Any]) -> bool:
-        """Measure, if it is due."""
+        """Measure if it is due; never ends the run."""
         model, config, run = self._model, self._config, self._run
         assert model is not None
         assert config is not None
         assert run is not None
         epoch = int(row["epoch"])
-        number = -(-epoch // config.evaluate_every)
-        if number % self.every and epoch != config.max_epochs:
+        evaluation = -(-epoch // config.evaluate_every)
+        if evaluation % self.every and epoch != config.max_epochs:
             return False
         plan = aligned_plan(self._corpus, tuple(model.tasks), BATCH_TOKENS, None, None)
         batches = BatchLoader(self._corpus, model.encoder.tokenizer, model.tasks, plan)
@@ -75,7 +75,7 @@ class ImportanceOverTime(Observer):
 
 
 def first_annotated(sentences: Sequence[Sentence], tasks: Mapping[str, Task], most: int) -> list[Sentence]:
-    """The first sentences by which each task has `most` annotated ones, or all that there are."""
+    """The first sentences such that each task has at least `most` annotated ones, or all that there are."""
     chosen, counts = [], dict.fromkeys(tasks, 0)
     for sentence in sentences:
         wanted = [name for name, task in tasks.items() if task.annotated(sentence)]

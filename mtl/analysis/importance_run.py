@@ -24,9 +24,10 @@ def measure_importance(
     masks: bool = True,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
 ) -> pl.DataFrame:
-    """Measure, and write the rows into the run's heads.parquet; returns them.
+    """Measure importance, write the rows into the run's heads.parquet, and return them.
 
     Arguments are those of `task_importance` and `GateGradients.table`; `progress` is as in `probe_run`.
+    Raises `InputError` for a negative number of steps.
     """
     if steps < 0:
         raise InputError(f"steps={steps}: give 0 (no integrated gradients) or more")

@@ -1,4 +1,4 @@
-"""From an encoder and a corpus to records of what its heads do, batch by batch."""
+"""Records of what an encoder's heads do on a corpus, batch by batch."""
 
 from __future__ import annotations
 
@@ -21,15 +21,24 @@ from probes.measures.record import NOTHING, HeadRecords
 from tasks.sentence import Sentence
 
 BATCH_TOKENS = 2048
-"""Padded positions in a batch: few, since all layers' attention is held at once."""
+"""Padded positions in a batch: few, since the attention of all layers is held at once."""
 
 
 class Observer:
-    """A corpus in batches of sentences of nearly equal length, observed under a mask over the heads if given.
+    """A corpus in batches of sentences of nearly equal length, observed under a mask over the heads.
 
-    Attention is probed where it arises: a head whose gate is 0 still has a most attended word, but its
-    output is zero. `projections` are applied to what each layer's attention reads; without them the records
-    have no draw.
+    A mask scales outputs and not attention: a head whose gate is 0 still has a most attended word, but its
+    output is zero.
+
+    Args:
+        encoder: The encoder.
+        sentences: The corpus.
+        head_scale: The mask; `None`: all heads open.
+        batch_tokens: Padded positions in a batch, at most.
+        projections: Applied to what each layer's attention reads; `None`: the records have no projections.
+
+    Raises:
+        InputError: a sentence without words.
     """
 
     def __init__(
@@ -54,7 +63,7 @@ class Observer:
 
     @torch.inference_mode()
     def __getitem__(self, batch: int) -> HeadRecords:
-        """Observe one batch; `IndexError` past the last, so that iteration ends."""
+        """Observe one batch; raises `IndexError` past the last, so that iteration ends."""
         numbers = self.batches[batch]
         tokens = [self._corpus[number] for number in numbers]
         subwords = self.encoder.tokenizer.collate(tokens)
@@ -81,26 +90,27 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class WordPositions:
-    """Where the words of a batch stand in its rows."""
+    """Where the words of a batch are in its rows; words of all sentences follow each other."""
 
     row: Int[Tensor, " word"]
     """The row that owns the word."""
     first: Int[Tensor, " word"]
     """The position of its first piece in that row."""
     pieces: Int[Tensor, " word"]
-    """How many pieces it has."""
+    """Its number of pieces."""
     more: Int[Tensor, "3 _"]
-    """The further pieces: their words, rows and positions."""
+    """Word, row and position of every piece that is not its word's first."""
     column: Int[Tensor, "row subword"]
-    """0 at the first special token, 1 + the word counted from the row's first one at each piece (owned by the
-    row or not), `width` + 1 at the final special token, `width` + 2 elsewhere."""
+    """The column of attended words that each position counts for: 0 at the first special token, 1 + the
+    word's place in the row at each piece (owned by the row or not), `width` + 1 at the final special token,
+    `width` + 2 elsewhere."""
     base: Int[Tensor, " row"]
-    """Each row's first word, counted in its sentence."""
+    """The number, in its sentence, of each row's first word."""
     width: int
-    """Words of the row that has most."""
+    """The largest number of words in a row."""
     last: bool = False
-    """Whether a word's last piece alone speaks for it: where none sees later ones, it alone has seen the
-    whole word."""
+    """Whether a word is read at its last piece alone, which in causal models is the only one that has seen
+    all of it."""
 
     def to(self, device: torch.device) -> WordPositions:
         """The same on another device."""
@@ -119,7 +129,7 @@ class WordPositions:
         """The mean over each word's pieces, or its last one's."""
         if self.last:
             return pieces[self.row, self.first + self.pieces - 1]
-        # Most words are one piece: pick those, and touch only the others again.
+        # Most words are one piece: take every first piece, and change only words that have more.
         words = pieces[self.row, self.first]
         word, row, position = self.more
         if len(word):
@@ -134,7 +144,7 @@ def word_positions(
     """Find the words of a batch, on the CPU."""
     slot, nowhere = subwords.slot, subwords.sentences * subwords.width
     row, position = (slot != nowhere).nonzero(as_tuple=True)
-    # Rows and the words that they own both ascend, so that a word's pieces stand side by side.
+    # Rows and the words that they own both ascend, so a word's pieces are adjacent.
     _, word, pieces = slot[row, position].unique_consecutive(return_inverse=True, return_counts=True)
     begin = pieces.cumsum(0) - pieces
     further = torch.ones(len(word), dtype=torch.bool)
@@ -172,7 +182,10 @@ def records(
     tokenizer: SubwordTokenizer | SourceTokenizer,
     projections: Float[Tensor, "layer hidden draw head_dim"] | None = None,
 ) -> HeadRecords:
-    """Bring an observation to word level, and project what layers read, if projections are given."""
+    """Reduce an observation to word level, and project what layers read if projections are given.
+
+    `sentences` and `lengths` are as in `HeadRecords`; `cut_out` marks heads that the model has lost.
+    """
     like = observation.outputs[0]
     words, width = len(positions.row), positions.width
     shape = (words + len(positions.base), *cut_out.shape)

@@ -1,4 +1,4 @@
-"""What each head of any `transformers` model of the families table is worth, measured from Python."""
+"""Importance and ablation of heads in any `transformers` model of the families table, called from Python."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ def head_importance(
         steps: Steps of integrated gradients; 0: none.
 
     Returns:
-        One row per measure and head: measure, layer, head, value and count (rows of batches), among the
-        columns of heads.parquet.
+        One row per measure and head, with the columns of heads.parquet; values are in units of the loss,
+        counts are rows of batches.
 
     Raises:
-        InputError: the loss is no vector with an entry per row, or there are no batches.
+        InputError: the loss is no differentiable vector with an entry per row, there are no batches, or the
+            model is not in the table.
     """
     tap = HeadTap(model, family_of(model))
     measured = GateGradients(tap.sites, tap.heads, per)
@@ -87,15 +88,18 @@ def ablate_heads(
             ones, since copies are made of them.
         score: Gives the score of each row of a batch, computed by `model`: 1 where it is right, or minus a
             loss. It is also called with batches of several copies of the rows.
-        kind: Close each head (`head`), all heads of a layer but each (`all_but_one`), or layers (`layer`).
-        copies: Ablations that go through the model together.
-        draws, seed: Of the resamples behind intervals and p (`score_losses`).
+        kind: Close one head (`head`), all heads of a layer except one (`all_but_one`), or all (`layer`).
+        copies: Ablations in one pass through the model.
+        draws: Resamples behind intervals and p (`score_losses`).
+        seed: Seed of the resamples.
 
     Returns:
-        One row per ablation: attention, layer, head (null for layers), loss, low, high, p, q.
+        One row per ablation: attention, layer, head (null for layers), loss, low, high, p, q; the loss and
+        its interval (low, high) are in units of the score.
 
     Raises:
-        InputError: the score is no vector with an entry per row, or there are no batches.
+        InputError: the score is no vector with an entry per row, there are no batches, or the model is not in
+            the table.
     """
     tap, replay = HeadTap(model, family_of(model)), LayerReplay(model, family_of(model))
     chosen = ablations(kind, tap.remaining)

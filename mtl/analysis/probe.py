@@ -1,4 +1,4 @@
-"""What the heads of an encoder are good at, measured on a corpus."""
+"""Probe the heads of an encoder on a corpus: what each is good at."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ from tasks.twins import task_of
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A mask over the heads, and what is probed under it."""
+    """A mask over the heads, and the tasks that are measured under it."""
 
     name: str
     """The task that the mask belongs to; empty: all tasks."""
     tasks: tuple[str, ...]
     head_scale: Float[Tensor, "site head"] | None
+    """`None`: all heads open."""
 
 
 def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
     """A trained model's masks as they are in evaluation, each with the annotated tasks probed under it.
 
-    A mask that tasks share serves all tasks, whether trained or not; a task's own mask serves that task, and
-    so do the heads that it has where some heads belong to some tasks only.
+    A shared mask serves all annotated tasks, also those that the model was not trained on. A task's own mask
+    serves that task. Where some heads belong to some tasks only, each task gets a mask that closes the heads
+    of the others. Raises `InputError` for twins with a mask each.
     """
     if model.gates is None:
         return open_masks(model, annotated)
@@ -63,7 +65,7 @@ def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
 
 
 def open_masks(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
-    """The masks of a model without its gates: all heads open that a task has."""
+    """The masks of a model without its gates: all heads that a task has are open."""
     if model.routes is None:
         return [Mask("", tuple(annotated), None)]
     return [
@@ -76,7 +78,7 @@ def index_corpus(
     fitted_sentences: Sequence[Sentence] | None = None,
     choice: str = "self",
 ) -> ProbeCorpus:
-    """A corpus indexed for probing; raises `InputError` where there is nothing to probe for."""
+    """A corpus indexed for probing; raises `InputError` if there is nothing to probe for."""
     try:
         return ProbeCorpus.index(sentences, fitted_sentences, choice)
     except ValueError as error:
@@ -96,8 +98,8 @@ def probe(
 ) -> pl.DataFrame:
     """The tidy table of all measures on an encoder's heads under one mask.
 
-    `final_special`, `seed` and `draws` are those of `ProbeSettings`; `kept` bounds the records kept between
-    passes (bytes); `advance` receives the number of sentences of each finished batch.
+    `final_special`, `seed` and `draws` are those of `ProbeSettings`; `kept` is the size in bytes of the
+    records kept between passes, at most; `advance` receives the number of sentences of each finished batch.
     """
     probes = probes_for(
         ProbeSettings(

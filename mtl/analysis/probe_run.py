@@ -1,4 +1,4 @@
-"""Probing a run or an encoder from its folder, and heads.parquet, where the figures stay."""
+"""Probe a run, or an encoder by name or folder, and write the figures into heads.parquet."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ class ProbeResult:
     """What was measured, and where it was written."""
 
     heads: pl.DataFrame
+    """Rows of heads.parquet."""
     path: Path
     left_out: tuple[str, ...]
-    """Tasks, sentences and heads that were not probed, and why."""
+    """Lines on tasks, sentences and heads that were not probed, and why."""
     notes: tuple[str, ...] = ()
-    """What else a reader of the figures should know."""
+    """Other lines for a reader of the figures."""
 
 
 def probe_run(
@@ -64,10 +65,27 @@ def probe_run(
 ) -> ProbeResult:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
 
-    `source` and `out` default to the run's own corpus and folder, `tasks` to all that the corpus may have
-    annotations for. `progress` receives the number of sentences to observe, and gives a function that
-    receives how many more are done. Of a run that translates the heads of the encoder are measured, on
-    annotated sources: its own corpus labels no words, so that it needs a `source`.
+    For a run that translates, the encoder's heads are measured on annotated sources; its own corpus labels no
+    words.
+
+    Args:
+        target: A run's folder, a saved model's or encoder's, or the name of an encoder.
+        source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
+        out: The folder of heads.parquet; `None`: the run's. Needed for an encoder.
+        tasks: What to probe for; `None`: all tasks that the corpus may have annotations for.
+        split: Which split of the corpus.
+        masks: Whether the run's masks are applied.
+        centroids: Whose centroids pseudo-clustering uses: those of the split itself, or of train.
+        final_special: As in `ProbeSettings`.
+        accelerator: What to compute on.
+        precision: Of the transformer.
+        material: Reads corpora.
+        progress: Receives the number of sentences to observe, and gives a function that receives how many
+            more are done.
+
+    Raises:
+        InputError: no run or encoder, a missing `source` or `out`, no annotated sentence, a table that cannot
+            be written.
     """
     material = material or InputCache()
     model, encoder, source, folder = _opened(target, source, out, material)
@@ -128,7 +146,7 @@ def probe_run(
         "final_special": str(final_special).lower(),
         "versions": json.dumps(versions()),
         "git": git_revision() or "",
-        # Only where it is not the default: tables from before it could be chosen are compared with others.
+        # Recorded only if it is not the default, so that older tables without the key stay comparable.
         "precision": None if precision == "32-true" else precision,
     }
     write_measures(path, heads, MADE_BY_PROBING, settings)
@@ -136,7 +154,7 @@ def probe_run(
 
 
 def _without_target(name: str) -> str:
-    """Why a task has nothing that heads are probed for."""
+    """Why heads cannot be probed for a task."""
     if TASKS[task_of(name)].layers:
         return f"{name}: it labels no words, which is what heads are probed for"
     return f"{name}: its labels are random: no head is probed for them"
@@ -161,7 +179,7 @@ def _opened(
         missing = "--corpus=FOLDER" if source is None else "--out=FOLDER"
         raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
     if (folder / "model.json").is_file():
-        # A run's model without the run: its gates must not be lost.
+        # A run's model without the run, opened as a joint model to keep its gates.
         model = JointModel.from_pretrained(folder)
         return model, _reading_words(model), source, out
     if (folder / "encoder.json").is_file():
@@ -174,7 +192,7 @@ def _reading_words(model: JointModel) -> Encoder | SourceEncoder:
 
 
 class _Readable(NamedTuple):
-    """Annotated sources that a translation model can be probed on, and what is to be known of the others."""
+    """Annotated sources that a translation model can be probed on, and lines for `ProbeResult`."""
 
     sentences: list[Sentence]
     left_out: list[str]
@@ -184,7 +202,7 @@ class _Readable(NamedTuple):
 def _readable(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: str) -> _Readable:
     """The sentences whose words all have pieces of their own."""
     covered = tokenizer.covers(sentences)
-    readable = [sentence for sentence, each_word in zip(sentences, covered, strict=True) if each_word]
+    readable = [sentence for sentence, complete in zip(sentences, covered, strict=True) if complete]
     left_out, notes = [], []
     if lost := len(sentences) - len(readable):
         left_out.append(f"{lost:,} of {len(sentences):,} {split} sentences: a subword covers several words")

@@ -1,6 +1,6 @@
-"""How much of a task's score each head is responsible for: layer-wise relevance propagation.
+"""Worth by relevance: how much of a task's score layer-wise relevance propagation hands to each head.
 
-Bach et al. 2015; of attention heads Voita et al. 2019. The rules are in `relevance_rules`.
+Bach et al. 2015; for attention heads Voita et al. 2019. The rules are in `relevance_rules`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from tasks.sentence import Sentence
 from tasks.task import Task
 
 BATCH_TOKENS = 1024
-"""Padded positions in a batch: few, since a batch's whole graph is held, and faster so on a CPU."""
+"""Padded positions in a batch: few, since a batch's whole graph is held, which is also faster on a CPU."""
 Output = Literal["gold", "predicted"]
-"""Whose score is explained: the gold annotation's, or that of the model's own. Both are scores under the
-reference in translating: at every position of its own piece, or of the piece that the model prefers there."""
+"""Whose score is explained: the gold annotation's or the model's own annotation's. Translations are read
+under the reference in both cases: at each position the score is that of the reference's piece (`gold`), or of
+the piece that the model prefers there (`predicted`)."""
 
 
 class Item(NamedTuple):
@@ -46,46 +47,53 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchRelevance:
-    """The relevance of all heads for one item in the sentences of a batch that have it."""
+    """The relevance of all heads for one item, in the sentences of a batch that have it."""
 
     item: Item
     heads: Float[Tensor, "sentence layer head"]
-    """Summed over positions and neurons, in units of the score; negative where a head lowers it."""
+    """Summed over positions and dimensions, in units of the score; negative where a head lowers it. Layers
+    are the sites of the model."""
     score: Float[Tensor, " sentence"]
+    """The structure score of each sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conservation:
-    """Where the relevance of a batch ends, beside the score that it must sum to."""
+    """Where the relevance of a batch ends, and the score that it must sum to."""
 
     score: float
     ended: dict[str, float]
-    """By rule: EMBEDDING, BIAS, ATTENTION."""
+    """The relevance that ends under each rule: EMBEDDING, BIAS, ATTENTION."""
 
     @property
     def error(self) -> float:
-        """What is lost or made up, relative to the score."""
+        """The difference between their sum and the score, relative to the score."""
         return abs(sum(self.ended.values()) - self.score) / max(abs(self.score), 1e-30)
 
 
 def reads_gold(task: Task, output: Output) -> bool:
-    """Whether a score needs the gold annotation: a translation is scored under the reference's pieces."""
+    """Whether a score needs the gold annotation; translations always do, being read under the reference."""
     return output == "gold" or task.unit == "piece"
 
 
 class Explainer:
     """Explains the scores of a trained model on sentences, in batches of nearly equal length.
 
-    The score is linear in what it sums, so that one backward pass explains all words, spans or arcs of a
-    sentence at once, and a batch's sentences do not touch each other.
+    A structure score is a sum, so one backward pass explains all words, spans or arcs of a sentence at once,
+    and all sentences of a batch, which do not affect each other.
 
     Args:
         model: a joint model, which is left as it was.
-        sentences: of the gold annotation, each is explained in those tasks that it is annotated in.
+        sentences: each is explained in the tasks that it is annotated in or, for scores that need no gold
+            (`reads_gold`), in those that it fits.
         items: what to explain.
-        head_scale: the mask over the heads, if there is one.
+        head_scale: the mask over the heads; `None`: the model's own gates.
         rules: the rule for softmax.
         output: whose score is explained.
+        batch_tokens: padded positions in a batch, at most.
+
+    Raises:
+        InputError: `output="predicted"` for a model with a control task, which annotates nothing.
     """
 
     def __init__(
@@ -122,7 +130,7 @@ class Explainer:
             for site, heads in enumerate(forward.heads):
                 gradient = next(gradients) if heads.requires_grad else None
                 if gradient is not None:
-                    # A gradient of 0 is no relevance, also where padding holds no number.
+                    # A gradient of 0 is no relevance, also where padding is NaN or infinite.
                     parts = torch.where(gradient == 0, 0.0, heads.detach() * gradient).sum((1, 3))
                     relevance[:, site].index_add_(0, forward.batch.subwords.sentence, parts.to(score.dtype))
             there = items > 0
@@ -137,7 +145,7 @@ class Explainer:
         return Conservation(float(total.detach()), relevance_by_rule(forward.rules.sources, total))
 
     def _forward(self, number: int, account: bool) -> _Forward:
-        """A batch's scores; only the forward pass, and not decoding, is under the rules."""
+        """A batch's forward pass and scores under the rules; decoding is not under them."""
         share = [self._corpus[index] for index in self.batches[number]]
         batch = collate(share, self.model.encoder.tokenizer, self._on_gold)
         if not self._on_gold:
@@ -163,7 +171,7 @@ class Explainer:
         return _Forward(batch, rules, heads, scores)
 
     def _fitting(self, share: Sequence[Example]) -> dict[str, Int[Tensor, " _"]]:
-        """By task which sentences it can annotate: some tasks are for one sentence, others for pairs."""
+        """By task the sentences that it can annotate: some tasks are for single ones, others for pairs."""
         fitting = {
             name: [row for row, example in enumerate(share) if task.fits(example.sentence)]
             for name, task in self._tasks.items()
@@ -176,7 +184,7 @@ class Explainer:
 
     @torch.no_grad()
     def _predicted(self, batch: Batch, scores: dict[str, TaskScores]) -> dict[str, Any]:
-        """The targets of what the model itself annotates."""
+        """The targets of the model's own annotations."""
         targets: dict[str, Any] = {}
         for name, rows in batch.rows.items():
             task, decoder = self._tasks[name], self.model.decoder(name)
@@ -193,7 +201,7 @@ class Explainer:
 
 
 def _gradients(score: Float[Tensor, ""], heads: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    # Where all heads have been cut out there is nothing to derive by.
+    # If all heads have been cut out, there is nothing to differentiate by.
     return torch.autograd.grad(score, heads, retain_graph=True, allow_unused=True) if heads else ()
 
 
@@ -203,6 +211,6 @@ class _Forward(NamedTuple):
     batch: Batch
     rules: RelevanceRules
     heads: list[Float[Tensor, "row subword head head_dim"]]
-    """Per layer what the heads hand on."""
+    """Per site the heads' outputs."""
     scores: list[tuple[Item, StructureScore]]
     """Per item the scores of the sentences of its task."""

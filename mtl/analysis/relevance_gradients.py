@@ -1,4 +1,4 @@
-"""Backward passes that make operations homogeneous of degree 1; the forward passes change nothing."""
+"""Backward passes that treat operations as homogeneous of degree 1; forward passes are unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Share(torch.autograd.Function):
-    """A tensor that gets a share of its gradient."""
+    """The identity; its backward pass multiplies the gradient by `share`."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, share: float) -> Tensor:
@@ -25,7 +25,7 @@ class Share(torch.autograd.Function):
 
 
 class Proportional(torch.autograd.Function):
-    """Given x and y = f(x) with f(0) = 0, elementwise: y as x times the constant y / x."""
+    """Given x and y = f(x), elementwise with f(0) = 0: y, differentiated as x times the constant y / x."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, outputs: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class Proportional(torch.autograd.Function):
 
 
 class LayerNorm(torch.autograd.Function):
-    """Layer norm without its bias, as a linear map: what it divides by is a constant."""
+    """Layer norm without its bias, differentiated as a linear map: the divisor is a constant."""
 
     @staticmethod
     def forward(
@@ -60,7 +60,7 @@ class LayerNorm(torch.autograd.Function):
 
 
 class AddedConstant(torch.autograd.Function):
-    """A tensor as the sum of what it depends on and a constant: both get its whole gradient."""
+    """The identity for a tensor that is the sum of a part and a constant: both get its whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, constant: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
 """The rules of layer-wise relevance propagation, as changes to the backward pass of any model.
 
-Relevance of a tensor is tensor x gradient where every operation is homogeneous of degree 1 in what carries
-relevance. Most operations are; these rules make the others so. What the forward pass computes stays.
+The relevance of a tensor is tensor x gradient if every operation is homogeneous of degree 1 in the tensors
+that carry relevance. Most operations are; these rules make the others so. The forward pass is unchanged.
 
 | rule | operations | what the backward pass sees |
 |---|---|---|
 | LINEAR | sums, products with constants, moves of entries | the operation (epsilon rule, epsilon -> 0) |
-| BIAS | what is added and carries no relevance | a sink that keeps its share |
-| LAYERNORM | layer norm, RMS norm | the mean subtracted, then a division by a constant |
+| BIAS | an added tensor or number that carries no relevance | a sink that keeps its share |
+| LAYERNORM | layer norm, RMS norm | division by a constant; in layer norm, the mean subtracted before |
 | SCALE | divisors, roots, variances | a constant |
 | ACTIVATION | f with f(0) = 0, elementwise | x times the constant f(x) / x (identity rule) |
 | BILINEAR | products of n tensors that all carry relevance | an n-th of the relevance for each |
@@ -30,8 +30,8 @@ from mtl.analysis.relevance_gradients import AddedConstant, LayerNorm, Proportio
 from mtl.errors import InputError
 
 Rules = Literal["paper", "attnlrp"]
-"""The rule for softmax: attention weights are constants (Voita et al. 2019), or relevance also flows to
-queries and keys (Achtibat et al. 2024)."""
+"""The rule for softmax. `paper`: attention weights are constants (Voita et al. 2019); `attnlrp`: relevance
+also flows to queries and keys (Achtibat et al. 2024)."""
 
 _LINEAR = frozenset({
     "T", "broadcast_to", "chunk", "clone", "contiguous", "copy", "cumsum", "diagonal", "double", "dropout",
@@ -54,7 +54,7 @@ _NUMBERS_ADDED = {
     "add": (1, "other"), "sub": (1, "other"), "rsub": (1, "other"), "masked_fill": (2, "value"),
     "where": (1, 2),
 }  # fmt: skip
-"""Where a sum may be given a plain number that it adds."""
+"""The arguments, by position or name, in which a sum may be given a plain number to add."""
 
 
 class Source(NamedTuple):
@@ -62,27 +62,27 @@ class Source(NamedTuple):
 
     rule: Literal["EMBEDDING", "BIAS", "ATTENTION"]
     leaf: Tensor
-    """What was looked up or added, a leaf whose gradient can be taken."""
+    """A copy of what was looked up or added, which requires a gradient."""
 
     def relevance(self, gradient: Tensor | None) -> float:
-        """Its relevance, given its gradient; `None`: nothing depends on it."""
+        """Its relevance, given its gradient (`None`: the output does not depend on it)."""
         if gradient is None:
             return 0.0
-        # Where minus infinity masks attention, the gradient is 0.
+        # Minus infinity in an attention mask has a gradient of 0: its relevance is 0 and not NaN.
         return torch.where(gradient == 0, 0.0, self.leaf.detach() * gradient).double().sum().item()
 
 
 class RelevanceRules(TorchFunctionMode):
-    """Inside the block, operations on tensors that carry relevance get backward passes after the rules.
+    """Inside the block, operations on tensors that carry relevance get the backward passes of the rules.
 
-    A tensor carries relevance if it requires a gradient. Relevance ends at embeddings, so that parameters
-    must require none (`frozen`). Raises `InputError` for an operation that no rule knows.
+    A tensor carries relevance if it requires a gradient. Relevance ends at embeddings, so parameters must not
+    require gradients (`frozen`). Raises `InputError` for an operation without a rule.
 
     Args:
-        rules: which rule softmax has.
+        rules: the rule for softmax.
         model: the type of the model, for errors.
-        account: whether `sources` collects the embeddings and all constants that are added, whose relevance
-            sums to the output; it costs time and memory.
+        account: whether to collect in `sources` the embeddings and all added constants, whose relevance sums
+            to the output; it costs time and memory.
     """
 
     def __init__(self, rules: Rules, model: str, account: bool = False) -> None:
@@ -141,7 +141,7 @@ class RelevanceRules(TorchFunctionMode):
         return self._source("BIAS", bias) if self.account else bias
 
     def _with_sinks(self, call: Call, name: str, in_place: bool) -> Call:
-        """The call with leaves instead of the constants that it adds; what it writes to is left."""
+        """The call with sinks for the constants that it adds; the tensor that it writes into is kept."""
         like = call.carriers()[0]
 
         def changed(place: int | str, value: Any) -> Any:
@@ -178,18 +178,18 @@ class RelevanceRules(TorchFunctionMode):
         return outputs if weight is None else outputs * weight
 
     def _softmax(self, call: Call) -> Tensor:
-        """Its scores times their gradient are AttnLRP's rule: R_x = x (R_y - y sum(R_y))."""
+        """The plain softmax y of x: its gradient times x is AttnLRP's rule, R_x = x (R_y - y sum(R_y))."""
         weights: Tensor = call()
         if not self.account:
             return weights
-        # What the linear part leaves of y is a constant, y - J x, that keeps its share.
+        # The rest of y beside the linear part J x is a constant, which keeps its share.
         y, x = weights.detach(), call.argument(0, "input").detach().to(weights.dtype)
         products = torch.where(y == 0, 0.0, y * x)
         linear = products - y * products.sum(call.argument(1, "dim"), keepdim=True)
         return AddedConstant.apply(weights, self._source("ATTENTION", y - linear))
 
     def _without_rule(self, call: Call) -> Any:
-        """The result, if it carries no relevance."""
+        """The result if it carries no relevance; else raises `InputError`."""
         result = call()
         if any(_carries(part) for part in (result if isinstance(result, list | tuple) else (result,))):
             raise InputError(
@@ -200,7 +200,7 @@ class RelevanceRules(TorchFunctionMode):
 
 
 def _is_projection(call: Call) -> bool:
-    """Whether bias + vectors times weight has neither a carrier in bias and weight nor factors."""
+    """Whether an `addmm` is a linear map: only the vectors carry relevance, and both factors are 1."""
     carriers = [_carries(call.argument(0, "input")), _carries(call.argument(2, "mat2"))]
     return not any(carriers) and call.argument(3, "beta", 1) == call.argument(4, "alpha", 1) == 1
 
@@ -219,7 +219,7 @@ def _is_power(call: Call) -> bool:
 def single_activations(model: nn.Module) -> Iterator[None]:
     """Inside the block, activations that transformers composes of several operations fall under ACTIVATION.
 
-    Those with f(0) other than 0 do not: their operations have rules of their own, or none.
+    Those with f(0) other than 0 do not: each of their operations needs a rule.
     """
     pending: list[Tensor] = []
 
@@ -243,7 +243,7 @@ def single_activations(model: nn.Module) -> Iterator[None]:
 
 
 def relevance_by_rule(sources: Sequence[Source], output: Float[Tensor, ""]) -> dict[str, float]:
-    """The relevance of `output` that ends under each rule of `sources`; the values sum to the output."""
+    """The relevance of `output` that ends under each rule; if `sources` are complete, it sums to `output`."""
     leaves = [source.leaf for source in sources]
     gradients = torch.autograd.grad(output, leaves, retain_graph=True, allow_unused=True)
     ended = {"EMBEDDING": 0.0, "BIAS": 0.0, "ATTENTION": 0.0}

@@ -26,11 +26,11 @@ def measure_relevance(
     output: Output = "gold",
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
 ) -> tuple[pl.DataFrame, float]:
-    """Measure under the run's masks, and write the rows into its heads.parquet.
+    """Measure relevance under the run's masks, and write the rows into its heads.parquet.
 
-    Arguments are those of `head_relevance`; `progress` is as in `probe_run`. Returns the rows, and what
-    conservation misses in the worst batch that was checked, relative to its score. Raises `InputError` for
-    a label that no task has, or no sentence.
+    Arguments are those of `head_relevance`; `progress` is as in `probe_run`. Returns the rows and the largest
+    relative error of conservation (`Conservation.error`); one batch is checked per mask. Raises `InputError`
+    for a label that no task or no sentence has.
     """
     model = trained.model
     known = {name for task in trained.tasks for name in model.labels[task].names}
@@ -62,7 +62,7 @@ def _gold_labels(trained: TrainedRun) -> set[str]:
     names: set[str] = set()
     for task in trained.tasks.values():
         annotated = [sentence for sentence in sentences if task.annotated(sentence)]
-        if task.unit == "sentence":  # its inventory may be fixed
+        if task.unit == "sentence":  # its labels may be a fixed list, of which not all occur
             names.update(str(sentence.layer(task.layer)) for sentence in annotated)
         else:
             names.update(task.labels(annotated).names)

@@ -22,14 +22,15 @@ from tasks.sentence import Sentence
 def shares(
     relevance: Float[Tensor, "sentence layer head"],
 ) -> Float[Tensor, "sentence layer head"]:
-    """Each head's share of its layer: |R| / sum |R| over the layer's heads; 0 in a layer without any."""
+    """Each head's share of its layer, |R| / sum of |R| over the layer's heads; 0 where all R are 0."""
     size = relevance.abs()
     total = size.sum(2, keepdim=True)
     return torch.where(total > 0, size / total, 0.0)
 
 
 def explained(model: JointModel, sentences: Sequence[Sentence], mask: Mask, output: Output) -> list[Sentence]:
-    """The sentences with a score in some task of the mask: annotated in it, or such as it can annotate."""
+    """The sentences with a score in some task of the mask: those annotated in it or, for scores that need no
+    gold, those that it can annotate."""
     tasks = [model.tasks[name] for name in mask.tasks]
     return [
         sentence
@@ -52,10 +53,10 @@ def head_relevance(
 ) -> tuple[pl.DataFrame, Conservation]:
     """The tidy table of relevance under one mask, and the conservation in the batch of shortest sentences.
 
-    The measures are `relevance`, the mean over sentences of the shares that sum to 1 in each layer, and
-    `relevance_signed`, the mean of the relevance itself. `labels` get rows beside those of the whole task,
-    in the tasks that have them; sentences without a score are left out. `advance` receives the number of
-    sentences of each finished batch.
+    The measures are `relevance`, the mean over sentences of `shares`, which sum to 1 in each layer, and
+    `relevance_signed`, the mean of the relevance itself in units of the score. In tasks that have them,
+    `labels` get rows of their own beside those of the whole task. Sentences without a score are left out.
+    `advance` receives the number of sentences of each finished batch.
     """
     items = [
         Item(task, label)

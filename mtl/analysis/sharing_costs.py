@@ -1,4 +1,4 @@
-"""What a model costs before and after its heads share components: operations counted, time measured."""
+"""The cost of a model before and after its heads share components: operations and time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mtl.models.encoder import Encoder
 from mtl.models.subwords import Subwords, Tokens
 
 BATCH_TOKENS = 1024
-"""Positions in a batch whose time is measured: on a CPU more of them leave its caches."""
+"""Positions in a batch whose time is measured: more of them do not fit into a CPU's caches."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Per sentence of one length, before and after."""
+    """The cost per sentence of one length; pairs are before and after."""
 
     length: int
     """Positions of a sentence, special ones included."""
@@ -29,7 +29,7 @@ class Cost:
     """Sentences in a batch."""
     multiply_adds: tuple[float, float]
     seconds: tuple[float, float]
-    """Medians over rounds, in which both models take turns."""
+    """Medians over rounds, in which the models take turns."""
 
 
 @torch.inference_mode()
@@ -38,8 +38,8 @@ def sharing_costs(
 ) -> list[Cost]:
     """Operations and time of two encoders on the same random subwords.
 
-    What subwords say costs nothing, so that none need to be given; all sentences of a batch are equally long.
-    Raises `InputError` for lengths that the encoder cannot read and for fewer than 1 round.
+    Costs do not depend on which subwords are read. All sentences of a batch are equally long. Raises
+    `InputError` for lengths that the encoder cannot read and for fewer than 1 round.
     """
     check_lengths(before, lengths, rounds)
     training = [encoder.training for encoder in (before, after)]

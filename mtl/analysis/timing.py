@@ -1,4 +1,4 @@
-"""Times of models that are to be compared, in one process and in turns."""
+"""Time models against each other, in one process and in turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Parts = Subwords | ParallelSubwords
 
 
 def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, list[float]]:
-    """Seconds of each job, the jobs taking turns, so that what else the machine does hits all alike."""
+    """Seconds of each job in each round, after a round to warm up.
+
+    The jobs take turns, so that other load on the machine affects all alike.
+    """
     times: dict[K, list[float]] = {name: [] for name in jobs}
     for turn in range(rounds + 1):
         for name, job in jobs.items():
@@ -35,7 +38,7 @@ def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, li
 
 @torch.inference_mode()
 def encode(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> None:
-    """Forward passes over batches, until they are finished also on a GPU."""
+    """Forward passes over batches; returns when they are finished, on a GPU, too."""
     for subwords in parts:
         encoder(subwords)
     if next(encoder.parameters()).device.type == "cuda":
@@ -44,9 +47,9 @@ def encode(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> None:
 
 @torch.inference_mode()
 def multiply_adds(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> float:
-    """Multiply-adds of matrix products in forward passes over batches, half the floating-point operations.
+    """Multiply-adds of matrix products in forward passes over batches: half the floating-point operations.
 
-    They are counted in eager attention: fused kernels are not all known to the counter.
+    They are counted in eager attention, since the counter does not know all fused kernels.
     """
     with eager_attention(encoder.transformer), FlopCounterMode(display=False) as counter:
         for subwords in parts:
@@ -55,7 +58,7 @@ def multiply_adds(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> float:
 
 
 def device_name(model: nn.Module) -> str:
-    """What the model computes on, with the threads of a CPU."""
+    """The name of the model's device; for a CPU with the number of threads."""
     device = next(model.parameters()).device
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

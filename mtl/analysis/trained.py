@@ -1,4 +1,4 @@
-"""A run's trained model beside the annotated sentences that its heads are measured on."""
+"""A run's trained model with the annotated sentences that its heads are measured on."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class TrainedRun:
     tasks: dict[str, Task]
     corpus: list[Example]
     left_out: tuple[str, ...]
-    """Tasks of the model that are not measured, and why."""
+    """Lines on tasks of the model that are not measured, and why."""
     table: Path
-    """The heads.parquet that measures are written into: the run's, unless the user names another."""
+    """The heads.parquet that measures are written into: the run's, unless another is given."""
 
     def batches(self, tokens: int) -> BatchLoader:
         """All sentences once, of nearly equal length in batches of at most `tokens` padded subwords."""
@@ -44,11 +44,11 @@ class TrainedRun:
         return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)
 
     def fingerprint(self) -> str:
-        """Of the files that the sentences are read from."""
+        """A fingerprint of the files that the sentences are read from."""
         return corpus_fingerprint(self.source, tuple(self.tasks), (self.split,))
 
     def write(self, rows: pl.DataFrame, measure: str, replaced: Sequence[str], **settings: object) -> None:
-        """Put a measure's rows into `table`, with what they were made from."""
+        """Write rows into `table` instead of the `replaced` measures; `settings` join their provenance."""
         made_of = {
             "run": self.run.folder.resolve(),
             "split": self.split,
@@ -80,14 +80,15 @@ def open_trained(
         source: The corpus; `None`: the run's own.
         split: Which split of it.
         tasks: What to measure; `None`: all tasks of the model that have gold annotations in the split.
-        sentences: Their number, spread evenly over the split; `None`: all.
+        sentences: How many sentences, spread evenly over the split; `None`: all.
         accelerator: What to compute on.
         inputs: Reads corpora.
         out: The table that measures are written into; `None`: the run's heads.parquet.
 
     Raises:
-        InputError: no run, no trained model, an unknown task, a task without gold in the split,
-            a table that cannot be written.
+        InputError: no run, no trained model, an unknown task, a named task (or all tasks) without gold in the
+            split, a sentence longer than the run's `batch.max_words`, `sentences` below 1, a table that
+            cannot be written.
     """
     run = Run.open(folder)
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):

@@ -15,11 +15,12 @@ from mtl.errors import InputError
 def choose_heads(
     log_alpha: Float[Tensor, "mask head"], wanted: int, at_most: int
 ) -> Bool[Tensor, "mask head"]:
-    """The masks of largest sum of log alphas with `wanted` heads each, and each head in at most `at_most`.
+    """The masks with the largest sum of log alphas: `wanted` heads each, no head in more than `at_most`.
 
-    A transport problem: masks supply `wanted` each, heads take `at_most`, and at most 1 goes from one to the
-    other. Its linear programme has integral vertices, and the simplex method ends at one. With as many as
-    there are masks it is the `wanted` best heads of each. Raises `InputError` where there is no such choice.
+    A transport problem: each mask supplies `wanted`, each head takes up to `at_most`, and at most 1 goes from
+    a mask to a head. Its linear programme has integral vertices, and the simplex method ends at one. If
+    `at_most` is the number of masks, each mask gets its own `wanted` best heads. Raises `InputError` if no
+    such choice exists.
     """
     masks, heads = log_alpha.shape
     check_at_most(masks, wanted, at_most, heads)
@@ -37,7 +38,7 @@ def choose_heads(
 
 
 def check_at_most(masks: int, wanted: int, at_most: int, heads: int) -> None:
-    """Raise `InputError` if the masks cannot have as many heads each without sharing more."""
+    """Raise `InputError` unless every mask can have `wanted` heads, no head in more than `at_most` masks."""
     if at_most < 1:
         raise InputError(f"gates.at_most={at_most}: give the masks that may keep the same head, 1 or more")
     needed, room = masks * wanted, min(at_most, masks) * heads

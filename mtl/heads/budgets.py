@@ -1,4 +1,4 @@
-"""Budgets: sites whose heads compete for one number of open heads; and sites that pay one penalty."""
+"""Budgets: sites whose heads compete for one number of open heads. Penalties: sites under one weight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """A weight of the expected number of open heads per layer, and the sites whose heads are counted."""
+    """The weight of the expected number of open heads per layer, and the sites whose heads are counted."""
 
     weight: float
     sites: tuple[int, ...] | None = None
@@ -45,12 +45,15 @@ def membership(parts: Sequence[Budget | Penalty], sites: int) -> Bool[Tensor, "p
 def sum_within(
     values: Shaped[Tensor, "mask site head"], member: Bool[Tensor, "part site"]
 ) -> Shaped[Tensor, "mask part"]:
-    """The sum of a value over the heads of each part, per mask."""
+    """Per mask, the sum of `values` over the heads of each part."""
     return (values[:, None] * member[:, :, None]).sum((2, 3))
 
 
 def wanted_within(budget: Budget, heads: int, group: int = 1) -> int:
-    """A budget's target as a number of heads, of the `heads` of its sites; errors start with its name."""
+    """A budget's target as a number of heads (`heads_wanted`), given the number of heads at its sites.
+
+    An `InputError` starts with the budget's name.
+    """
     try:
         return heads_wanted(budget.target, heads, group)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Heads copied within their layer: as further heads, or over others."""
+"""Copy heads within their layer: as additional heads, or over other heads."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def clone_heads(
 ) -> Copies:
     """Copy heads of the model in place, so that each is there `copies` times.
 
-    Heads keep their numbers, and a copy is a head of its own: it gets the next free number of its layer (12,
+    Heads keep their numbers. A copy is a head of its own: it gets the next free number of its layer (12,
     13, ... where the uncut model has 12), under which it is scaled, gated, observed and cut (`prune_heads`).
-    What it copies is in `model.config.cloned_heads`, from which `load_pruned` rebuilds the model. Optimisers
-    must be made anew.
+    `model.config.cloned_heads` records what each copy was made from; `load_pruned` rebuilds the model from
+    it. Existing optimisers hold the old parameters: make new ones.
 
     Args:
         model: any `transformers` model of the families table whose heads can be cut.
         heads: the heads to copy, per layer (`HeadTap.sites` where there are several kinds of attention).
         copies: how often each of them is there afterwards, itself included.
-        divide: divide the output columns of a head and its copies by their number, so that the model computes
-            what it did (Net2Net, Chen et al. 2016). If false, each writes what the head wrote, and the model
-            computes what it did where a scale leaves only one of them open.
+        divide: divide the output columns of a head and its copies by their number, so that the model's output
+            does not change (Net2Net, Chen et al. 2016). If false, each writes what the head wrote, and the
+            output is unchanged only under a scale that leaves one of them open.
         noise: standard deviation of noise on the parameters of the new heads, as a share of the root mean
-            square of each parameter's block. Equal copies get equal gradients and would stay equal.
-        seed: of the noise.
+            square of each parameter's block. Without noise, copies get equal gradients and stay equal.
+        seed: seed of the noise.
 
     Returns:
         Per layer and head the numbers of its copies.
@@ -96,7 +96,7 @@ def transplant_heads(
     noise: float = 0.0,
     seed: int = 0,
 ) -> None:
-    """Overwrite heads of the model in place by copies of other heads of their layer; no parameters are added.
+    """Overwrite heads of the model in place by copies of other heads of their layer; adds no parameters.
 
     A copy keeps the number of the head that it overwrites. Otherwise as `clone_heads`.
 
@@ -104,8 +104,8 @@ def transplant_heads(
         model: any `transformers` model of the families table whose heads can be cut.
         heads: per layer, for each head that is overwritten, the head that it becomes a copy of.
         divide: divide the output columns of a head and its copies by their number.
-        noise: standard deviation of noise on the parameters of the copies, relative to their size.
-        seed: of the noise.
+        noise: standard deviation of noise on the parameters of the copies, as in `clone_heads`.
+        seed: seed of the noise.
 
     Raises:
         InputError: a family without separable heads, a layer or head that is not there, a head that is both

@@ -1,4 +1,4 @@
-"""Heads of a pretrained transformer made to share query and key components (Cordonnier et al. 2020)."""
+"""Make the heads of a transformer share query and key components (Cordonnier et al. 2020)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class SharedAttention:
     """An attention whose heads share components, and the decomposition that gave them."""
 
     sites: tuple[Site, ...]
-    """Where it serves: one layer, or all that share it (ALBERT)."""
+    """The layer that uses it, or all layers that share it (ALBERT)."""
     heads: tuple[int, ...]
     """The numbers of its heads, in the order of the rows of the mixing matrix."""
     decomposition: Decomposition
     seconds: float
-    """Time that the decomposition took."""
+    """Wall-clock time of the decomposition."""
 
 
 def collaborate(
@@ -49,12 +49,12 @@ def collaborate(
 ) -> list[SharedAttention]:
     """Let the heads of each layer share `dim` query and key components, in place.
 
-    The stack of the heads' W_Q W_K^T is decomposed by alternating least squares (`decompose`), and the
-    biases of queries become the heads' content biases v_h = W_K b_Q; those of keys cancel in the softmax. At
-    heads x head size components the model computes what it did before; with fewer it computes nearly that,
-    and should be trained further. Which layers share how many components is in
-    `model.config.collaborative_components`, from which `load_pruned` rebuilds the model. Optimisers must be
-    made anew.
+    The stack of the heads' W_Q W_K^T is decomposed by alternating least squares (`decompose`). The biases of
+    queries become the heads' content biases v_h = W_K b_Q; those of keys cancel in the softmax. With
+    heads x head size components the model's output does not change; with fewer it is approximated, and the
+    model should be trained further. `model.config.collaborative_components` records the components per
+    layer; `load_pruned` rebuilds the model from it. Existing optimisers hold the old parameters: make new
+    ones.
 
     Args:
         model: any `transformers` model of a family whose scores are products of queries and keys alone, or
@@ -62,12 +62,12 @@ def collaborate(
         dim: components, from 1 to heads x head size. Layers that have lost heads get at most as many as are
             exact.
         starts: how many starts of the decomposition are compared.
-        steps: steps of the best start.
-        seed: of the starts.
-        advance: is called after every layer.
+        steps: steps of alternating least squares from the best start.
+        seed: seed of the starts.
+        advance: called after every layer.
 
     Returns:
-        Each attention with the error of its decomposition.
+        One entry per attention module, with its decomposition.
 
     Raises:
         InputError: a family whose heads cannot share, with the reason; a model whose heads share already;
@@ -119,17 +119,20 @@ def collaborate(
 def start_collaborative(model: PreTrainedModel, dim: int, deviation: float) -> None:
     """Let the heads of each layer of a new model share `dim` random components, in place.
 
-    Each component starts as one head's: the mixing matrix has ones in blocks and zeros elsewhere, which
+    Each component starts in one head: the mixing matrix has ones in blocks and zeros elsewhere, which
     training fills. With heads x head size components the model starts, in distribution, as one whose heads
-    share nothing; with fewer, each head starts with its share of them, under the same scale. Mixing vectors
-    of ones, the other start of Cordonnier et al. (2020), would let all heads of a layer attend alike at
-    first, and the sums over D components grow with D. The heads' content biases start at zero, as biases of
-    queries do.
+    share nothing; with fewer, each head starts with an equal part of them. Mixing vectors of ones, the other
+    start of Cordonnier et al. (2020), would make all heads of a layer attend alike at first, with scores
+    that are sums over all D components and grow with D. The heads' content biases start at zero, as biases
+    of queries do.
 
     Args:
-        model: of a family that `collaborate` takes; weights other than of queries and keys stay.
+        model: of a family that `collaborate` takes; only the weights of queries and keys change.
         dim: components, from 1 to heads x head size.
         deviation: the standard deviation of the weights.
+
+    Raises:
+        InputError: as in `collaborate`; its message calls `dim` "components".
     """
     check_components(model, dim, "components")
     family, size = family_of(model), head_dim(model)
@@ -171,7 +174,7 @@ def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> Non
 
 
 def put_components(model: PreTrainedModel, components: Mapping[int, int]) -> None:
-    """Make the sites of a record collaborative; of their parameters only the shapes are right."""
+    """Make the recorded sites collaborative (site to components); their weights are to be loaded."""
     if not components:
         return
     require_collaborative(model)
@@ -183,7 +186,7 @@ def put_components(model: PreTrainedModel, components: Mapping[int, int]) -> Non
 
 
 def _distinct(found: list[Attention]) -> list[tuple[Attention, list[int]]]:
-    """Each attention that has heads, once, with the sites that it serves."""
+    """Each attention module that has heads, once, with the indices of the sites that use it."""
     served: dict[int, list[int]] = {}
     for index, attention in enumerate(found):
         if attention.remaining:
@@ -207,7 +210,7 @@ def _put(
         "cross_attentions" if attention.site.attention == "cross" else "attentions",
     )
     if hasattr(module, "bias_heads"):
-        # It has lost heads: of the bias that all layers are given, it takes the part of its own.
+        # The module has lost heads: from the bias of all heads it takes the rows of its own.
         replacement.register_buffer("bias_heads", module.get_buffer("bias_heads"), persistent=False)
         choose_given_bias(replacement)
     [path] = [name for name, child in model.named_modules() if child is module]

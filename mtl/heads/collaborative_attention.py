@@ -1,4 +1,4 @@
-"""Attention whose heads share queries and keys, and weigh their components each in its own way."""
+"""Attention whose heads share query and key components, each head with its own weights on them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from transformers.utils.output_capturing import install_output_capuring_hook
 
 
 class CollaborativeAttention(nn.Module):
-    """Attention of Cordonnier et al. 2020, instead of a model's own.
+    """Collaborative attention (Cordonnier et al. 2020), a replacement for a model's own attention module.
 
-    The scores of head h are (X W_Q diag(m_h)) (Y W_K)^T + 1 (Y v_h)^T over the square root of a head's size,
-    for query positions X and key positions Y: W_Q and W_K are shared, the mixing vector m_h says how much of
-    each component the head takes, and v_h gives what the content of a key adds to the scores of every query.
-    Values and everything after them are the model's own.
+    The scores of head h are [(X W_Q diag(m_h)) (Y W_K)^T + 1 (Y v_h)^T] / sqrt(head size) for query positions
+    X and key positions Y. W_Q and W_K are shared; the mixing vector m_h is how much of each component the
+    head takes; the content bias v_h is what a key's content adds to the scores of every query. Values and
+    everything after them are the model's own.
 
-    A decoder caches Y W_K and all Y v_h side by side as the keys of one head. No fused kernel computes that:
-    eager attention and SDPA are the same here.
+    A decoder caches Y W_K and all Y v_h side by side as the keys of one head. No fused kernel computes these
+    scores, so eager attention and SDPA are the same here.
 
     Args:
-        attention: the module that it replaces; its submodules other than queries and keys are kept.
+        attention: the module to replace; its submodules other than queries and keys are kept.
         names: the attributes of queries, keys and values in that module.
         components: columns of W_Q and W_K.
         heads: the number of heads.
         size: dimensions of a head's values.
         output: the attribute of the output projection in that module; empty: it lies outside.
-        normed: whether the module also adds its input and norms (ALBERT).
-        record: under which name models hand out its probabilities.
+        normed: whether the module also adds its input and norms the sum (ALBERT).
+        record: the model output in which its probabilities are returned.
     """
 
     mixing: nn.Parameter
@@ -55,23 +55,23 @@ class CollaborativeAttention(nn.Module):
                 self.add_module(name, child)
         weight = attention.get_submodule(query).weight
         assert isinstance(weight, Tensor)
-        place: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
+        factory: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
         inputs = weight.shape[1]
         for name in (query, key):
-            self.add_module(name, nn.Linear(inputs, components, bias=False, **place))
-        self.mixing = nn.Parameter(torch.ones(heads, components, **place))
+            self.add_module(name, nn.Linear(inputs, components, bias=False, **factory))
+        self.mixing = nn.Parameter(torch.ones(heads, components, **factory))
         """m_h of each head."""
-        self.content = nn.Parameter(torch.zeros(heads, inputs, **place))
+        self.content = nn.Parameter(torch.zeros(heads, inputs, **factory))
         """v_h of each head."""
         self.names, self.output, self.normed = names, output, normed
         self.size, self.scaling = size, size**-0.5
         dropout: Any = getattr(attention, "attention_dropout", None) or attention.dropout
         self.dropout_rate = float(dropout.p if isinstance(dropout, nn.Dropout) else dropout)
         self.causal = bool(getattr(attention, "is_causal", False))
-        """Whether no position sees a later one where no mask says so."""
+        """Whether later positions are hidden in a call without a mask."""
         self.layer_idx: int | None = getattr(attention, "layer_idx", None)
         self.train(attention.training)
-        # Models hand out the probabilities of modules of their own class.
+        # Models collect probabilities only from modules of their own attention class.
         install_output_capuring_hook(self, record, 1)
 
     def shared(self) -> tuple[Float[Tensor, "input component"], Float[Tensor, "input component"]]:
@@ -90,7 +90,7 @@ class CollaborativeAttention(nn.Module):
         past_key_values: Any = None,
         **_: object,
     ) -> tuple[Tensor, Float[Tensor, "row head subword source"]]:
-        """The heads' outputs side by side, or projected, and their probabilities."""
+        """The heads' outputs side by side (projected, if the projection is inside) and the probabilities."""
         query, components = self.get_submodule(self.names[0]), self.mixing.shape[1]
         keys, values = self._cached(hidden_states, key_value_states, past_key_values)
         # One product for all heads: the rows of X W_Q diag(m_h) below each other, against the shared keys.
@@ -104,8 +104,8 @@ class CollaborativeAttention(nn.Module):
         if attention_mask is None and self.causal:
             attention_mask = _earlier(scores)
         probabilities = _masked(scores, attention_mask).softmax(-1)
-        kept = functional.dropout(probabilities, self.dropout_rate, self.training)
-        context = (kept.to(values.dtype) @ values).transpose(1, 2)
+        weights = functional.dropout(probabilities, self.dropout_rate, self.training)
+        context = (weights.to(values.dtype) @ values).transpose(1, 2)
         context = context.reshape(*hidden_states.shape[:-1], -1)
         if self.output:
             context = self.get_submodule(self.output)(context)
@@ -117,9 +117,9 @@ class CollaborativeAttention(nn.Module):
     def _cached(
         self, hidden: Tensor, source: Tensor | None, cache: Any
     ) -> tuple[Float[Tensor, "row 1 source width"], Float[Tensor, "row head source size"]]:
-        """Keys with the contents' biases, and values, of all positions so far.
+        """Keys with their content biases, and values, of all positions so far.
 
-        Those of a source are computed once, since a source does not grow.
+        In cross attention they are computed once, since the source does not grow.
         """
         of_kind = cache
         if isinstance(cache, EncoderDecoderCache):
@@ -128,9 +128,9 @@ class CollaborativeAttention(nn.Module):
                 layer = of_kind.layers[self.layer_idx]
                 return layer.keys, layer.values
         _, key, value = (self.get_submodule(name) for name in self.names)
-        asked = hidden if source is None else source
-        keys = torch.cat([key(asked), functional.linear(asked, self.content)], dim=-1)[:, None]
-        values = value(asked).unflatten(-1, (-1, self.size)).transpose(1, 2)
+        attended = hidden if source is None else source
+        keys = torch.cat([key(attended), functional.linear(attended, self.content)], dim=-1)[:, None]
+        values = value(attended).unflatten(-1, (-1, self.size)).transpose(1, 2)
         if of_kind is not None:
             keys, values = of_kind.update(keys, values, self.layer_idx)
             if source is not None and isinstance(cache, EncoderDecoderCache):
@@ -139,17 +139,17 @@ class CollaborativeAttention(nn.Module):
 
 
 def _earlier(scores: Float[Tensor, "row head subword source"]) -> Bool[Tensor, "1 1 subword source"]:
-    """Which positions are not later; the last of those that ask is the last of all."""
-    asking, asked = scores.shape[-2:]
-    seen = torch.ones(asking, asked, dtype=torch.bool, device=scores.device)
-    return seen.tril(asked - asking)[None, None]
+    """Which keys are no later than each query; the last query is at the position of the last key."""
+    queries, keys = scores.shape[-2:]
+    seen = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+    return seen.tril(keys - queries)[None, None]
 
 
 def _masked(
     scores: Float[Tensor, "row head subword source"],
     mask: Bool[Tensor, "_ _ _ source"] | Float[Tensor, "_ _ _ source"] | None,
 ) -> Float[Tensor, "row head subword source"]:
-    """Scores under a mask as models hand it on: false or a large negative number at what is not seen."""
+    """Scores under a model's attention mask: false, or a large negative number, at hidden positions."""
     if mask is None:
         return scores
     if mask.dtype == torch.bool:

@@ -1,4 +1,4 @@
-"""Query and key matrices of several heads as one set of shared components, weighed by each head.
+"""Query and key matrices of several heads as one set of shared components, weighted by each head.
 
 The stack of products W_Q[h] W_K[h]^T is a tensor of heads x inputs x inputs. Its canonical polyadic (CP)
 decomposition of rank D writes it as the sum over D components of a query vector, a key vector and a weight
@@ -18,13 +18,13 @@ from torch import Tensor
 BLOCK = "block"
 """The start whose components belong to one head each."""
 _TRIAL_STEPS = 40
-"""Steps after which starts are compared; only the best one continues."""
+"""Steps after which two starts are compared; only the better one continues."""
 _PENALTY = 0.03
-"""Weight of the factors' squares, as a share of what is missing."""
+"""The penalty on the factors' squares, as a share of the squared error."""
 _LEAST_PENALTY = 1e-12
-"""The same as a share of the problem's diagonal, which makes its solution unique."""
+"""Added to the penalty, as a share of the Gram matrix's mean diagonal: it makes the solution unique."""
 _FIRST_PUSH, _LEAST_PUSH, _LARGEST_PUSH = 0.5, 0.3, 1.0
-"""How far a step goes beyond the last one, as a share of it."""
+"""How far factors are extrapolated before a step, as a share of the last step: first, least and most."""
 
 
 class Factors(NamedTuple):
@@ -41,11 +41,11 @@ class Decomposition:
 
     factors: Factors
     error: float
-    """Frobenius norm of what is missing, as a share of the tensor's."""
+    """Relative error: the Frobenius norm of the residual over that of the tensor."""
     truncated: float
-    """The error of the best components that belong to one head each: the block start's."""
+    """The error of the block start, the best decomposition whose components belong to one head each."""
     history: tuple[float, ...]
-    """The error at the start and after every step of it."""
+    """The error of the best start, and the error after each of its steps."""
     start: str
     """Which start was the best one: `block`, `noise 1`, `random 1`, `noise 2`, ..."""
 
@@ -61,21 +61,21 @@ def decompose(
 ) -> Decomposition:
     """The CP decomposition of the stack of `queries[h] keys[h]^T`, by alternating least squares.
 
-    The first start takes the largest singular values of all heads' products, each a component of its head
-    alone. That is exact for heads x size components. The others are, by turns, this start with noise, and
-    random numbers; after 40 steps only the best one continues. Steps are extrapolated as long as that lowers
-    the error (Mitchell et al. 2020), and no step raises it.
+    The first start (`block`) takes the largest singular values of all heads' products, each a component of
+    its head alone. That is exact for heads x size components. The others are, by turns, this start with
+    noise, and random numbers; after 40 steps only the best one continues. Steps are extrapolated (Mitchell et
+    al. 2020); one that would raise the error is repeated without extrapolation. No step raises the error.
 
     A small penalty on the squares of all factors, which shrinks with the error, keeps components from growing
     in opposite directions that cancel each other without lowering the error.
 
     Args:
-        queries: W_Q of each head, inputs by dimensions of a head.
+        queries: W_Q of each head.
         keys: W_K of each head.
-        components: their number, at least 1.
+        components: their number, from 1 to heads x size.
         starts: how many starts are compared; 1: only the first.
-        steps: of the best start; 0 gives the best of the starts as they are.
-        seed: of the noise and the random numbers.
+        steps: steps of the best start; 0 gives the best of the starts as they are.
+        seed: seed of the noise and the random numbers.
     """
     with torch.no_grad():
         problem = _Problem(queries.detach().double(), keys.detach().double())
@@ -98,7 +98,7 @@ def decompose(
 
 
 class _Problem:
-    """The tensor, as the matrices of its heads."""
+    """The tensor, represented by the matrices of its heads."""
 
     def __init__(self, queries: Tensor, keys: Tensor) -> None:
         self.per_head = (queries, keys)
@@ -125,9 +125,9 @@ class _Problem:
         return chosen // values.shape[1], chosen % values.shape[1]
 
     def step(self, factors: Factors, penalty: float) -> tuple[Factors, float]:
-        """One round of least squares in queries, keys and mixing, and the error afterwards.
+        """One round of least squares in queries, keys and mixing; returns the factors and their error.
 
-        `penalty` is the weight of the squares of all numbers in them.
+        `penalty` is the weight of the sum of squares of all factors.
         """
         queries, keys, mixing = factors
         weights = mixing.repeat_interleave(self.size, 0)
@@ -155,7 +155,7 @@ class _Problem:
 
 
 class _Descent:
-    """Steps from one start."""
+    """Alternating least squares from one start."""
 
     def __init__(self, problem: _Problem, start: Factors, name: str) -> None:
         self.problem, self.factors, self.name = problem, _even(start), name
@@ -164,7 +164,7 @@ class _Descent:
         self.push, self.share = _FIRST_PUSH, _PENALTY
 
     def run(self, steps: int) -> None:
-        """Step until there were `steps` in all."""
+        """Step until `steps` have been made in all."""
         while len(self.history) <= steps:
             self._step()
 
@@ -179,7 +179,7 @@ class _Descent:
             reached, error = self.problem.step(self.factors, penalty)
         else:
             self.push = min(self.push * 1.1, _LARGEST_PUSH)
-        if error > last:  # by the penalty, or by rounding
+        if error > last:  # because of the penalty or of rounding
             self.share /= 2
             self.before = None
             self.history.append(last)
@@ -188,7 +188,7 @@ class _Descent:
         self.history.append(error)
 
     def _pushed(self) -> Factors | None:
-        """The factors, moved on in the direction of the last step; `None` if there was none."""
+        """The factors, extrapolated in the direction of the last step; `None` if there was none."""
         if self.before is None:
             return None
         both = zip(self.factors, self.before, strict=True)
@@ -209,7 +209,7 @@ class _Descent:
 
 
 def _solved(gram: Tensor, right: Tensor, penalty: float) -> Tensor:
-    """The rows x that solve x (gram + penalty) = right."""
+    """The rows x that solve x (gram + weight I) = right."""
     weight = penalty + _LEAST_PENALTY * gram.diagonal().mean()
     damped = gram + weight * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     return torch.linalg.solve(damped, right.T).T

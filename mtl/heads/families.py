@@ -1,4 +1,4 @@
-"""Where a model keeps the pieces of its attention, by its family and what was cut out or copied."""
+"""Where a model keeps the parts of its attention, by its family and by what was cut out or copied."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ class Attention(NamedTuple):
     module: nn.Module
     output: nn.Linear | Conv1D
     output_inside: bool
-    """Whether the projection is below the module."""
+    """Whether the projection is a submodule of `module`."""
     remaining: tuple[int, ...]
+    """The numbers of the heads still in it, ascending."""
 
 
 def family_of(model: PreTrainedModel) -> Family:
-    """The model's row; an `InputError` that names the missing row and likely output projections if none."""
+    """The model's row of the table.
+
+    Raises `InputError` without one; it names the missing row and the likely output projections.
+    """
     kind = model.config.model_type
     if kind in FAMILIES:
         return FAMILIES[kind]
@@ -52,7 +56,7 @@ def cloned_heads(model: PreTrainedModel) -> dict[int, dict[int, int]]:
 
 
 def recorded_copies(config: PretrainedConfig) -> dict[int, dict[int, int]]:
-    """As `cloned_heads`, from a configuration, whose keys are text once it was saved."""
+    """As `cloned_heads`, from a configuration (one that was saved has strings as keys)."""
     recorded = getattr(config, "cloned_heads", None) or {}
     return {
         int(site): {int(copy): head for copy, head in heads.items()}
@@ -62,7 +66,7 @@ def recorded_copies(config: PretrainedConfig) -> dict[int, dict[int, int]]:
 
 
 def head_numbers(model: PreTrainedModel) -> int:
-    """How many numbers heads may have at a site: those of the uncut model, and after them those of copies."""
+    """How many head numbers a site has: those of the uncut model, then those of copies."""
     copies = [copy for heads in cloned_heads(model).values() for copy in heads]
     return max([heads_per_site(model), *(copy + 1 for copy in copies)])
 
@@ -73,13 +77,13 @@ def heads_sharing_keys(model: PreTrainedModel) -> dict[int, int]:
 
 
 def recorded_sharing(config: PretrainedConfig) -> dict[int, int]:
-    """As `heads_sharing_keys`, from a configuration, whose keys are text once it was saved."""
+    """As `heads_sharing_keys`, from a configuration (one that was saved has strings as keys)."""
     recorded = getattr(config, "heads_sharing_keys", None) or {}
     return {int(site): int(number) for site, number in recorded.items()}
 
 
 def recorded_components(config: PretrainedConfig) -> dict[int, int]:
-    """The components that heads share at each collaborative site (`collaborate`)."""
+    """The number of components that heads share, by collaborative site (`collaborate`)."""
     recorded = getattr(config, "collaborative_components", None) or {}
     return {int(site): int(number) for site, number in recorded.items()}
 
@@ -91,10 +95,13 @@ def needs_rebuild(config: PretrainedConfig) -> bool:
 
 
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
-    """The attention at every site, by stack and layer; a module that layers share comes repeatedly."""
+    """The attention at every site, by stack and layer; a module that layers share is listed for each of them.
+
+    Raises `InputError` for a model that does not fit its row, or whose numbers of heads do not fit together.
+    """
     config, gone, copies = model.config, pruned_heads(model), cloned_heads(model)
     heads = heads_per_site(model)
-    heads_per_group(model)
+    heads_per_group(model)  # only for its error
     places = [
         (stack, *place) for stack in family.stacks for place in enumerate(_module_numbers(model, stack))
     ]
@@ -127,7 +134,7 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
 
 
 def _module_numbers(model: PreTrainedModel, stack: Stack) -> list[tuple[int, ...]]:
-    """What fills the `{}` of a path in each layer: its number, or in ALBERT its group and place in it."""
+    """What fills the `{}` of a path, per layer: its number, or in ALBERT its group and its place in it."""
     config = model.config
     if config.model_type != "albert":
         return [(layer,) for layer in range(getattr(config, stack.layers))]
@@ -140,7 +147,7 @@ def _module_numbers(model: PreTrainedModel, stack: Stack) -> list[tuple[int, ...
 
 
 def heads_per_site(model: PreTrainedModel) -> int:
-    """The number of heads at every site of the uncut model; all stacks must have the same."""
+    """The number of heads at every site of the uncut model; raises `InputError` if stacks differ in it."""
     numbers = {stack.kind: int(getattr(model.config, stack.heads)) for stack in family_of(model).stacks}
     if len(set(numbers.values())) > 1:
         listed = ", ".join(f"{kind} {number}" for kind, number in numbers.items())
@@ -152,7 +159,7 @@ def heads_per_site(model: PreTrainedModel) -> int:
 
 
 def heads_by_kind(config: PretrainedConfig) -> dict[str, int]:
-    """By kind of attention, the number of heads of the uncut model that a configuration describes."""
+    """By kind of attention, the number of heads in all layers of the uncut model, from its configuration."""
     family = FAMILIES.get(config.model_type)
     if family is None or len(family.stacks) == 1:
         return {"self": int(config.num_hidden_layers * config.num_attention_heads)}
@@ -163,7 +170,10 @@ def heads_by_kind(config: PretrainedConfig) -> dict[str, int]:
 
 
 def heads_per_group(model: PreTrainedModel) -> int:
-    """How many query heads of the uncut model share keys and values; 1 where each has its own."""
+    """How many query heads of the uncut model share keys and values; 1 where each has its own.
+
+    Raises `InputError` if the groups do not divide the heads.
+    """
     config = model.config
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
@@ -182,7 +192,7 @@ def looks_back_only(model: PreTrainedModel) -> bool:
 
 
 def head_dim(model: PreTrainedModel) -> int:
-    """The size of one head's output."""
+    """The number of dimensions of a head's output."""
     config = model.config
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 

@@ -1,4 +1,4 @@
-"""The table of encoder families: where each keeps the pieces of its attention. Imports nothing heavy."""
+"""The table of model families: where each keeps the parts of its attention. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ class Stack(NamedTuple):
     kind: str
     """Its name in tables; `self` where a family has only one."""
     attention: str
-    """The module that computes the heads, below the base model; `{}` is the layer's number."""
+    """Path of the module that computes the heads, below the base model; `{}` is the layer's number (in ALBERT
+    two: the group's, and the layer's in it)."""
     output: str
-    """The output projection, whose input is the heads side by side, below the attention module; `^` is that
-    module's parent."""
+    """Path of the output projection, whose input is the heads side by side, below the attention module; `^`
+    is that module's parent."""
     layers: str = "num_hidden_layers"
-    """The key of the model's configuration that holds its number of layers."""
+    """The key of the model's configuration that holds the stack's number of layers."""
     heads: str = "num_attention_heads"
-    """The key that holds its number of heads."""
+    """The key that holds the number of heads in each of these layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One row of the table; paths but those of the stacks are below the attention module."""
+    """One row of the table; paths, other than those of the stacks, are below the attention module."""
 
     stacks: tuple[Stack, ...]
     """The kinds of attention, in the order of `HeadTap.sites`."""
@@ -32,17 +33,18 @@ class Family:
     key: str = "key"
     value: str = "value"
     fused: Literal["", "blocks", "heads"] = ""
-    """One module (`query`) gives all three: all queries, then keys, then values; or q, k, v head by head."""
+    """One module (`query`) gives queries, keys and values: as three blocks (`blocks`), or as q, k and v of
+    one head after the other (`heads`)."""
     causal: bool = False
-    """A decoder-only model: each position sees those before it only."""
+    """A decoder-only model: no position sees a later one."""
     other_head_rows: tuple[str, ...] = ()
     """Further modules or parameters with a row per head dimension, where the model has them."""
     norms_over_heads: tuple[str, ...] = ()
     """Norms of queries and of keys that run over all heads together (OLMo 2), below the attention module."""
     position_bias: Literal["", "given", "handed_on"] = ""
-    """Layers share a bias per head: all of them are given it (MPNet), or each hands it to the next (T5)."""
+    """Layers share a bias by relative position, per head: each is given it (MPNet) or hands it on (T5)."""
     reads_configuration: bool = False
-    """The attention module reads its number of heads from the model's configuration (Phi-3)."""
+    """The attention module reads its number of heads from the model's configuration in every pass (Phi-3)."""
     positions_after_padding: bool = False
     """Position ids start at the padding index + 1 (RoBERTa), so padding index + 1 fewer are usable."""
     not_prunable_because: str = ""
@@ -50,7 +52,7 @@ class Family:
     not_collaborative_because: str = ""
     """Why heads cannot share query and key components (`collaborate`); empty where they can."""
     normed_inside: bool = False
-    """The attention module also adds its input to what it projects, and norms the sum (ALBERT)."""
+    """The attention module also adds its input to the projected output, and norms the sum (ALBERT)."""
 
 
 BERT = Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.dense"),))

@@ -26,9 +26,10 @@ SCHEMA = pl.Schema(
 )
 """A row per task, evaluation and head; layers and heads from 0.
 
-`attention` is the kind of attention (`mtl.heads.families.Stack.kind`). `log_alpha_at_choice` is what the
-head had when a target's final choice was made; null before it, and in runs without a target.
-`unit` is `group` where all heads that share keys and values have one gate, else `head`.
+`attention` is the kind of attention (`mtl.heads.family_table.Stack.kind`). `step` is the number of updates
+done. `log_alpha_at_choice` is the head's log alpha when a target's final choice was made; null before it, and
+in runs without a target. `unit` is `group` where all heads that share keys and values have one gate, else
+`head`.
 """
 
 _HEAD = ("attention", "layer", "head")
@@ -37,11 +38,11 @@ _DEFAULTS = {
     "log_alpha_at_choice": pl.lit(None, dtype=pl.Float32),
     "unit": pl.lit("head"),
 }
-"""What files from before a column existed have in it."""
+"""Values of columns that older files lack."""
 
 
 def read_gates(path: Path) -> pl.DataFrame:
-    """The table in a gates.parquet; raises what polars raises where it cannot be read or lacks a column."""
+    """The table in a gates.parquet; raises a polars or OS error if it cannot be read or lacks a column."""
     table = pl.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
     return table.with_columns(**absent).select(SCHEMA.names())
@@ -50,8 +51,7 @@ def read_gates(path: Path) -> pl.DataFrame:
 def last_log_alphas(path: Path) -> pl.DataFrame:
     """The last log alphas in a gates.parquet, or those of a target's final choice, as rows of heads.parquet.
 
-    Without the file, as in a run without masks, there are no rows. Raises what polars raises where the file
-    cannot be read.
+    Empty without the file, as in a run without masks. Raises as `read_gates` does.
     """
     if not path.is_file():
         return pl.DataFrame(schema=heads_table.SCHEMA)
@@ -65,7 +65,7 @@ def last_log_alphas(path: Path) -> pl.DataFrame:
 
 
 def read_masks(path: Path) -> pl.DataFrame:
-    """The last gates of a mask file: task, attention, layer, head, gate; each head of a task once.
+    """The last gates of a mask file: task, attention, layer, head, gate; one row per task and head.
 
     Raises `InputError` for a file that is not there or no table of gates, for a gate that is not a number
     from 0 to 1, and for a head that a task has twice.
@@ -92,6 +92,6 @@ def read_masks(path: Path) -> pl.DataFrame:
 
 
 def masks_fingerprint(masks: pl.DataFrame) -> str:
-    """A fingerprint of the gates of `read_masks`; neither the order of rows nor the file's layout counts."""
+    """A sha256 of the gates of `read_masks`, whatever the order of the rows and the layout of the file."""
     rows = masks.select("task", *_HEAD, "gate").sort("task", *_HEAD).rows()
     return hashlib.sha256(repr(rows).encode()).hexdigest()

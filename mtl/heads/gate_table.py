@@ -1,4 +1,4 @@
-"""The record of how gates move: all of them as rows of a table, and a few figures per mask."""
+"""The record of gates during training: all gates as rows of a table, and a few figures per mask."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def gate_rows(
     sites: Sequence[Site],
     at_choice: Float[Tensor, "mask site head"] | None = None,
 ) -> list[dict[str, Any]]:
-    """All gates as rows of `gate_table`; a mask that tasks share once for each of them.
+    """All gates as rows of `gate_table`; a mask that tasks share is repeated for each of them.
 
-    Gates that are not learned, and heads without one, have no log alpha; heads without a target none at the
-    choice (NaN in `at_choice`).
+    `log_alpha` is null for gates that are not learned and for heads without a gate. `log_alpha_at_choice` is
+    null where `at_choice` is NaN (a head without a target), and without `at_choice`.
     """
     with torch.no_grad():
         gate, opened = gates.gate().tolist(), gates.open().tolist()
@@ -60,7 +60,10 @@ def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
-    """Per mask: open heads; of learned ones those with a gate, expected L0 and the penalty without weight."""
+    """Per mask the number of open heads, and for learned gates the expected L0 and the unweighted penalty.
+
+    With learned gates, heads without a gate are not counted as open.
+    """
     with torch.no_grad():
         figures = {"open": gates.open().sum((1, 2))}
         if isinstance(gates, HeadGates):
@@ -73,9 +76,9 @@ def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
 
 
 def open_heads(gates: Mapping[str, Mapping[str, float]]) -> str:
-    """The numbers of open heads per mask, and of those expected open under sampling, for a line.
+    """A line's part with the open heads per mask and, in brackets, the number expected under sampling.
 
-    It is empty for gates that do not change.
+    Empty for gates that are not learned.
     """
     if not all("expected_l0" in figures for figures in gates.values()) or not gates:
         return ""

@@ -1,4 +1,4 @@
-"""Masks over attention heads: hard concrete gates that are learned, and gates that are fixed."""
+"""Masks over attention heads: learned hard concrete gates, and fixed gates."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 OPEN = 1e-3
-"""A head counts as open where its evaluation gate is above this."""
+"""A head counts as open if its evaluation gate is above this."""
 CLOSED = -20.0
-"""Log alpha of a head closed for good: sampled gates are 0, too (all but 5 in 10^9)."""
+"""Log alpha of a head closed for good: its sampled gates are 0, too (all but 5 in 10^9)."""
 
 
 class Gates(nn.Module, ABC):
@@ -25,7 +25,7 @@ class Gates(nn.Module, ABC):
 
     @abstractmethod
     def forward(self) -> Float[Tensor, "mask site head"]:
-        """What the heads' outputs are multiplied by; in training this may be a sample."""
+        """The factors of the heads' outputs; in training they may be a sample."""
 
     @abstractmethod
     def gate(self) -> Float[Tensor, "mask site head"]:
@@ -33,7 +33,7 @@ class Gates(nn.Module, ABC):
 
     @abstractmethod
     def configuration(self) -> dict[str, Any]:
-        """What `gates_from` makes the same gates from, but for their values."""
+        """The gates without their values: what `gates_from` takes."""
 
     def open(self) -> Bool[Tensor, "mask site head"]:
         """Which heads count as open."""
@@ -44,11 +44,11 @@ class FixedGates(Gates):
     """Gates that were given: no parameters, no samples, no cost.
 
     Args:
-        value: every gate, from 0 to 1; they are held in float32.
+        value: every gate, from 0 to 1; stored in float32.
         masks: names of the masks.
 
     Raises:
-        ValueError: a value outside of 0 to 1, or not a mask for every name.
+        ValueError: a value outside 0 to 1, or another number of masks than of names.
 
     Examples:
         >>> FixedGates(torch.tensor([[[1.0, 0.0], [0.0, 0.5]]])).open().sum().item()
@@ -81,9 +81,10 @@ class FixedGates(Gates):
 
 
 class HeadGates(Gates):
-    """One mask per name over the same heads, a gate z from each log alpha a (Louizos et al. 2018, eq. 10-12).
+    """One mask per name over the same heads: hard concrete gates (Louizos et al. 2018, eq. 10-13).
 
-    s = sigmoid((log u - log(1 - u) + a) / temperature), z = clip(s (r - l) + l, 0, 1), `stretch` = (l, r).
+    A gate z follows from its log alpha a and a uniform sample u: s = sigmoid((log u - log(1 - u) + a) /
+    temperature), z = clip(s (r - l) + l, 0, 1), with (l, r) = `stretch`. In evaluation s = sigmoid(a).
     Everything is computed in float32, under autocast, too.
 
     Args:
@@ -92,20 +93,20 @@ class HeadGates(Gates):
         masks: names of the masks: one that all tasks share, or one per task.
         temperature: of the sampled gates; evaluation gates do not depend on it.
         stretch: (l, r), an interval that holds 0 and 1 inside.
-        init_mean: log alphas start from a normal distribution with this mean. The default starts evaluation
-            gates at 0.957: near enough to 1 not to upset a trained encoder, and below the point (2.398) from
-            which evaluation gates are clipped to 1 and `overlap` has no gradient. He & Choi start around 0,
-            gates of 0.5.
+        init_mean: mean of the normal distribution that log alphas start from. The default starts evaluation
+            gates at 0.957: near enough to 1 not to upset a trained encoder, and below the log alpha (2.398)
+            from which evaluation gates are clipped to 1 and `overlap` has no gradient. He & Choi (2021) start
+            around 0, gates of 0.5.
         init_std: its standard deviation.
-        eps: keeps the samples u of the uniform distribution away from 0 and 1.
-        absent: places (row, head) without a head, of heads cut out or numbers that only other rows have; they
-            start closed and do not count as heads.
-        ungated: rows whose heads have no gate of their own: theirs is 1, and they do not count as heads.
-        group: heads side by side that have one gate, such as those that share keys and values. Every figure
-            is still one per head, and heads are counted.
+        eps: keeps u away from 0 and 1.
+        absent: places (row, head) without a head: heads cut out, or numbers that only other rows have. They
+            start closed and are not counted.
+        ungated: rows whose heads have no gate: their factor is 1, and they are not counted.
+        group: how many neighbouring heads have one gate, such as those that share keys and values. Shapes and
+            counts stay per head.
 
     Raises:
-        ValueError: a stretch, temperature or group that cannot be.
+        ValueError: a stretch, temperature or group out of range.
 
     Examples:
         >>> gates = HeadGates(6, 12, masks=("pos", "ner"), init_std=0.0)
@@ -164,7 +165,7 @@ class HeadGates(Gates):
             self.log_alpha[:, list(self.ungated)] = CLOSED
 
     def configuration(self) -> dict[str, Any]:
-        """The constructor's arguments, but for the initial values."""
+        """The constructor's arguments, without the initial values."""
         _, layers, heads = self.log_alpha.shape
         description = {
             "layers": layers,
@@ -183,9 +184,9 @@ class HeadGates(Gates):
         return description
 
     def together(self, values: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
-        """The mean over each group, at every head of it.
+        """The values with each head's replaced by the mean of its group.
 
-        Heads of a group begin alike and get the same gradient by this, so that their log alphas stay alike.
+        Log alphas pass through it, so heads of a group start equal, get equal gradients and stay equal.
         """
         if self.group == 1:
             return values
@@ -193,7 +194,7 @@ class HeadGates(Gates):
 
     @property
     def counted(self) -> Bool[Tensor, "site head"]:
-        """The heads that are there and have a gate."""
+        """The heads that are present and have a gate."""
         counted = self.learned.clone()
         for row, head in self.absent:
             counted[row, head] = False
@@ -201,22 +202,25 @@ class HeadGates(Gates):
 
     @property
     def present(self) -> int:
-        """The number of heads of one mask that are there and have a gate."""
+        """The number of heads of one mask that are present and have a gate."""
         return int(self.counted.sum())
 
     def open_learned(self) -> Bool[Tensor, "mask site head"]:
-        """Which heads count as open, of those with a gate."""
+        """Which heads have a gate and count as open."""
         return self.open() & self.learned
 
     @property
     def closing_point(self) -> float:
-        """The log alpha at and below which a head counts as closed (-2.387; from -2.398 the gate is 0)."""
+        """The log alpha at and below which a head counts as closed.
+
+        With the default stretch -2.387; at and below -2.398 the evaluation gate is 0.
+        """
         low, high = self.stretch
         share = (OPEN - low) / (high - low)
         return math.log(share / (1 - share))
 
     def forward(self) -> Float[Tensor, "mask site head"]:
-        """Gates: in training one sample per head (draw once per step), else those of `gate`."""
+        """In training one sample per head (call once per step), else the evaluation gates."""
         if not self.training:
             return self.gate()
         log_alpha = self.together(self.log_alpha.float())
@@ -225,27 +229,27 @@ class HeadGates(Gates):
         return self._with_ungated(torch.sigmoid((torch.logit(u) + log_alpha) / self.temperature))
 
     def gate(self) -> Float[Tensor, "mask site head"]:
-        """The evaluation gates: neither sampled nor rounded, and without the temperature."""
+        """The evaluation gates, neither sampled nor rounded, without the temperature (eq. 13)."""
         return self._with_ungated(torch.sigmoid(self.together(self.log_alpha.float())))
 
     def probability_open(self) -> Float[Tensor, "mask site head"]:
-        """P(z > 0) of a sampled gate; still 0.17 for a head at the closing point."""
+        """P(z > 0) of a sampled gate (eq. 12); at the closing point it is still 0.17 (default settings)."""
         low, high = self.stretch
         return torch.sigmoid(self.together(self.log_alpha.float()) - self.temperature * math.log(-low / high))
 
     def expected_l0(self) -> Float[Tensor, " mask"]:
-        """The expected number of sampled gates that are not 0; not the number of heads that are open."""
+        """The expected number of sampled gates that are not 0, which is not the number of open heads."""
         return self.probability_open().sum((1, 2))
 
     def penalty(self) -> Float[Tensor, " mask"]:
-        """The expected number of gates that are not 0 over that of layers with gates (He & Choi 2021)."""
+        """`expected_l0` divided by the number of layers with gates (He & Choi 2021)."""
         return self.expected_l0() / (self.log_alpha.shape[1] - len(self.ungated))
 
     def overlap(self) -> Float[Tensor, ""]:
-        """The sum over pairs of masks of z_t * z_u, evaluation gates.
+        """The sum over pairs of masks t < u, and over heads, of z_t * z_u, with z the evaluation gates.
 
-        Its gradient is that of the sum over t of z_t * (the other masks held constant), which is how
-        implementations that detach one side have it.
+        Its gradient is that of the sum over t of z_t * (sum of the other masks, held constant), as in
+        implementations that detach one side.
         """
         gate = self.gate()
         return (gate.sum(0).square() - gate.square().sum(0)).sum() / 2
@@ -260,7 +264,7 @@ class HeadGates(Gates):
 
 
 def gates_from(configuration: Mapping[str, Any]) -> Gates:
-    """Gates as `Gates.configuration` describes them; their values are to be loaded."""
+    """Gates as `Gates.configuration` describes them; load their values afterwards."""
     if configuration.get("kind") != "fixed":
         return HeadGates(**configuration)
     masks = configuration["masks"]

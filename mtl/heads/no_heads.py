@@ -11,11 +11,11 @@ from mtl.heads.position_bias import first_bias
 
 
 class NoHeads(nn.Module):
-    """An attention module without heads: the output of none, with caches and biases kept in order.
+    """An attention module without heads: an empty output, with caches and biases kept in order.
 
     Args:
         attention: the module that it replaces.
-        output: the output projection without inputs; `None`: it is outside of that module.
+        output: the output projection without inputs; `None`: it is outside that module.
         output_name: its name below that module.
         hands_on_bias: whether layers hand on a bias by relative position (T5).
     """
@@ -39,7 +39,7 @@ class NoHeads(nn.Module):
                 self.add_module("relative_attention_bias", attention.get_submodule("relative_attention_bias"))
             for name in [name for name, _ in attention.named_children() if name != "relative_attention_bias"]:
                 delattr(attention, name)
-            # Not as a submodule: of its parameters only the table is left, which is one of this module.
+            # Not as a submodule: its only parameters left are the table's, which are this module's already.
             self.__dict__["attention"] = attention
 
     def forward(
@@ -52,15 +52,15 @@ class NoHeads(nn.Module):
         layer_past: Any = None,
         **__: object,
     ) -> tuple[Tensor, None] | tuple[Tensor, Tensor | None, None]:
-        """The output of no heads: an empty context, or the output projection's bias where that is inside."""
+        """An empty context (no features), or the output projection's bias if the projection is inside."""
         cache = layer_past if past_key_values is None else past_key_values
         context = hidden_states[..., :0]
         given = self.get_submodule(self.output_name)(context) if self.output_name else context
         if self.hands_on_bias and position_bias is None:
             position_bias = first_bias(self.__dict__["attention"], hidden_states, cache)
         if cache is not None and key_value_states is None:
-            # Models read from the first layer's cache how many positions they have seen: an empty one counts
-            # as none, so that there is one number for each.
+            # Models read from the first layer's cache how many positions they have seen. An empty cache would
+            # count as none, so it gets one number per position.
             cache = getattr(cache, "self_attention_cache", cache)
             seen = hidden_states.new_zeros(len(hidden_states), 1, hidden_states.shape[1], 1)
             cache.update(seen, seen, self.layer_idx)

@@ -1,4 +1,4 @@
-"""Biases of attention by relative position that all layers share, in layers that have lost heads."""
+"""Biases by relative position that all layers share, in layers that have lost heads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 def choose_given_bias(module: nn.Module) -> None:
-    """Let an attention module that is given the bias of all heads use that of its own (MPNet).
+    """Let an attention module that is given the bias of all heads use the part of its own heads (MPNet).
 
-    The numbers of its own heads are in its buffer `bias_heads`.
+    Their numbers are in its buffer `bias_heads`.
     """
     module.register_forward_pre_hook(_choose)
 
@@ -21,10 +21,10 @@ def _choose(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]
 
 
 def hand_on_whole_bias(module: nn.Module) -> None:
-    """Let an attention module of T5 use the bias of its own heads, and hand on that of all heads.
+    """Let an attention module of T5 use the bias of its own heads, and hand on the bias of all heads.
 
-    The first layer's computes it, and its table keeps the heads that were cut out, which other layers may
-    still have. Its own heads are in its buffer `bias_heads`.
+    The first layer computes the bias. Its table keeps the rows of heads that were cut out of it, since other
+    layers may still have them. The numbers of the module's own heads are in its buffer `bias_heads`.
     """
     hand_on = _WholeBias(int(module.get_buffer("bias_heads").shape[0]))
     module.register_forward_pre_hook(hand_on.before, with_kwargs=True)
@@ -32,7 +32,7 @@ def hand_on_whole_bias(module: nn.Module) -> None:
 
 
 class _WholeBias:
-    """Holds the bias of all heads while a module computes with that of its own."""
+    """Holds the bias of all heads while a module computes with the part of its own heads."""
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
@@ -53,7 +53,7 @@ class _WholeBias:
     ) -> tuple[Any, ...]:
         hidden, bias, *rest = output
         of_all_heads, self.bias = self.bias, None
-        if of_all_heads is None:  # attention from decoder to encoder has none: zeros, alike for all heads
+        if of_all_heads is None:  # cross attention has none: zeros, the same for all heads
             of_all_heads = bias[:, :1].expand(-1, self.heads, -1, -1)
         return hidden, of_all_heads, *rest
 

@@ -1,4 +1,4 @@
-"""Linear maps of both classes: `nn.Linear` keeps its weight as [out, in], GPT-2's `Conv1D` as [in, out]."""
+"""Linear maps of two classes: `nn.Linear` stores its weight as [out, in], GPT-2's `Conv1D` as [in, out]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transformers.pytorch_utils import Conv1D
 
 
 def input_dim(projection: nn.Linear | Conv1D) -> int:
-    """The dimension of its weight that counts inputs; the other one counts outputs."""
+    """The dimension of the weight that runs over inputs; the other one runs over outputs."""
     return 0 if isinstance(projection, Conv1D) else 1
 
 
@@ -39,7 +39,7 @@ def without_hooks(
 
 
 def note_shape(projection: nn.Module) -> None:
-    """Set the sizes that the module states to those of its weight."""
+    """Set the sizes in the module's attributes to those of its weight."""
     if isinstance(projection, nn.Linear):
         projection.out_features, projection.in_features = projection.weight.shape
     elif isinstance(projection, Conv1D):
@@ -47,12 +47,12 @@ def note_shape(projection: nn.Module) -> None:
 
 
 def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
-    """The projection without inputs: it gives the bias alone.
+    """The projection with no inputs, whose output is the bias alone.
 
-    It is an `nn.Linear` in both cases, since a `Conv1D` fails without inputs.
+    It is an `nn.Linear` for both classes, since a `Conv1D` fails without inputs.
     """
     weight = projection.weight
-    # One input to begin with, since torch warns of none.
+    # Made with one input, since torch warns about none.
     empty = nn.Linear(1, out_features(projection), bias=projection.bias is not None)
     empty.weight = nn.Parameter(
         weight.new_zeros(out_features(projection), 0), requires_grad=weight.requires_grad

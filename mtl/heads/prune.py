@@ -1,7 +1,7 @@
-"""Heads cut out of a transformer's weights for good, and models loaded that were cut.
+"""Cut heads out of a transformer's weights for good, and load models that were cut.
 
-Works on any `transformers` model of the families table, also one that never saw this framework
-(transformers 5 has neither `head_mask` nor `prune_heads` any more).
+Works on any `transformers` model of the families table, not only those of this project (transformers 5 has
+neither `head_mask` nor `prune_heads`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def prune_heads(
     """Cut heads out of the model in place: their query, key and value rows and their output columns.
 
     A layer without heads keeps the bias of its output projection. Where several heads share keys and values
-    (grouped queries), those of a group go with its last head. If as many heads stay in each group that stays,
-    they share as before; else, keys and values of the larger groups are copied, so that there is one for as
-    many heads as the greatest common divisor of the groups' numbers of heads, which is exact and saves less.
-    The heads are recorded in `model.config.pruned_heads`, and in `model.config.heads_sharing_keys` how many
-    heads of such a layer share keys and values then, from which `load_pruned` rebuilds the model.
-    Optimisers must be made anew.
+    (grouped queries), a group's keys and values go with its last head. If the remaining groups keep equally
+    many heads, each group still shares one key and value. Otherwise as many neighbouring heads share as the
+    greatest common divisor of the groups' sizes, and keys and values of larger groups are copied: the output
+    is exact, and fewer parameters are saved. `model.config.pruned_heads` records the heads, and
+    `model.config.heads_sharing_keys` how many heads of each such layer share keys and values; `load_pruned`
+    rebuilds the model from them. Existing optimisers hold the old parameters: make new ones.
 
     Args:
         model: any `transformers` model of the families table.
@@ -63,7 +63,8 @@ def prune_heads(
         scale: multiplied into the output columns of the heads that stay.
 
     Raises:
-        InputError: a family without separable heads, or a layer or head that does not exist.
+        InputError: a family without separable heads, a layer or head that does not exist, or a scale of
+            another shape.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -87,7 +88,7 @@ def _prune(
     scale: Float[Tensor, "site head"] | None,
     sharing: Mapping[int, int] | None,
 ) -> None:
-    """As `prune_heads`; `sharing` says of a cut site how many heads share keys and values, 1 if not named."""
+    """As `prune_heads`; `sharing` gives how many heads of a cut site share keys and values (default 1)."""
     family = family_of(model)
     found = attentions(model, family)
     layers, per_layer = len(found), head_numbers(model)
@@ -116,12 +117,12 @@ def _prune(
             stays = [head not in cut for head in remaining]
             stated = None if sharing is None else sharing.get(layer, 1)
             shared[layer] = _cut(model, family, attention, stays, size, stated)
-            # A copy that is cut leaves no trace: the model is what it was before.
+            # A copy that is cut leaves no record: the model is as if it had never been copied.
             copies[layer] = {copy: head for copy, head in copies.get(layer, {}).items() if copy not in cut}
             if cut & original:
                 gone[layer] = gone.get(layer, set()) | (cut & original)
         elif sharing is not None and layer in sharing and remaining:
-            # No head of the layer is cut, and yet each got keys and values of its own (`clone_heads`).
+            # No head of the layer is cut, but each was given keys and values of its own (`clone_heads`).
             select_heads(family, attention, range(len(remaining)), size, sharing[layer])
             shared[layer] = sharing[layer]
     if gone:
@@ -133,7 +134,7 @@ def _prune(
 
 
 def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
-    """Raise `InputError`, with the reason, if heads cannot be cut out of the model, or copied."""
+    """Raise `InputError`, with the reason, if heads of the model cannot be cut out (or be `copied`)."""
     reason_of = no_copies_because if verb == "copied" else no_cut_because
     reason = reason_of(family_of(model), talking_heads=getattr(model.config, "talking_head", False))
     if reason:
@@ -144,7 +145,7 @@ def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
 def load_pruned(folder: Path | str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The model that `save_pretrained` wrote after `prune_heads`, `clone_heads` or `collaborate`.
 
-    It is in evaluation mode.
+    It is in evaluation mode. Raises `InputError` as `rebuild` does.
     """
     return rebuild(AutoConfig.from_pretrained(str(folder)), Path(folder), None, dtype)
 
@@ -152,10 +153,12 @@ def load_pruned(folder: Path | str, dtype: torch.dtype = torch.float32) -> PreTr
 def rebuild(
     config: PretrainedConfig, folder: Path, attention: str | None, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """A random model with the heads that the configuration records, and the folder's weights.
+    """A model with the heads that the configuration records, and the folder's weights.
 
-    `config.cloned_heads` says which heads are there as copies, `config.pruned_heads` which are cut out, and
-    `config.collaborative_components` where heads share how many components.
+    `config.cloned_heads` records which heads are copies, `config.pruned_heads` which are cut out,
+    `config.heads_sharing_keys` how many share keys and values, and `config.collaborative_components` how many
+    components they share. Raises `InputError` for a folder without weights, an unknown class of model, and
+    weights that do not fit the configuration.
     """
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
@@ -184,7 +187,7 @@ def rebuild(
         raise InputError(f"the weights in {folder} do not fit its config.json: {error}") from error
     # Tied parameters are saved once, under one of their names.
     tied = {id(parameter) for name, parameter in _parameters(model) if name in weights}
-    # Nor are positions that follow a formula (Marian).
+    # Position embeddings that follow a formula are not saved (Marian).
     computed = set(model._keys_to_ignore_on_save or ())
     lost = [
         name
@@ -204,7 +207,7 @@ def _parameters(model: PreTrainedModel) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def _put_copies(model: PreTrainedModel, copies: Mapping[int, Mapping[int, int]]) -> None:
-    """Give an uncut model the copies of a record; of their parameters only the shapes are right."""
+    """Give an uncut model the recorded copies; their weights are to be loaded."""
     if not copies:
         return
     family = family_of(model)
@@ -223,9 +226,9 @@ def _cut(
     size: int,
     sharing: int | None,
 ) -> int:
-    """Keep those of the remaining heads for which `stays` is true; returns how many share keys and values.
+    """Keep the remaining heads for which `stays` is true; returns how many then share keys and values.
 
-    `sharing` states that number; `None`: as many as can without a copy.
+    `sharing` sets that number; `None`: the largest possible (`common_share`).
     """
     index = [position for position, stay in enumerate(stays) if stay]
     if index:

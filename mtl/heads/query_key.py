@@ -1,4 +1,4 @@
-"""The query and key matrices of each head, as every family of the table keeps them."""
+"""The query and key matrices of each head, for every family of the table."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mtl.heads.select import neighbours_sharing
 
 
 class QueryKey(NamedTuple):
-    """W_Q and W_K of the heads of an attention: what a head compares is X W_Q with Y W_K."""
+    """W_Q and W_K of an attention's heads; a head's scores are (X W_Q) (Y W_K)^T before bias and scaling."""
 
     queries: Float[Tensor, "head input size"]
     keys: Float[Tensor, "head input size"]
 
 
 def query_key(family: Family, attention: Attention, size: int) -> QueryKey:
-    """The matrices of the heads that are there, at least one; `size` is a head's number of dimensions.
+    """The matrices of the remaining heads, of which there must be one; `size` is a head's dimensions.
 
-    Heads that share keys have the same ones. Heads of a collaborative attention have its components, weighed
-    in the queries. Norms and rotations that follow the projections are not in them.
+    Heads that share keys get the same key matrix. Heads of a collaborative attention get its components,
+    weighted by the mixing vector in the queries. Norms and rotations after the projections are not included.
     """
     module, heads = attention.module, len(attention.remaining)
     if isinstance(module, CollaborativeAttention):
@@ -53,7 +53,7 @@ def query_key(family: Family, attention: Attention, size: int) -> QueryKey:
 
 
 def query_bias(family: Family, attention: Attention, size: int) -> Float[Tensor, "head size"]:
-    """The bias of each head's queries, zeros where there is none; for projections that are not fused."""
+    """The bias of each head's queries, zeros if there is none; only for projections that are not fused."""
     projection = attention.module.get_submodule(family.query)
     assert isinstance(projection, nn.Linear)
     assert not family.fused
@@ -64,9 +64,9 @@ def query_bias(family: Family, attention: Attention, size: int) -> Float[Tensor,
 
 
 def query_key_parameters(model: PreTrainedModel) -> int:
-    """The parameters of all queries and keys: weights and biases, or components, mixing and content biases.
+    """The number of query and key parameters: weights and biases, or components, mixing and content biases.
 
-    For families whose projections are not fused.
+    Only for families whose projections are not fused.
     """
     family = family_of(model)
     assert not family.fused
@@ -92,6 +92,6 @@ def _rows(projection: nn.Module) -> Float[Tensor, "output input"]:
 
 
 def _after_norm(module: nn.Module, name: str) -> Tensor | None:
-    """The rows that are used of those that a norm over all heads has gone over; `None`: all."""
+    """The rows that are used after a norm over all heads (`_choose_after_norm`); `None`: all."""
     norm = module.get_submodule(name)
     return norm.get_buffer("chosen_rows") if hasattr(norm, "chosen_rows") else None

@@ -1,4 +1,4 @@
-"""Forward passes that start at a layer's heads: all below them returns its recorded output."""
+"""Forward passes that start at a layer's heads: everything below them returns its recorded output."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from mtl.heads.projections import without_hooks
 class LayerReplay:
     """Records the outputs of every layer and its heads, and reuses them in later passes over the same rows.
 
-    A change to the output of a layer's heads leaves the layers below it as they are, and the attention that
-    these heads compute. Passes that differ from there on share all of that: they are copies of the rows, side
-    by side in one batch.
+    A change to the output of a layer's heads changes neither the layers below nor the attention that these
+    heads compute. Passes that differ only in such changes share all of that, and run as copies of the rows,
+    side by side in one batch.
 
     Args:
         model: any `transformers` model of the family, with or without a head on top.
         family: its row of the table.
-        encoder_alone: passes are those of the encoder of an encoder-decoder model, without its decoder.
+        encoder_alone: passes run the encoder of an encoder-decoder model without its decoder.
     """
 
     def __init__(self, model: PreTrainedModel, family: Family, *, encoder_alone: bool = False) -> None:
         self.model = model.get_encoder() if encoder_alone else model.base_model
         self._attentions = attentions(model, family)
         if encoder_alone:
-            # These sites come first, so that they have the same numbers as in the whole model.
+            # These sites come first, so they have the same numbers as in the whole model.
             self._attentions = [place for place in self._attentions if place.site.attention == "encoder"]
         layers = [attention.layer for attention in self._attentions]
         self._modules = list(dict.fromkeys(layers))
-        # Sites of several kinds of attention may lie in one layer. With one kind, a module that comes
-        # repeatedly serves several layers (ALBERT), and is called once for each.
+        # With several kinds of attention, sites may lie in one layer. With one kind, a module that is listed
+        # repeatedly serves several layers (ALBERT) and is called once for each.
         several = len(family.stacks) > 1
         self._layer_of_site = (
             [self._modules.index(layer) for layer in layers] if several else list(range(len(layers)))
         )
-        # As a pass comes to them: decoders compute the kinds of attention by turns.
+        # In the order of a pass: decoders alternate between the kinds of attention.
         self._order = sorted(range(len(layers)), key=lambda site: (self._layer_of_site[site], site))
         self._layers: list[Any] = []
         self._heads: list[Tensor] = []
@@ -58,13 +58,15 @@ class LayerReplay:
         return len(self._heads[0])
 
     def first(self, sites: Iterable[int]) -> int:
-        """The site that a forward pass comes to first: where a replay of a change in all of them starts."""
+        """The one of these sites that a forward pass reaches first: where a replay for all of them starts."""
         return min(sites, key=self._order.index)
 
     @contextmanager
     def record(self) -> Iterator[None]:
-        """Record what layers and heads give in the forward pass inside the block, the heads' before any scale
-        that is set inside the block."""
+        """Record the outputs of layers and heads in the forward pass inside the block.
+
+        Heads are recorded before any scale that is set inside the block.
+        """
         self._layers, self._heads, self._outputs = [], [], []
 
         def add(recorded: list[Any]) -> Callable[..., None]:
@@ -87,7 +89,7 @@ class LayerReplay:
     def start_at(self, site: int, copies: int = 1) -> Iterator[None]:
         """Inside the block, nothing below the output projection of `site` is computed again.
 
-        Passes inside the block are over the rows of the recorded one, repeated `copies` times.
+        Passes inside the block take the rows of the recorded pass, repeated `copies` times.
         """
         start, done = self._layer_of_site[site], 0
         attention = self._attentions[site]
@@ -117,7 +119,7 @@ class LayerReplay:
 
         handle = self.model.register_forward_pre_hook(restart)
         try:
-            # Modules stay where they are, since models read their attributes and hook them.
+            # Modules are not replaced, since models read their attributes and hook them.
             for module in self._modules:
                 module.__dict__["forward"] = layer(module.forward)
             if shared is not None:
@@ -129,10 +131,10 @@ class LayerReplay:
                 module.__dict__.pop("forward", None)
 
     def _shared_attention(self, site: int, attention: Attention, copies: int) -> Callable[[], Any] | None:
-        """What gives the attention module's output from the recorded heads; `None` where that cannot be done.
+        """A function that gives the attention module's output from the recorded heads; `None` if impossible.
 
-        A module with the output projection inside may do more than that (ALBERT's adds and norms). It is
-        left out only if its output is exactly what the projection gives.
+        A module with the output projection inside may do more (ALBERT's adds its input and norms). It is
+        skipped only if its recorded output is exactly the projection's.
         """
         if not attention.remaining:
             return None
@@ -154,9 +156,9 @@ class LayerReplay:
 
 
 def _copied(output: Any, copies: int, rows: int) -> Any:
-    """A module's output (a tensor, or a tuple that holds some) for that many copies of its rows.
+    """A module's output (a tensor, or a tuple that may hold tensors) with its rows repeated `copies` times.
 
-    A tensor that all rows share, such as a bias by position, stays.
+    A tensor that all rows share, such as a bias by position, is left as it is.
     """
     if isinstance(output, torch.Tensor):
         return output.repeat(copies, *[1] * (output.dim() - 1)) if len(output) == rows else output

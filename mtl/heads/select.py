@@ -1,4 +1,4 @@
-"""Heads of one attention selected by index: left out, kept, or there more than once."""
+"""Select the heads of one attention by index: leave out, keep or repeat each."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ class HeadPart(NamedTuple):
 
     module: nn.Module
     name: str
+    """The parameter's attribute in `module`."""
     parameter: Tensor
     dim: int
+    """The dimension along which heads have their blocks."""
     rows: Tensor
+    """Indices along `dim` of these heads' blocks."""
 
 
 def head_parts(
@@ -37,17 +40,18 @@ def head_parts(
     present: int,
     keys: Tensor | None = None,
 ) -> Iterator[HeadPart]:
-    """All parameters of the heads at `positions`, which count the `present` heads of the attention.
+    """All parameters with blocks of the heads at `positions`.
 
-    Where a norm runs over all heads together (OLMo 2), the queries and keys of all heads stay.
+    Queries and keys under a norm over all heads together (OLMo 2) have none: those of all heads stay.
 
     Args:
         family: the row of the table.
         attention: the attention, with at least one head.
-        positions: the heads, in the order in which their rows are wanted; a head may come repeatedly.
+        positions: indices from 0 to `present` - 1, in the order in which the heads' blocks are wanted; a
+            head may be repeated.
         size: a head's dimensions.
         present: the number of heads that the attention has now.
-        keys: the keys and values that are wanted, counted among those that the attention has; `None`: one
+        keys: indices of the keys and values that are wanted, among those that the attention has; `None`: one
             for each of the positions.
     """
     module = attention.module
@@ -57,7 +61,7 @@ def head_parts(
     key_columns = _rows(keys, size)
     yield HeadPart(attention.output, "weight", attention.output.weight, input_dim(attention.output), columns)
     if isinstance(module, CollaborativeAttention):
-        # Queries and keys are those of all heads, and stay.
+        # All heads share queries and keys, which stay.
         for name in ("mixing", "content"):
             yield HeadPart(module, name, getattr(module, name), 0, positions)
         yield from _of_projection(module.get_submodule(family.value), columns)
@@ -81,15 +85,15 @@ def head_parts(
 
 
 def neighbours_sharing(attention: Attention) -> int:
-    """How many neighbouring heads of the attention, as it is now, share keys and values."""
+    """How many neighbouring heads of the attention now share keys and values."""
     return int(getattr(attention.module, "num_key_value_groups", 1))
 
 
 def common_share(attention: Attention, index: Sequence[int]) -> int:
     """How many neighbours can share keys and values if the heads at `index` stay; 1 if they share none.
 
-    That is the greatest common divisor of the numbers of heads that stay in each group: cut whole groups, or
-    as many heads from each, and nothing is copied.
+    It is the greatest common divisor of the numbers of heads that stay in each group. Nothing is copied if
+    whole groups are cut, or equally many heads from each.
     """
     groups = neighbours_sharing(attention)
     if groups == 1:
@@ -100,11 +104,11 @@ def common_share(attention: Attention, index: Sequence[int]) -> int:
 def select_heads(
     family: Family, attention: Attention, index: Sequence[int], size: int, sharing: int = 1
 ) -> None:
-    """Give the attention the heads at `index`, counted among those that it has; none of them is left out.
+    """Give the attention exactly the heads at `index` (at least one), counted among those that it has.
 
-    A head that `index` names twice is there twice, with parameters of its own each time. `sharing` heads
-    side by side share keys and values afterwards: a divisor of `common_share`. Keys and values of a group
-    with more heads than that are there repeatedly, as copies that training may tell apart.
+    A head named twice becomes two heads with parameters of their own. Afterwards `sharing` neighbouring heads
+    share keys and values; it must divide `common_share`. Larger groups get copies of their keys and values,
+    which training may tell apart.
     """
     module, output = attention.module, attention.output
     present = in_features(output) // size
@@ -129,13 +133,13 @@ def select_heads(
         if not hasattr(module, "bias_heads"):
             heads = torch.arange(present, device=positions.device)
             module.register_buffer("bias_heads", heads, persistent=False)
-            # Computed once for all heads of all layers; a changed layer takes that of its own heads.
+            # The bias is computed once, for all heads; a changed layer takes the part of its own heads.
             (choose_given_bias if family.position_bias == "given" else hand_on_whole_bias)(module)
         module.register_buffer("bias_heads", module.get_buffer("bias_heads")[positions], persistent=False)
 
 
 class LayerConfiguration:
-    """The configuration of a model as one layer reads it: some values are the layer's own."""
+    """A model's configuration as one layer reads it, with some values replaced by the layer's own."""
 
     def __init__(self, of_model: PretrainedConfig, values: Mapping[str, Any]) -> None:
         self.of_model, self.values = of_model, dict(values)
@@ -147,7 +151,7 @@ class LayerConfiguration:
 
 
 def _numbers(heads: int, size: int, sharing: int) -> dict[str, int]:
-    """What attention modules call the numbers that depend on their heads."""
+    """The numbers that depend on the heads, under all names that attention modules give them."""
     return {
         "num_attention_heads": heads,
         "num_heads": heads,
@@ -168,7 +172,7 @@ def _of_projection(projection: nn.Module, rows: Tensor) -> Iterator[HeadPart]:
 
 
 def _rows(heads: Tensor, size: int) -> Tensor:
-    """The rows of the given heads, `size` of them each."""
+    """The row indices of the given heads, `size` rows per head."""
     return (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
 
 

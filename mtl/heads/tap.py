@@ -15,20 +15,20 @@ from mtl.heads.family_table import Family
 from probes.heads_table import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
-"""Given a site's index and its heads' outputs side by side, what to replace them by (`None`: nothing)."""
+"""Given a site's index and its heads' outputs side by side, their replacement (`None`: keep them)."""
 
 
 class HeadTap:
     """Reads or scales what each head hands to its output projection.
 
-    The input of that projection is the concatenation of the heads' outputs (probabilities x values), so that
+    The input of that projection is the concatenation of the heads' outputs (probabilities x values), so
     one forward-pre-hook per site serves all families. The hooks exist only inside the `with` blocks:
     outside, the model is untouched. Blocks nest; what is observed inside `scale` is scaled.
 
-    Tensors have one row of heads per site, in the order of `sites`: a layer of a kind of attention, in
-    models with one kind simply a layer. Sites and heads are always numbered as in the uncut model, and copies
-    (`clone_heads`) have the numbers after those: a scale for a number that no head of the site has is
-    ignored, and its output is observed as zeros.
+    Tensors have one row of heads per site, in the order of `sites` (in models with one kind of attention, the
+    layers). Sites and heads are always numbered as in the uncut model; copies (`clone_heads`) have the
+    numbers after those. For a number that no head of the site has, the scale is ignored and zeros are
+    observed.
 
     Args:
         model: any `transformers` model of the family, with or without a head on top.
@@ -42,7 +42,7 @@ class HeadTap:
         """The kind of attention and the layer of each row of heads."""
         self.heads, self.head_dim = head_numbers(model), head_dim(model)
         self.remaining = [attention.remaining for attention in found]
-        """The numbers of the heads that are there, per site, ascending."""
+        """Per site the numbers of the heads that are there, ascending."""
         self._served: dict[nn.Module, list[int]] = {}
         self._layer: dict[nn.Module, nn.Module] = {}
         self._attentions = tuple(dict.fromkeys(attention.module for attention in found))
@@ -58,7 +58,8 @@ class HeadTap:
     ) -> Iterator[None]:
         """Multiply each head's output by its scale, one for all rows or one per row; differentiable.
 
-        With `fill`, what a scale takes away is filled up: x becomes scale * x + (1 - scale) * fill.
+        With `fill`, x becomes scale * x + (1 - scale) * fill. Raises `ValueError` for a scale that does not
+        fit the sites and heads.
         """
         if scale.shape[-2:] != (len(self.sites), self.heads):
             raise ValueError(
@@ -70,9 +71,9 @@ class HeadTap:
             heads = self.remaining[site]
             factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
             if scale.dim() == 3 and len(outputs) > len(scale):
-                # A beam search has several rows for each sentence in the decoder, side by side.
+                # In beam search the decoder has several neighbouring rows for each sentence.
                 factor = factor.repeat_interleave(len(outputs) // len(scale), 0)
-            # One factor per number that a head gives: heads split into an axis of their own double the time.
+            # One factor per feature of a head: an axis of its own for the heads doubles the time.
             width = outputs.shape[-1] // max(len(heads), 1)
             factor = factor.repeat_interleave(width, -1)
             if scale.dim() == 3:
@@ -90,7 +91,7 @@ class HeadTap:
     def observe(self) -> Iterator[list[Float[Tensor, "row subword head head_dim"]]]:
         """Collect each site's head outputs of the forward pass inside the block, in the order of `sites`.
 
-        They are what the model continues with, so that gradients in them can be taken.
+        The model continues with the collected tensors, so that losses can be differentiated by them.
         """
         collected: list[Tensor] = []
         order: list[int] = []
@@ -103,7 +104,7 @@ class HeadTap:
             else:
                 observed = outputs.new_zeros(shape)
                 observed[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.head_dim))
-            # Decoders compute the kinds of attention by turns.
+            # Decoders alternate between the kinds of attention.
             place = bisect(order, site)
             order.insert(place, site)
             collected.insert(place, observed)
@@ -116,7 +117,7 @@ class HeadTap:
     def observe_inputs(self) -> Iterator[list[Float[Tensor, "row subword hidden"]]]:
         """Collect what each site's attention reads in the forward pass inside the block.
 
-        Queries, keys and values are made from it: the layer's input, normed in families that norm before
+        It is the input of the query projection: the layer's input, normed in families that norm before
         attention. In the order of the pass, which is that of `sites` in models with one kind of attention.
         """
         collected: list[Tensor] = []
@@ -138,7 +139,7 @@ class HeadTap:
         hidden: Float[Tensor, "row subword hidden"],
     ) -> list[Float[Tensor, "row head subword subword"]]:
         """A model's `attentions` with zeros for heads that have been cut out; `hidden` gives the shape."""
-        # A layer that has lost all of its heads hands out nothing, or not even that.
+        # For a layer without heads, models return `None` or no entry at all.
         given = iter([probabilities for probabilities in attentions if probabilities is not None])
         row, subword, _ = hidden.shape
         padded = []
@@ -171,7 +172,7 @@ class HeadTap:
 
         handles = [self.model.register_forward_pre_hook(restart)]
         try:
-            # Layers are counted, and not calls of the module: `LayerReplay` leaves those out.
+            # Calls of the layer are counted, since `LayerReplay` skips calls of the module.
             shared = {self._layer[module] for module, served in self._served.items() if len(served) > 1}
             handles += [layer.register_forward_pre_hook(count) for layer in shared]
             handles += [module.register_forward_pre_hook(before) for module in self._served]
@@ -185,10 +186,10 @@ class HeadTap:
 def head_scale(
     model: PreTrainedModel, scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"]
 ) -> Iterator[None]:
-    """Multiply what each head writes, inside the block: 0 ablates a head, 1 leaves it as it is.
+    """Inside the block, multiply each head's output by its scale: 0 ablates a head, 1 leaves it as it is.
 
     One scale for the batch or one per row; differentiable in `scale`. Works on any `transformers` model of
-    the families table, also one that never saw this framework.
+    the families table. Raises `InputError` for other families, `ValueError` for a scale of another shape.
     """
     with HeadTap(model, family_of(model)).scale(scale):
         yield
@@ -196,7 +197,7 @@ def head_scale(
 
 @contextmanager
 def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Attention that can hand out its probabilities (`output_attentions=True`), restored afterwards."""
+    """Inside the block, attention is eager and can return its probabilities (`output_attentions=True`)."""
     before = model.config._attn_implementation
     if before == "eager":
         yield

@@ -1,4 +1,4 @@
-"""Ending a run with a chosen number of open heads."""
+"""End a run with a given number of open heads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mtl.heads.budgets import Budget, membership, sum_within, wanted_within
 from mtl.heads.gates import CLOSED, HeadGates
 
 _KEPT = 0.0
-"""Least log alpha of a head kept for good: one that was closed starts again from a gate of 0.5."""
+"""Least log alpha of a head kept for good: a head that was closed restarts from a gate of 0.5."""
 _LAG = 10.0
 """How many updates Adam's mean of gradients reaches back, 1 / (1 - 0.9)."""
 _NARROW = 0.5
-"""Lead in log alpha that is small: at the default rate, a twentieth of the run's updates can make it up."""
+"""A small lead in log alpha: at the default rate, a twentieth of the run's updates can make it up."""
 _LOSS_MEMORY = 0.05
-"""Share of the run over which the mean loss is taken."""
+"""Time constant of the running mean of the loss, as a share of the run."""
 
 
 class Choice(NamedTuple):
@@ -34,48 +34,48 @@ class Choice(NamedTuple):
     forced_closed: int
     """Heads that it closed."""
     narrowly_kept: int
-    """Kept heads whose log alpha was less than 0.5 above that of the best head left out: training did not
-    tell them from it, however few were forced. Where a head may be in few masks only, that head may have been
-    left out for another mask."""
+    """Kept heads whose log alpha was less than 0.5 above that of the best head left out, so that training did
+    not decide between them. With `at_most`, that head may have been left out in favour of another mask."""
 
 
 class HeadTarget(nn.Module):
-    """Brings every mask to `target` open heads: by a price on open heads, at the end by a choice.
+    """Brings every mask to `target` open heads: by a price on open heads, and at the end by a choice.
 
-    1. Up to progress 1 - `final` the loss gets, per mask, price x mean loss x expected share of gates that
-       are not 0. The price is a proportional-integral controller of the error e = s - t: `gain` e + the
-       integral of `rate` e over progress. t falls linearly from 1 to the target while progress goes from 0
-       to `warmup`; s is the expected share while t falls, and then the share of heads that are open in
-       evaluation, which is what the target is about (undecided heads count half in the one and wholly in
-       the other). Adam answers a change of the price some ten updates late; therefore s is looked at that
-       far ahead, at the speed at which the expected share moves. This is the augmented Lagrangian of Wang,
-       Wohlwend & Lei (2020), changed in four ways that leave little to the final choice: that second s; the
-       look ahead; the integral is set to 0 when the error changes sign, so that it cannot wind up (the dual
-       restarts of Gallego-Posada et al. 2022); and the price is in units of the mask's running mean loss, so
-       that it need not grow through orders of magnitude first.
-    2. At progress 1 - `final`, the wanted heads of largest log alpha are kept, the others closed for good,
-       and the rest of the run trains the encoder for that choice. `log_alpha_at_choice` is the ranking it
-       was made by and `choices` says how many heads it opened or closed: the fewer, the more the mask was
-       learned. Only scores from this part on belong to the target.
+    1. Until progress 1 - `final`, the loss gets per mask price x mean loss x expected share of gates that are
+       not 0. The price is a proportional-integral controller of the error e = s - t: `gain` e + the integral
+       of `rate` e over progress. The set point t falls linearly from 1 to the target while progress goes from
+       0 to `warmup`. The share s is the expected one while t falls; afterwards it is the share of heads that
+       are open in evaluation, which the target is about (undecided heads count half in the former and wholly
+       in the latter). Adam answers a change of the price some ten updates late, so s is extrapolated that
+       far, at the speed of the expected share.
 
-    Progress is the share of the run's updates that are done, so that `gain` and `rate` fit any length.
+       This is the augmented Lagrangian of Wang, Wohlwend & Lei (2020) with four changes, which leave little
+       to the final choice: s in evaluation; the extrapolation; an integral that is reset to 0 when the error
+       changes sign, so that it cannot wind up (the dual restarts of Gallego-Posada et al. 2022); and a price
+       in units of the mask's running mean loss, which need not grow through orders of magnitude first.
+    2. At progress 1 - `final`, the wanted number of heads with the largest log alpha is kept, and the others
+       are closed for good. The rest of the run trains the encoder for that choice. `log_alpha_at_choice` is
+       the ranking that it was made by. `choices` counts the heads that it opened or closed: the fewer, the
+       more the mask was learned. Only scores from this part on belong to the target.
 
-    Several budgets are as many targets side by side: each has a price, shares and a choice of its own, over
-    the heads of its sites. Heads of sites without a budget are neither priced nor chosen. The state has an
-    entry per mask and budget, mask by mask; with one budget, an entry per mask.
+    Progress is the share of the run's updates that are done, so `gain` and `rate` fit any length.
+
+    Each of several budgets has a price, shares and a choice of its own, over the heads of its sites. Heads of
+    sites without a budget are neither priced nor chosen. The state has an entry per mask and budget, ordered
+    by mask.
 
     Args:
         gates: the masks that will be brought to the target.
         target: open heads per mask, as a share in (0, 1] or a number above 1; or several budgets.
         warmup: share of the run in which t falls.
         final: share of the run after the choice.
-        gain: price per error, in mean losses.
-        rate: rise of the price per error and progress, in mean losses.
-        at_most: the masks that may keep the same head (`choose_heads`); 1 makes them disjoint, `None` leaves
+        gain: price per unit of e, in mean losses.
+        rate: rise of the price per unit of e and of progress, in mean losses.
+        at_most: how many masks may keep the same head (`choose_heads`); 1 makes masks disjoint, `None` gives
             every mask its own best heads.
 
     Raises:
-        InputError: a target, phases or a number of masks per head that cannot be.
+        InputError: `target`, `warmup`, `final` or `at_most` out of range.
         ValueError: a site in two budgets.
 
     Examples:
@@ -143,7 +143,7 @@ class HeadTarget(nn.Module):
         self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
         self.register_buffer("kept", torch.ones(masks, sites, heads, dtype=torch.bool))
         self.register_buffer("log_alpha_at_choice", torch.zeros(masks, sites, heads))
-        # Constants, which are no state.
+        # Constants, not saved.
         self.register_buffer("member", member, persistent=False)
         of_entry = torch.tensor(totals, dtype=torch.float64).repeat(masks)
         share = torch.tensor(self.wanted, dtype=torch.float64).repeat(masks) / of_entry
@@ -158,12 +158,16 @@ class HeadTarget(nn.Module):
     def forward(
         self, gates: HeadGates, progress: float, loss: Float[Tensor, " mask"]
     ) -> Float[Tensor, " mask"]:
-        """The price of open heads per mask, given each mask's loss; in training the controllers move on."""
+        """Per mask what open heads cost, given the masks' losses; in training also updates the controllers.
+
+        0 in the run's final part.
+        """
         if progress >= 1 - self.final:
             return torch.zeros_like(loss)
         annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
         with torch.no_grad():
-            # Gates need much of the warm-up to reach the closing point: until then none would be counted.
+            # Gates need much of the warm-up to reach the closing point; until then no head would count as
+            # closed.
             expected = sum_within(gates.probability_open(), self.member).flatten()
             if self.training:
                 self._follow(expected, progress)
@@ -179,14 +183,14 @@ class HeadTarget(nn.Module):
         return cost.view(len(loss), -1).sum(1)
 
     def _follow(self, expected: Float[Tensor, " entry"], progress: float) -> None:
-        # Accumulated batches of one update are one step. Nothing here waits for the device.
+        # Batches accumulated into one update count once. Nothing here waits for the device.
         first, new = self.progress < 0, self.progress < progress
         slope = torch.where(new, expected - self.expected, self.slope)
         self.slope.copy_(torch.where(first, 0.0, slope))
         self.expected.copy_(torch.where(new, expected, self.expected))
 
     def _move(self, error: Float[Tensor, " entry"], progress: float, loss: Float[Tensor, " entry"]) -> None:
-        # Before the first update there is no mean; accumulated batches of one update are one step.
+        # Before the first update there is no mean. Batches accumulated into one update count once.
         first = self.progress < 0
         passed = torch.where(first, 0.0, progress - self.progress).clamp(min=0)
         share = torch.where(first, 1.0, (passed / _LOSS_MEMORY).clamp(max=1))
@@ -197,7 +201,10 @@ class HeadTarget(nn.Module):
 
     @torch.no_grad()
     def project(self, gates: HeadGates, progress: float) -> None:
-        """In the run's final part, choose the heads to keep, and hold them to it; call after each update."""
+        """In the run's final part, choose the heads once, and keep them open and the others closed.
+
+        Call after each update of the gates.
+        """
         if progress < 1 - self.final:
             return
         log_alpha = gates.log_alpha
@@ -209,7 +216,7 @@ class HeadTarget(nn.Module):
         log_alpha.copy_(torch.where(self.budgeted, held, log_alpha))
 
     def _best(self, log_alpha: Float[Tensor, "mask site head"]) -> Bool[Tensor, "mask site head"]:
-        """The heads that every budget keeps; all of those without a budget."""
+        """The heads that each budget keeps, and all heads without a budget."""
         flat = log_alpha.flatten(1)[:, :: self.group]
         best = torch.zeros_like(flat, dtype=torch.bool)
         for member, wanted in zip(self.member, self.wanted, strict=True):
@@ -222,7 +229,7 @@ class HeadTarget(nn.Module):
         return best.repeat_interleave(self.group, 1).view_as(log_alpha) | ~self.budgeted
 
     def choices(self, gates: HeadGates) -> dict[str, Choice]:
-        """What the choice did, by mask; with named budgets by `MASK/BUDGET`. Empty before it."""
+        """What the choice did, by mask, or by `MASK/BUDGET` if budgets have names; empty before it."""
         if not self.chosen:
             return {}
         by_budget = [self._choice_within(gates, member) for member in self.member]

@@ -6,9 +6,10 @@ from mtl.errors import InputError
 
 
 def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
-    """A target as a number of heads: a share in (0, 1] of `heads`, or a whole number above 1.
+    """A target as a number of heads; it is given as a share of `heads` in (0, 1] or a whole number above 1.
 
-    Where `group` heads go together it is a number of whole groups: of a share the nearest one.
+    If heads go by groups of `group`, a share is rounded to whole groups. Raises `InputError` for a target
+    that is no such number, is less than one head or group, is above `heads`, or divides a group.
     """
     if 0 < target <= 1:
         wanted = round(target * heads / group) * group

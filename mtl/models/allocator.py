@@ -1,4 +1,4 @@
-"""Large blocks of memory: kept while every step frees and asks for them, returned after a run."""
+"""glibc's allocator: keep large freed blocks during training, return them to the system after a run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _UNUSED = 2**30
 
 
 def keep_large_blocks() -> bool:
-    """Let glibc keep blocks of up to 256 MiB that are freed, up to 1 GiB in all; `False` without glibc.
+    """Let glibc keep freed blocks of up to 256 MiB, up to 1 GiB in all; `False` without glibc.
 
     By default it returns blocks above 32 MiB to the system at once. The dense gradient of MiniLM's word
-    embeddings has 45 MiB: each training step then spends 10 to 25 ms on page faults alone, of some 350 ms
-    (16 sentences, one thread). No result depends on it.
+    embeddings has 45 MiB: of the 350 ms or so of a training step (16 sentences, one thread), 10 to 25 ms
+    would go into page faults. No result depends on it.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -24,10 +24,10 @@ def keep_large_blocks() -> bool:
 
 
 def release_free_blocks() -> bool:
-    """Return the memory to the system that glibc keeps of freed blocks; `False` without glibc.
+    """Return freed memory that glibc keeps to the system; `False` if there was none, or without glibc.
 
-    A process that makes many runs, such as a study's worker, would keep what the largest of them needed, and
-    the gaps that all of them left.
+    Otherwise a process that makes many runs, such as a study's worker, would keep as much memory as the
+    largest run needed, and the gaps that all of them left.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim

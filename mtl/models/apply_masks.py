@@ -1,4 +1,4 @@
-"""Make a model without the heads that its masks close."""
+"""Cut the heads that a mask closes out of a model; read masks from models and files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mtl.models.mask_file import check_masks
 def apply_masks(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tuple[str, ...]) -> JointModel:
     """Cut heads with a closed gate out of the encoder, and scale the others by their gates.
 
-    The new model has the given tasks. It takes over the encoder and decoders of `model`, which must not be
-    used afterwards. Open gates below 1 are multiplied into the output projections.
+    The new model has the given tasks and no gates. It takes over the encoder and decoders of `model`, which
+    must not be used afterwards. Open gates below 1 are multiplied into the output projections.
     """
     gates = gates.to(next(model.parameters()).device)
     closed = {
@@ -41,10 +41,10 @@ def apply_masks(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tu
 
 
 def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer head"], tuple[str, ...]]:
-    """The evaluation gates of a run's mask, and the tasks that it serves.
+    """The evaluation gates of a run's mask, and the tasks that it serves (`task`; `None`: all).
 
-    Where heads belong to some tasks only, those that the task lacks are closed. Raises `InputError` without
-    masks, for an unknown task, and where masks differ and no task is named.
+    Heads that belong to other tasks only are closed. Raises `InputError` for a model without masks, for an
+    unknown task, and if tasks have masks or heads of their own and no task is named.
     """
     tasks = tasks_of(model, task)
     if model.gates is None and model.routes is None:
@@ -68,9 +68,9 @@ def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer
 def own_heads(
     model: JointModel, gates: Float[Tensor, "layer head"], tasks: Sequence[str]
 ) -> Float[Tensor, "layer head"]:
-    """The gates with the heads closed that belong to other tasks.
+    """The gates with the heads that belong to other tasks closed.
 
-    Raises `InputError` for several tasks where some heads belong to some of them only.
+    Raises `InputError` for several tasks if some heads belong to some tasks only.
     """
     if model.routes is None:
         return gates
@@ -80,7 +80,7 @@ def own_heads(
 
 
 def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:
-    """The task alone if one is named, else all of the model's; raises `InputError` for an unknown one."""
+    """The named task, or all of the model's tasks; raises `InputError` for an unknown one."""
     if task is None:
         return tuple(model.tasks)
     if task not in model.tasks:
@@ -91,7 +91,7 @@ def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:
 def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Float[Tensor, "layer head"]:
     """The last gates of a mask file, of one task or of all; raises `InputError` if they do not fit.
 
-    Without a task all masks of the file must be equal. `shape` is the encoder's: layers and heads.
+    Without a task all masks of the file must be equal. `shape` is the encoder's: sites and heads.
     """
     masks = read_masks(path)
     tasks = masks["task"].unique(maintain_order=True).to_list()
@@ -121,10 +121,10 @@ def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Flo
 
 
 def fixed_gates(path: Path, scope: GateScope, tasks: Sequence[str], shape: tuple[int, int]) -> FixedGates:
-    """The masks of a file as gates for these tasks: one each, or the same for all.
+    """The masks of a file as gates for these tasks: one mask each (scope `per_task`), or one for all.
 
-    Raises `InputError` for masks that do not fit the encoder, and where the file lacks a task's mask or, in
-    the scope `shared`, has masks that differ.
+    `shape` is the encoder's: sites and heads. Raises `InputError` for masks that do not fit it, and if the
+    file lacks a task's mask or, in the scope `shared`, has different masks for these tasks.
     """
     check_masks(path, scope, tasks)
     masks = torch.stack([gates_from_file(path, task, shape) for task in tasks])

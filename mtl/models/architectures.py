@@ -1,4 +1,4 @@
-"""Encoder-decoder models from scratch, of the size that a configuration gives."""
+"""Encoder-decoder models with random weights, of the size that a configuration gives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ MAX_LENGTH = 512
 def from_scratch(
     config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerFast, attention: AttentionKind = "sdpa"
 ) -> PreTrainedModel:
-    """A model of random weights; source, translation and output share their embeddings.
+    """A model with random weights; source, translation and output share their embeddings.
 
-    Weights start with a standard deviation of 1 / sqrt(width), which for the square ones is Xavier's. Norms
-    come before or after each sublayer as the architecture has it. If `components` is set, the heads of each
-    layer share that many (`start_collaborative`).
+    Models like BART start with weights of standard deviation 1 / sqrt(width), which for square matrices is
+    Xavier's; T5 models start as transformers initialises them. Whether norms come before or after each
+    sublayer is the architecture's choice. If `components` is set, the heads of each layer share that many
+    (`start_collaborative`). Raises `InputError` for a width that is no multiple of the heads.
     """
     assert config.architecture is not None
     if config.width % config.heads:

@@ -28,7 +28,9 @@ class Example:
     sentence: Sentence
     tokens: Tokens | ParallelTokens
     length: int
+    """Encoder positions; of a translation, those of its longer side."""
     targets: Mapping[str, Any]
+    """By task."""
 
 
 def examples(
@@ -40,9 +42,9 @@ def examples(
     *,
     halves: bool = False,
 ) -> list[Example]:
-    """Tokenise, unless the tokens are given, and compute targets; `length` counts encoder positions.
+    """Tokenise the sentences, unless `tokens` are given, and compute their targets.
 
-    With `halves`, as in training, a twin has the sentences of its half only (`tasks.twins`).
+    With `halves`, as in training, a twin has only the sentences of its half (`tasks.twins`).
     """
     if tokens is None:
         tokens = [*tokenizer.encode_sentences(sentences)]
@@ -62,7 +64,7 @@ def examples(
 
 
 def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | ParallelTokens) -> Any:
-    """A task's targets; of a translation they are its pieces."""
+    """A task's targets; those of a translation task are the pieces of the translation."""
     if isinstance(tokens, ParallelTokens) and task.unit == "piece":
         return tokens.target
     return task.targets(sentence, labels)
@@ -71,8 +73,8 @@ def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | Pa
 def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
     """The tasks that learn from the sentence or are scored on it.
 
-    A task that reads words alone (a control task) has the sentences of the tasks beside it, or all sentences
-    if there are none.
+    A task that reads words alone (a control task) takes the sentences that another task is annotated on, or
+    all sentences if there are only such tasks.
     """
     there = [(name, task) for name, task in tasks.items() if task.annotated(sentence)]
     on_layers = [name for name, task in there if task.layers]
@@ -81,17 +83,18 @@ def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sentences in one encoder pass, and per task which of them it learns from."""
+    """Sentences in one encoder pass, and per task which of them it learns from or is scored on."""
 
     sentences: tuple[Sentence, ...]
     subwords: Subwords | ParallelSubwords
     mask: Bool[Tensor, "batch word"]
     rows: Mapping[str, Int[Tensor, " row"]]
-    """Per task: the indices in the batch of the sentences annotated in it; tasks without any are absent."""
+    """Per task the indices in the batch of the sentences annotated in it; tasks without any are absent."""
     targets: Mapping[str, Any]
+    """Per task the collated targets of these sentences."""
     units: Mapping[str, int]
-    """Per task: its annotated words, sentences or pieces (`Task.units`) in the batch of all ranks: what its
-    loss is divided by."""
+    """Per task its annotated words, sentences or pieces (`Task.units`) in the batch of all ranks; its loss is
+    divided by them."""
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
         """The batch with all its tensors on `device`."""
@@ -128,14 +131,14 @@ def collate(
     tasks: Mapping[str, Task],
     of_all_ranks: Sequence[Example] | None = None,
 ) -> Batch:
-    """Pad `share`, this rank's part of the batch `of_all_ranks`, into a batch."""
+    """Pad `share` into a batch; it is this rank's part of the batch `of_all_ranks` (`None`: all of it)."""
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))
     mask = np.arange(width) < lengths[:, None]
     for row, example in zip(mask, share, strict=True):
         if example.tokens.second is not None:
-            row[: len(example.tokens)] = example.tokens.counts > 0  # the end of a long pair is cut off
+            row[: len(example.tokens)] = example.tokens.counts > 0  # words of a long pair that were cut off
     rows, targets, units = {}, {}, {}
     for name, task in tasks.items():
         there = [index for index, example in enumerate(share) if name in example.targets]
@@ -182,11 +185,12 @@ def buckets(
     batch_sentences: int | None,
     rng: np.random.Generator | None,
 ) -> list[tuple[int, ...]]:
-    """Indices in batches of nearly equal length, each within the budget, in random order.
+    """Indices of sentences, in batches of nearly equal length.
 
-    The budget counts padded encoder positions. Beside it, `BATCH_PAIRS` bounds what decoders hold for pairs
-    of words. A sentence that exceeds a budget alone is a batch of its own.
-    Without `rng` the batches are deterministic, longest first, so that a lack of memory shows at once.
+    A batch has at most `batch_tokens` padded encoder positions and `batch_sentences` sentences (`None`: any
+    number), and `BATCH_PAIRS` bounds what decoders hold for pairs of words. A sentence that exceeds a bound
+    alone is a batch of its own. With `rng` lengths get 10 % of noise and batches are shuffled. Without it the
+    batches are deterministic, longest first, so that a lack of memory shows at once.
     """
     sizes = np.asarray(lengths, dtype=np.float64)
     noise = rng.uniform(0.9, 1.1, len(sizes)) if rng is not None else 1.0
@@ -219,17 +223,20 @@ def aligned_plan(
     batch_sentences: int | None,
     rng: np.random.Generator | None,
 ) -> list[Step]:
-    """Every sentence that any task is annotated on, once; all its tasks learn from that one pass."""
+    """Every sentence that any task is annotated on, once; all its tasks learn from that one pass.
+
+    The other arguments are those of `buckets`.
+    """
     used = [index for index, example in enumerate(corpus) if any(name in example.targets for name in tasks)]
     batches = buckets([corpus[index].length for index in used], batch_tokens, batch_sentences, rng)
     return [Step(tuple(used[index] for index in batch), tuple(tasks)) for batch in batches]
 
 
 class BatchLoader:
-    """Iterates over a plan's batches, of which each rank collates its own share.
+    """Iterates over a plan's batches; each rank collates its own share of them.
 
-    `skip` is the number of batches that were done before the run was interrupted; the first iteration leaves
-    them out.
+    `skip` is the number of batches that were done before the run was interrupted; only the first iteration
+    leaves them out.
     """
 
     def __init__(
@@ -253,7 +260,7 @@ class BatchLoader:
         skip, self.skip = self.skip, 0
         for step in self.plan[skip:]:
             of_all_ranks = [self.corpus[index] for index in step.indices]
-            # A rank without a share repeats the first sentence with no task, so that it can take part.
+            # A rank without a share takes the first sentence without targets, so that it can take part.
             share = of_all_ranks[self.rank :: self.ranks] or [replace(of_all_ranks[0], targets={})]
             names = {name: self.tasks[name] for name in step.tasks}
             batch = collate(share, self.tokenizer, names, of_all_ranks)

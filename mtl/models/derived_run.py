@@ -1,4 +1,4 @@
-"""Folders of runs that were made from other runs' models: heads cut out, or made to share components."""
+"""Derived runs: folders of models made from another run's, with heads cut out or sharing components."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mtl.runs.run import Run
 def write_cut_run(
     source: Run, out: Path, model: JointModel, metrics: Mapping[str, Any], heads_kept: int
 ) -> Run:
-    """Write a cut model as a run of its own, which predicts, evaluates and trains on as any other.
+    """Write a cut model as a run of its own, which can predict, be evaluated and be trained further.
 
-    `source` is the run that it was cut from, `metrics` the figures of the cut model by split and task.
+    `source` is the run that it was cut from, `metrics` are the cut model's by split and task.
     """
     return _write(source, out, model, metrics, {"cut_from": str(source.folder), "heads_kept": heads_kept})
 

@@ -18,9 +18,9 @@ Model = TypeVar("Model", bound=JointModel | Encoder | SourceEncoder)
 
 
 def device_of(accelerator: Accelerator, key: str = "accelerator") -> torch.device:
-    """The device of an accelerator: `auto` takes a GPU where there is one.
+    """The device of an accelerator; `auto` takes a GPU if there is one.
 
-    Raises `InputError`, which begins with the setting's `key`, for `gpu` where torch sees none.
+    Raises `InputError`, which begins with the setting's `key`, for `gpu` if torch sees none.
     """
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError(f"{key}=gpu, but torch sees no GPU here: give auto or cpu")

@@ -32,7 +32,7 @@ HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A forward pass seen from inside; layers and heads as in the uncut model."""
+    """A forward pass seen from inside; layers (sites) and heads are numbered as in the uncut model."""
 
     words: Float[Tensor, "batch word hidden"]
     attentions: list[Float[Tensor, "row head subword subword"]]
@@ -40,11 +40,22 @@ class Observation:
     outputs: list[Float[Tensor, "row subword head head_dim"]]
     """Per layer what each head hands to the output projection, scaled if a scale was given."""
     inputs: list[Float[Tensor, "row subword width"]]
-    """Per layer what its attention reads: the layer's input, normed in families that norm first."""
+    """Per layer what its attention reads (`HeadTap.observe_inputs`)."""
 
 
 class Encoder(nn.Module):
-    """Word vectors from a transformer, with a tap on every attention head."""
+    """Word vectors from a transformer, with a tap on every attention head.
+
+    Args:
+        transformer: an encoder or decoder-only model of the families table.
+        tokenizer: its fast tokenizer.
+        reading: how word vectors are made.
+        max_length: positions of a window, at most; `None`: as many as the model can read.
+
+    Raises:
+        InputError: a model without a row in the table or with several stacks of attention, a tokenizer that
+            is not fast, `reading` or `max_length` that do not fit the model.
+    """
 
     def __init__(
         self,
@@ -64,7 +75,7 @@ class Encoder(nn.Module):
                 "an encoder or a decoder-only model"
             )
         self.causal = looks_back_only(transformer)
-        """Whether each position sees those before it only."""
+        """Whether no position sees a later one."""
         self.tap = HeadTap(transformer, self.family)
         longest = pretrained.window(transformer, self.family, tokenizer)
         if max_length is not None and max_length > longest:
@@ -75,19 +86,19 @@ class Encoder(nn.Module):
         self.pooling = reading.pooling_of(self.causal)
         self.word_dropout = reading.word_dropout_of(self.tokenizer, type(transformer).__name__)
         self.note = reading.note(self.tokenizer, self.word_dropout)
-        """What is printed of settings that were not given; `None`: nothing."""
+        """A note to print on settings that were not given; `None`: nothing."""
         self._reads_token_types = _reads_token_types(transformer)
-        # A cache is for generating text, and only costs memory here.
+        # A cache serves the generation of text, and here only costs memory.
         self._options = {"use_cache": False} if self.family.causal else {}
         self.hidden = pretrained.hidden_size(config)
         self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
-        # Logits over the embeddings and the layers.
         mixed = reading.layers == "mix"
         if mixed and self.hidden != config.hidden_size:
             raise InputError(
                 f"layers=mix: the last layer of {type(transformer).__name__} has {self.hidden} numbers per "
                 f"position and the others {config.hidden_size}: give layers=last"
             )
+        # Logits over the embeddings and the layers.
         self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if mixed else None
 
     @classmethod
@@ -103,8 +114,9 @@ class Encoder(nn.Module):
     ) -> Encoder:
         """A checkpoint by hub name, folder, or `minilm` for the embedded one.
 
-        `dropout` replaces the rates that the checkpoint states; `sdpa` falls back to eager attention in
-        families that lack it; `max_length` makes windows shorter than the encoder could read.
+        `dropout` replaces the checkpoint's rates (`None`: keeps them); `sdpa` falls back to eager attention
+        in families that lack it; `max_length` makes windows shorter than the encoder could read. Raises
+        `InputError` for a checkpoint that cannot be loaded.
         """
         transformer, tokenizer = pretrained.load(name, dropout, attention, dtype)
         return cls(transformer, tokenizer, reading, max_length=max_length)
@@ -120,7 +132,7 @@ class Encoder(nn.Module):
         attention: AttentionKind = "sdpa",
         max_length: int | None = None,
     ) -> Encoder:
-        """Random weights."""
+        """An encoder with random weights; arguments are those of `from_pretrained`."""
         transformer = AutoModel.from_config(
             pretrained.with_dropout(config, dropout),
             attn_implementation=pretrained.implementation(attention, config),
@@ -133,11 +145,11 @@ class Encoder(nn.Module):
     ) -> Float[Tensor, "batch _ hidden"]:
         """One vector per word in float32 or wider, zeros at padding.
 
-        `head_scale` multiplies what each head writes. With `first` the vector of the first special token
-        comes before those of the words, as if it were a word (of a long sentence, that of its first window).
+        `head_scale` multiplies each head's output. With `first` the vector of the first special token (in a
+        long sentence, of its first window) comes before those of the words, as if it were a word.
 
-        In training, words are masked whole with probability `word_dropout` (all but the context that a
-        window of a long sentence shares with its neighbour).
+        In training, whole words are masked with probability `word_dropout`; a word in several windows only in
+        the window that owns it.
         """
         with self._scaled(subwords, head_scale):
             output = self.transformer(
@@ -152,7 +164,7 @@ class Encoder(nn.Module):
         return torch.cat([first_special(hidden, subwords), words], 1) if first else words
 
     def observe(self, subwords: Subwords, head_scale: HeadScale | None = None) -> Observation:
-        """A forward pass in eager attention, with its attention probabilities, head inputs and outputs."""
+        """A forward pass in eager attention: probabilities, inputs and outputs of the heads."""
         with (
             eager_attention(self.transformer),
             self._scaled(subwords, head_scale),
@@ -223,7 +235,7 @@ class Encoder(nn.Module):
         self.heads = self.tap.heads
 
     def last_layer(self) -> nn.Module:
-        """The last transformer layer, nearest to the decoders of all parameters that tasks share."""
+        """The last transformer layer: the shared parameters nearest to the decoders."""
         layers = self.transformer.base_model.get_submodule(
             self.family.stacks[-1].attention.partition(".{}")[0]
         )
@@ -231,7 +243,7 @@ class Encoder(nn.Module):
         return layers[-1]
 
     def save(self, folder: Path) -> None:
-        """Write config.json, model.safetensors, tokenizer files, and what is ours in encoder.json."""
+        """Write config.json, model.safetensors, tokenizer files, and our settings (encoder.json)."""
         folder.mkdir(parents=True, exist_ok=True)
         with pretrained.quiet():
             self.transformer.save_pretrained(folder)
@@ -246,7 +258,7 @@ class Encoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Encoder:
-        """What `save` wrote."""
+        """The encoder that `save` wrote; raises `InputError` for another folder."""
         path = folder / "encoder.json"
         if not path.is_file():
             raise InputError(f"{path} is missing; give a folder that Encoder.save wrote")
@@ -293,12 +305,12 @@ class Encoder(nn.Module):
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in float32, or in its own type where that is wider."""
+    """The tensor in float32, or in its own type if that is wider."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _reads_token_types(transformer: PreTrainedModel) -> bool:
-    """Whether the encoder tells the sentences of a pair apart by token types (RoBERTa has one for all)."""
+    """Whether the encoder tells the sentences of a pair apart by token types (RoBERTa has only one type)."""
     types: int = getattr(transformer.config, "type_vocab_size", 0) or 0
     return types > 1 and "token_type_ids" in inspect.signature(transformer.forward).parameters
 

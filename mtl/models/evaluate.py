@@ -18,17 +18,18 @@ Scores = dict[str, dict[str, float]]
 
 
 def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-    """All of a corpus's annotated sentences once, for evaluation, or a rank's share of them."""
+    """Batches of all annotated sentences of a corpus, once, for evaluation; or a rank's share of them."""
     plan = aligned_plan(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
     return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rank, ranks))
 
 
 @torch.inference_mode()
 def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale | None = None) -> Scores:
-    """The figures over all batches, for the tasks annotated in them; of all processes while they train.
+    """The figures over all batches, for the tasks annotated in them.
 
-    `head_scale` multiplies the heads' outputs instead of the model's gates: ones score the model without
-    its masks, a zero ablates a head. One scale for all tasks, or one per task in the model's order.
+    In distributed training they cover the batches of all processes. `head_scale` replaces the model's gates:
+    ones score the model without its masks, a zero ablates a head. One scale for all tasks, or one per task in
+    the model's order.
     """
     if head_scale is not None:
         head_scale = head_scale.to(next(model.parameters()).device)
@@ -49,7 +50,7 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
 
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:
-    """How figures were counted, for metrics.json; empty where no library states it."""
+    """The signatures of BLEU and similar metrics, for metrics.json; empty without a translation task."""
     if Translate.name not in tasks:
         return {}
     from tasks.metrics.bleu import signatures

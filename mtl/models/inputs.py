@@ -1,4 +1,4 @@
-"""The inputs of runs, read once for all runs of a process: corpora, pieces, pretrained encoders."""
+"""The inputs of runs: corpora, pieces and pretrained encoders, read once for all runs of a process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FileVersion(NamedTuple):
 class InputCache:
     """Reads corpora, tokenises them and loads encoders; with `keep`, each only once.
 
-    Files are known by path, time of change and size, so that a corpus that was changed is read again.
+    Files are identified by path, modification time and size, so a changed corpus is read again.
     """
 
     keep: bool = False
@@ -53,7 +53,7 @@ class InputCache:
         return load_split(config, tasks, split, self._read)
 
     def encoder(self, config: EncoderConfig) -> Encoder:
-        """A pretrained encoder; weights that its checkpoint lacks do not depend on the run's seed."""
+        """A pretrained encoder; weights that its checkpoint lacks are the same for every seed of a run."""
         import torch
 
         from mtl.models import pretrained
@@ -79,7 +79,7 @@ class InputCache:
     def pieces(
         self, tokenizer: SubwordTokenizer | ParallelTokenizer, sentences: Sequence[Sentence]
     ) -> Sequence[Tokens | ParallelTokens]:
-        """The pieces of every sentence; those of translations are not kept."""
+        """The pieces of every sentence; those of sentences with translations are not kept."""
         from mtl.models.parallel import ParallelTokenizer
 
         if isinstance(tokenizer, ParallelTokenizer):

@@ -1,4 +1,4 @@
-"""The joint model: one encoder, a decoder per task, and head gates between them if there are any."""
+"""The joint model: one encoder, a decoder per task, and gates on the encoder's heads if there are any."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _WEIGHTS = "decoders.safetensors"
 
 
 class TaskScores(NamedTuple):
-    """A decoder's scores for the sentences annotated in its task, and where they have words."""
+    """A decoder's scores for the sentences annotated in its task, and the mask of their words."""
 
     scores: Any
     mask: Bool[Tensor, "row word"]
 
 
 class Decoded(NamedTuple):
-    """A task's annotations of the sentences annotated in it, and those with a part of the gold given."""
+    """A task's predictions for the sentences annotated in it, and those given a part of the gold."""
 
     predicted: list[Any]
     given: list[Any] | None = None
@@ -55,9 +55,12 @@ class Decoded(NamedTuple):
 class JointModel(nn.Module):
     """A shared encoder under the decoders of one or more tasks.
 
-    Gates with one mask are shared by all tasks, and one pass through the encoder serves them all. Gates
-    with a mask per task make each sentence a row per task, all in one batch, each under its own mask. So do
-    `owners`, where given: a task's rows see the heads that all tasks share and those that it owns.
+    With one shared mask, one pass through the encoder serves all tasks. With a mask per task, a sentence
+    becomes a row for each task annotated on it, all in one batch, each under its own mask. So it does with
+    `owners`: a task's rows see the heads that all tasks share and those that the task owns.
+
+    Raises `InputError` for a task that reads the first token (`pooling=first`) of a decoder-only model, or of
+    an encoder without a special token there.
     """
 
     routes: Tensor | None
@@ -74,7 +77,7 @@ class JointModel(nn.Module):
         self.encoder, self.gates, self.owners = encoder, gates, owners
         self.tasks, self.labels = dict(tasks), dict(labels)
         self.shuffle_owners = False
-        """Whether each batch in training draws anew which task has whose heads."""
+        """Whether, in training, each batch assigns the tasks' sets of heads (`routes`) to tasks at random."""
         there = encoder.tap.remaining
         routes = None if owners is None else routes_of(owners, tuple(tasks), there, encoder.heads)
         self.register_buffer("routes", routes, persistent=False)
@@ -100,11 +103,11 @@ class JointModel(nn.Module):
         return decoder
 
     def reads_first(self, names: Iterable[str]) -> bool:
-        """Whether some of the tasks read the vector of the first special token (see `Decoder.as_read`)."""
+        """Whether any of the tasks reads the vector of the first special token (see `Decoder.as_read`)."""
         return any(self.decoder(name).reads_first for name in names)
 
     def mask_index(self, name: str) -> int:
-        """Which of the gates' masks a task has."""
+        """The index of a task's mask among those of the gates."""
         assert self.gates is not None
         return self.gates.masks.index(name) if name in self.gates.masks else 0
 
@@ -117,11 +120,9 @@ class JointModel(nn.Module):
     ) -> dict[str, TaskScores]:
         """Scores per task of the batch.
 
-        `head_scale` multiplies the heads' outputs instead of gates and owners: one scale for all tasks, or
-        one per task in the order of `tasks`. Without it a gate is sampled in training, and deterministic
-        otherwise.
-        `sentence_scale` has a scale for each sentence of the batch and multiplies on top of `head_scale` or
-        the gates, in all tasks.
+        `head_scale` replaces gates and owners: one scale for all tasks, or one per task in the order of
+        `tasks`. Without it gates are sampled in training, and deterministic otherwise. `sentence_scale` is
+        multiplied on top of either, for all tasks.
         """
         if head_scale is None:
             head_scale = self._own_scale()
@@ -155,10 +156,10 @@ class JointModel(nn.Module):
     def decoded(
         self, batch: Batch, head_scale: TaskScale | None = None, *, given: bool = False
     ) -> dict[str, Decoded]:
-        """Annotations per task of the batch's sentences; arguments are those of `forward`.
+        """Predictions per task for the batch's sentences; `head_scale` is as in `forward`.
 
-        With `given` also the annotations that follow from a part of the gold (`Decoder.decode_given`), and
-        for translations the negative log likelihood of the references.
+        With `given` also the predictions given a part of the gold (`Decoder.decode_given`), and for
+        translations the cross-entropy of the references (`Translator.references`).
         """
         if isinstance(self.encoder, Seq2Seq):
             return self._translated(self.encoder, batch, head_scale, given)
@@ -205,7 +206,7 @@ class JointModel(nn.Module):
         return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task the loss in nats per word, sentence or piece (`Task.unit`) of the batch of all ranks."""
+        """Per task this rank's loss in nats, divided by the units (`Task.unit`) in the batch of all ranks."""
         return {
             name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
             / max(batch.units[name], 1)
@@ -215,7 +216,7 @@ class JointModel(nn.Module):
     def evaluation_tokens(self) -> int:
         """Padded subwords in a batch without gradients.
 
-        On a CPU small batches stay in its caches: MiniLM is 1.28 times as fast at 1,024 as at 4,096.
+        On a CPU small batches fit into its caches: MiniLM is 1.28 times as fast at 1,024 as at 4,096.
         """
         return 1024 if next(self.parameters()).device.type == "cpu" else 16384
 
@@ -223,10 +224,11 @@ class JointModel(nn.Module):
     def annotate(
         self, sentences: Sequence[Sequence[str]] | Sequence[Sentence], max_words: int = MAX_WORDS
     ) -> list[Sentence]:
-        """Annotate tokenised sentences in all of the model's tasks; layers that are there are replaced.
+        """Annotate tokenised sentences in all of the model's tasks; existing layers are replaced.
 
-        A pair of sentences is annotated in the tasks for pairs, and one sentence in those for one.
-        Raises `InputError` for a sentence without words or with more than `max_words`, and for twins.
+        Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Raises
+        `InputError` for a sentence with more than `max_words` words, or without any (unless the model
+        translates), and for models with two decoders for one layer (twins).
         """
         layers = [task.layer for task in self.tasks.values() if task.layers]
         if len(set(layers)) < len(layers):
@@ -290,7 +292,10 @@ class JointModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, attention: AttentionKind = "sdpa") -> JointModel:
-        """Load a model that `save` wrote (a run's `model` folder, or the run folder itself)."""
+        """Load a model that `save` wrote, from a run's `model` folder or the run's folder.
+
+        Raises `InputError` for a folder without a model, or with a damaged one.
+        """
         folder = Path(folder)
         if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
             folder = folder / "model"

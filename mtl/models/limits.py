@@ -1,10 +1,10 @@
-"""How long a sentence may be, and how much one batch may hold beside its tokens.
+"""How long a sentence may be, and how many pairs of words one batch may hold.
 
 Decoders hold something for every pair of words: DEP a score per arc, CON a score per span, SRL a hidden
-vector of 256 numbers per predicate and word. The last is the largest. With n words, all of them predicates,
-one such tensor takes n * n * 256 * 4 bytes (256 MiB at 512 words), and training holds about six of them
-(2.0 GiB measured with MiniLM and its optimizer). The inside-outside algorithm and CKY take n * n * n / 6
-steps: 22 million at 512 words, 170 billion at 10,000.
+vector of 256 numbers per predicate and word, which is the largest. With n words, all of them predicates, one
+such tensor takes n * n * 256 * 4 bytes (256 MiB at 512 words), and training holds about six of them (2.0 GiB
+measured with MiniLM and its optimizer). The inside-outside algorithm and CKY take n * n * n / 6 steps:
+22 million at 512 words, 170 billion at 10,000.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tasks.sentence import Sentence
 MAX_WORDS = BatchConfig.max_words
 """Words in a sentence, at most, unless a configuration says otherwise."""
 BATCH_PAIRS = 2**20
-"""Rows of a batch times the square of its longest one in pieces, at most.
+"""The most that the rows of a batch times the square of its longest sentence in positions may be.
 
-A batch of 6,400 tokens reaches it only where a sentence has more than 163, and one of 16 sentences above 256.
+It bounds a batch of 6,400 tokens only if a sentence has more than 163, and one of 16 sentences above 256.
 """
 
 
@@ -30,7 +30,7 @@ def within_limit(sentences: Sequence[Sentence], max_words: int) -> list[Sentence
 
 
 def describe_long(sentences: Sequence[Sentence], max_words: int) -> str | None:
-    """How many sentences are too long, and where the first one is; `None` without any."""
+    """How many sentences are too long, and where the first one is; `None` if there are none."""
     long = [sentence for sentence in sentences if len(sentence) > max_words]
     if not long:
         return None
@@ -40,7 +40,7 @@ def describe_long(sentences: Sequence[Sentence], max_words: int) -> str | None:
 
 
 def require_limit(sentences: Sequence[Sentence], max_words: int, split: str) -> None:
-    """Raise `InputError` if a split that is scored has a sentence too long: scores cover all of a split."""
+    """Raise `InputError` if a scored split has a sentence that is too long: scores must cover the split."""
     message = describe_long(sentences, max_words)
     if message is not None:
         raise InputError(

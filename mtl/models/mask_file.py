@@ -1,4 +1,4 @@
-"""Masks that a run is given by file, checked before training (without torch)."""
+"""Check the mask file that a run is given, before training and without torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mtl.heads.gate_file import read_masks
 
 
 def check_masks(path: Path, scope: GateScope, tasks: Sequence[str]) -> pl.DataFrame:
-    """The masks of a file for these tasks; raises `InputError` if it does not have them.
+    """The masks of a file for these tasks, the run's, as `read_masks` gives them.
 
-    The file must have a mask for every task of the run, and none for a task that is not in the catalogue; in
-    the scope `shared` all masks must be equal.
+    Raises `InputError` if the file has no mask for one of the tasks, has one for a task that is not in the
+    catalogue or, in the scope `shared`, has different masks for these tasks.
     """
     masks = read_masks(path)
     there = masks["task"].unique(maintain_order=True).to_list()

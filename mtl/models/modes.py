@@ -1,4 +1,4 @@
-"""Modes in which a model is measured: for evaluation, and without gradients of its parameters."""
+"""Contexts in which a model is measured: evaluation mode, and frozen parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards every module is in the mode that it had before."""
+    """Evaluation mode inside the block; afterwards every module is in its former mode."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -22,7 +22,7 @@ def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Parameters take no gradients inside the block, which saves nearly half of a backward pass."""
+    """Parameters require no gradients inside the block, which saves nearly half of a backward pass."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)

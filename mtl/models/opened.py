@@ -1,4 +1,4 @@
-"""The encoder of a run, of a saved folder, or by its name."""
+"""Open the encoder of a run, of a saved model, or by its name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mtl.runs.run import Run
 
 
 def open_encoder(target: str) -> Encoder | Seq2Seq:
-    """The encoder, in evaluation mode, of a run's folder, a run's model, or an encoder by folder or name.
+    """The encoder, in evaluation mode; `target` is a run's folder, a model's, or an encoder's folder or name.
 
-    Of a run that translates it is the whole model.
+    For a run that translates it is the whole encoder-decoder model.
     """
     folder = Path(target)
     if (folder / "config.yaml").is_file():

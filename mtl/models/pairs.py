@@ -26,10 +26,10 @@ class PairTemplate:
         second: Int[np.ndarray, " row"],
         nowhere: int,
     ) -> tuple[Int[np.ndarray, " _"], Int[np.ndarray, " _"], Int[np.ndarray, " row"]]:
-        """Rows one after the other, with the special tokens between the sentences of pairs.
+        """Insert the special tokens between the sentences of pairs; returns new `ids`, `slots` and `length`.
 
-        `second` is the piece at which a row's second sentence begins, -1 where it has none. Special tokens
-        have the slot `nowhere`.
+        `ids` and `slots` hold all rows one after the other. `second` is the piece at which a row's second
+        sentence begins, -1 if it has none. Special tokens get the slot `nowhere`.
         """
         between = np.array(self.between, dtype=ids.dtype)
         row = np.flatnonzero(second >= 0)
@@ -48,9 +48,10 @@ class PairTemplate:
         before: int,
         after: int,
     ) -> Int[np.ndarray, "row subword"]:
-        """The token types of the rows, zero in sentences that are no pairs and at padding.
+        """The token types of the rows; zero in single sentences and at padding.
 
-        `before` and `after` are the numbers of special tokens at a row's ends.
+        `column` counts the positions of a row from 0; `before` and `after` are the numbers of special tokens
+        at its ends.
         """
         end = before + length[:, None]
         boundary = before + second[:, None]
@@ -72,7 +73,10 @@ def special_tokens(pieces: Tokenizer) -> tuple[list[int], list[int]]:
 
 
 def pair_template(pieces: Tokenizer) -> PairTemplate | None:
-    """How the tokenizer's post-processor joins two sentences; `None` if their ends are not those of one."""
+    """How the tokenizer's post-processor joins two sentences.
+
+    `None` if it has no template for pairs, or one whose ends are not those of a single sentence.
+    """
     encoding = pieces.encode(["a"], ["a"], is_pretokenized=True)
     sequences = encoding.sequence_ids
     first = [index for index, sequence in enumerate(sequences) if sequence == 0]
@@ -91,9 +95,10 @@ def pair_template(pieces: Tokenizer) -> PairTemplate | None:
 def cut_pair(
     ids: Int32[np.ndarray, " subword"], counts: Int32[np.ndarray, " word"], word: int, room: int
 ) -> tuple[Int32[np.ndarray, " _"], Int32[np.ndarray, " word"], int]:
-    """A pair's pieces within `room`, how many of them each word has, and where its second sentence begins.
+    """A pair's first pieces within `room`, their number per word, and where its second sentence begins.
 
-    `word` is the first word of the second sentence. The longer sentence loses its end.
+    `word` is the first word of the second sentence. The longer sentence loses its end until both are equally
+    long; then both lose theirs.
     """
     start = int(counts[:word].sum())
     first, second = _longest_first(start, int(counts[word:].sum()), room)
@@ -105,7 +110,7 @@ def cut_pair(
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many pieces of each sentence stay, if the longer one loses its last until both have room."""
+    """How many pieces of each sentence stay, if the longer one loses its last piece until both fit."""
     if first + second <= room:
         return first, second
     shorter, longer = sorted((first, second))
@@ -117,7 +122,7 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _among_first(counts: Int32[np.ndarray, " word"], pieces: int) -> Int32[np.ndarray, " word"]:
-    """How many pieces of each word are among the first `pieces` of all."""
+    """How many pieces of each word are among the sentence's first `pieces`."""
     end = np.cumsum(counts)
     among: Int32[np.ndarray, " word"] = (np.minimum(end, pieces) - np.minimum(end - counts, pieces)).astype(
         np.int32

@@ -21,15 +21,16 @@ from tasks.translate import Translate
 
 @dataclass(frozen=True, slots=True)
 class ParallelTokens:
-    """The pieces of a sentence and, if it is known, of its translation; the piece that ends each included."""
+    """The pieces of a sentence and, if it is known, of its translation, each with its end-of-text piece."""
 
     ids: Int32[np.ndarray, " subword"]
     target: PieceTargets | None
     words: int
+    """Words of the sentence."""
 
     @property
     def second(self) -> None:
-        """Where the second sentence of a pair begins: a translation is none."""
+        """Where the second sentence of a pair begins: `None`, since translations have no pairs."""
         return None
 
     def __len__(self) -> int:
@@ -45,7 +46,7 @@ class ParallelSubwords:
     pieces: Int[Tensor, "row piece"] | None
     """Pieces of the translations, `UNKNOWN` at padding."""
     sentence: Int[Tensor, " row"]
-    """The sentence of each row: they are as many."""
+    """The sentence of each row; every sentence has one row."""
 
     @property
     def sentences(self) -> int:
@@ -87,13 +88,13 @@ class ParallelTokenizer:
 
     Args:
         tokenizer: a fast tokenizer for both, or one of `transformers` that knows `text_target` (Marian).
-        max_length: pieces that a source or a translation may have.
-        source: the source's language, set where the tokenizer has several (`src_lang`).
+        max_length: pieces that a source or a translation may have, the end-of-text piece included.
+        source: the source's language, set if the tokenizer has several (`src_lang`).
         target: the translation's language (`tgt_lang`).
     """
 
     prefix = ()
-    """Special tokens before a sentence, as far as a task reads them."""
+    """Special tokens before a sentence that tasks may read: none."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, max_length: int, source: str = "", target: str = ""
@@ -106,7 +107,7 @@ class ParallelTokenizer:
             tokenizer.tgt_lang = target
 
     def encode_sentences(self, sentences: Sequence[Sentence]) -> list[ParallelTokens]:
-        """The pieces of every sentence and translation; raises `InputError` for one that is too long."""
+        """The pieces of every sentence and translation; raises `InputError` if one is too long."""
         if not sentences:
             return []
         sources = self.tokenizer([" ".join(sentence.words) for sentence in sentences])["input_ids"]
@@ -131,7 +132,7 @@ class ParallelTokenizer:
         ]
 
     def length(self, tokens: ParallelTokens) -> int:
-        """The positions of the longer side."""
+        """The positions of the source or the translation, whichever is longer."""
         return max(len(tokens.ids), 0 if tokens.target is None else len(tokens.target.pieces))
 
     def collate(self, batch: Sequence[ParallelTokens]) -> ParallelSubwords:

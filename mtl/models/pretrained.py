@@ -1,4 +1,4 @@
-"""Loading transformers: by hub name, folder or the embedded MiniLM, without a pooler and without noise."""
+"""Load transformers by hub name, from a folder or the embedded MiniLM; without poolers, and quietly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ DROPOUT_RATES = (
 def load(
     name: str, dropout: float | None, attention: AttentionKind, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """A checkpoint and its tokenizer; `name` is a hub name, a folder, or `minilm`."""
+    """A checkpoint's model and its tokenizer; `name` is a hub name, a folder, or `minilm`.
+
+    Raises `InputError` for one that cannot be loaded, or whose weights do not fit its config.json.
+    """
     where = str(embedded_minilm()) if name == "minilm" else name
     with quiet():
         try:
@@ -78,10 +81,10 @@ def load(
 def _misfits(
     model: PreTrainedModel, folder: Path, missing: Iterable[str], unexpected: Iterable[str]
 ) -> list[str]:
-    """Weights that a checkpoint lacks, or has beyond its config.json; transformers only prints a note.
+    """Names of weights that do not fit config.json; transformers only prints a note about them.
 
-    What `Encoder.save` wrote has exactly the model's weights. Checkpoints from elsewhere may have further
-    ones, of a pooler or of the head that they were pretrained with, but none of layers that the model lacks.
+    What `Encoder.save` wrote must have exactly the model's weights. Checkpoints from elsewhere may have
+    others, of a pooler or of the head that they were pretrained with, but none in layers beyond the model's.
     """
     if (folder / "encoder.json").is_file():
         return sorted({*missing, *unexpected})
@@ -91,28 +94,31 @@ def _misfits(
 
 
 def implementation(attention: AttentionKind, config: PretrainedConfig) -> str | None:
-    """`None` lets transformers take SDPA where the family has it (MPNet and DeBERTa do not).
+    """`None` lets transformers take SDPA if the family has it (MPNet and DeBERTa do not); or `eager`.
 
-    SDPA has no bound on attention's scores, which Gemma 2 was trained with.
+    SDPA cannot cap attention scores, as Gemma 2 does, so models with a cap get `eager`.
     """
     bounded = getattr(config, "attn_logit_softcapping", None) is not None
     return "eager" if attention == "eager" or bounded else None
 
 
 def without_pooler(config: PretrainedConfig) -> dict[str, bool]:
-    """The argument that leaves out a pooler, whose unused parameters would stop DDP."""
+    """The argument that leaves out the pooler, whose unused parameters would make DDP fail."""
     model = MODEL_MAPPING[type(config)]
     parameters = inspect.signature(model.__init__).parameters
     return {"add_pooling_layer": False} if "add_pooling_layer" in parameters else {}
 
 
 def hidden_size(config: PretrainedConfig) -> int:
-    """The size of the vectors that the last layer hands out (in OPT-350m not that of the layers)."""
+    """The size of the last layer's output vectors (in OPT-350m not that of the other layers)."""
     return int(getattr(config, "word_embed_proj_dim", None) or config.hidden_size)
 
 
 def with_dropout(config: PretrainedConfig, dropout: float | None) -> PretrainedConfig:
-    """The configuration with all of its dropout rates replaced (`None`: as they are)."""
+    """The configuration, its dropout rates replaced in place (`None`: kept).
+
+    Raises `InputError` for a rate outside [0, 1).
+    """
     if dropout is not None:
         if not 0 <= dropout < 1:
             raise InputError(f"dropout {dropout} is outside [0, 1)")
@@ -123,7 +129,7 @@ def with_dropout(config: PretrainedConfig, dropout: float | None) -> PretrainedC
 
 
 def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenizerFast) -> int:
-    """How many positions the encoder can read at once, specials included."""
+    """How many positions the encoder can read at once, special tokens included."""
     positions = model.config.max_position_embeddings
     if family.positions_after_padding:
         positions -= model.base_model.embeddings.padding_idx + 1

@@ -11,31 +11,31 @@ from mtl.models.subwords import SubwordTokenizer
 
 Layers = Literal["last", "mix"]
 WORD_DROPOUT = 0.2
-"""Default word dropout of encoders whose tokenizer has something to put instead of words."""
+"""Default word dropout of encoders whose tokenizer has a token to put instead of words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Settings as they are given; `pooling_of` and `word_dropout_of` fill in an encoder's defaults."""
+    """Settings as given; `pooling_of` and `word_dropout_of` fill in an encoder's defaults."""
 
     pooling: Pooling | None = None
-    """How the vectors of a word's pieces become one; `None`: their mean, and in decoder-only models the last
-    one's vector, since it alone has seen the whole word."""
+    """How the vectors of a word's pieces become one. `None`: their mean; in decoder-only models the vector of
+    the last piece, the only one that has seen the whole word."""
     layers: Layers = "last"
-    """The last layer's vectors, or a learned mix of all layers (Peters et al. 2018, without their factor)."""
+    """The last layer's vectors, or a learned mix of all layers (Peters et al. 2018, without their gamma)."""
     word_dropout: float | None = None
-    """Probability in training that a word's pieces are replaced by the mask token, or by the unknown token
-    where there is no mask token. `None`: 0.2, and 0 where there is neither; decoder-only models know no mask,
-    and their unknown token is often the one that ends texts: for them it is 0 without a mask token."""
+    """Probability in training that a word's pieces are replaced by the mask token, or by the unknown token if
+    there is no mask token. `None`: 0.2, or 0 without either token. In decoder-only models `None` is 0 without
+    a mask token, since their unknown token is often the end-of-text token."""
 
     def pooling_of(self, causal: bool) -> Pooling:
-        """How an encoder's word vectors are made; `causal`: each position sees those before it only."""
+        """How an encoder's word vectors are made; `causal`: no position sees a later one."""
         return self.pooling or ("last" if causal else "mean")
 
     def word_dropout_of(self, tokenizer: SubwordTokenizer, where: str) -> float:
-        """The word dropout of an encoder with this tokenizer.
+        """The word dropout of an encoder with this tokenizer; `where` names the encoder in errors.
 
-        Raises `InputError` for one outside [0, 1), or above 0 where nothing can be put instead of a word.
+        Raises `InputError` for one outside [0, 1), or above 0 if the tokenizer has neither token.
         """
         if self.word_dropout is None:
             masks = tokenizer.has_mask_token or (tokenizer.mask is not None and not tokenizer.causal)
@@ -50,7 +50,7 @@ class Reading:
         return self.word_dropout
 
     def note(self, tokenizer: SubwordTokenizer, dropout: float) -> str | None:
-        """What a user who gave no word dropout should know; `None`: nothing."""
+        """A note for a user who gave no word dropout and gets none; else `None`."""
         if self.word_dropout is not None or dropout:
             return None
         return "encoder.word_dropout is 0: the encoder's tokenizer has no mask token to put instead of words"

@@ -1,4 +1,4 @@
-"""Heads that belong to some tasks only: a scale per task that closes the heads of the others."""
+"""Routes for heads that belong to some tasks only: a scale per task that closes the other tasks' heads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 Place = tuple[int, int]
 """A head: its site, and its number there."""
 Owners = Mapping[Place, Sequence[str]]
-"""The heads that not all tasks have, and the tasks that have each."""
+"""The tasks that have each head, for heads that not all tasks have."""
 
 
 def routes_of(
@@ -19,7 +19,7 @@ def routes_of(
 ) -> Float[Tensor, "task site head"]:
     """1 where a task has a head, else 0; heads without an entry belong to all tasks.
 
-    `there` has the numbers of each site's heads, which are below `heads`.
+    `there` has the numbers of each site's heads; `heads` is above all of them.
     """
     routes = torch.zeros(len(tasks), len(there), heads)
     for site, numbers in enumerate(there):
@@ -35,7 +35,7 @@ def owners_as_rows(owners: Owners) -> list[list[object]]:
 
 
 def owners_from_rows(rows: Sequence[Sequence[object]]) -> dict[Place, tuple[str, ...]]:
-    """What `owners_as_rows` wrote."""
+    """What `owners_as_rows` wrote; raises `ValueError` for anything else."""
     owners: dict[Place, tuple[str, ...]] = {}
     for site, head, names in rows:
         if not isinstance(site, int) or not isinstance(head, int) or not isinstance(names, list):

@@ -45,8 +45,8 @@ _LONGEST = (2, 20)
 class Seq2Seq(nn.Module):
     """Scores of a translation's pieces from an encoder-decoder model, with a tap on every attention head.
 
-    In a joint model it replaces the encoder: where that gives a vector for each word, this gives for each
-    piece of the translation the scores of all pieces of the vocabulary.
+    In a joint model it replaces the encoder. An encoder gives a vector per word; this gives, per piece of the
+    translation, the scores of all pieces of the vocabulary.
 
     Args:
         transformer: the model, with its head over the vocabulary.
@@ -54,6 +54,9 @@ class Seq2Seq(nn.Module):
         source: the source's language; empty if there is only one.
         target: the translation's.
         max_length: pieces of a sentence, at most; `None`: as many as the model has positions for.
+
+    Raises:
+        InputError: a model without a row in the families table, or without a decoder that reads an encoder.
     """
 
     causal = False
@@ -82,7 +85,7 @@ class Seq2Seq(nn.Module):
 
     @property
     def note(self) -> str:
-        """What is printed of the model at the start of training."""
+        """A note on the model's size, printed at the start of training."""
         return (
             f"model: {self.transformer.num_parameters():,} parameters, "
             f"{query_key_parameters(self.transformer):,} of them in queries and keys"
@@ -100,13 +103,13 @@ class Seq2Seq(nn.Module):
     def forward(
         self, subwords: ParallelSubwords, head_scale: HeadScale | None = None, first: bool = False
     ) -> Float[Tensor, "batch piece vocabulary"]:
-        """Scores of every piece at every position, given the pieces of the translation before it.
+        """Scores of the vocabulary for each piece of the translation, given the pieces before it.
 
-        `head_scale` multiplies what each head writes.
+        `head_scale` multiplies each head's output.
         """
         assert not first
         assert subwords.pieces is not None
-        # BART and its like add a bias in float32, which would widen all scores of a pass in bfloat16.
+        # Models like BART add a bias in float32, which would widen all scores of a pass in bfloat16.
         bias: Tensor | None = getattr(self.transformer, "final_logits_bias", None)
         model = self.transformer if bias is None else self.transformer.base_model
         with self._scaled(head_scale):
@@ -124,7 +127,7 @@ class Seq2Seq(nn.Module):
     def encode(
         self, subwords: ParallelSubwords, head_scale: HeadScale | None = None
     ) -> Float[Tensor, "batch subword hidden"]:
-        """What the decoder reads of the sources: the encoder's output."""
+        """The encoder's output, which the decoder reads."""
         with self._scaled(head_scale):
             output = self.transformer.get_encoder()(
                 input_ids=subwords.input_ids, attention_mask=subwords.attention_mask
@@ -144,7 +147,8 @@ class Seq2Seq(nn.Module):
     ) -> list[str]:
         """The best translation of each sentence that beam search finds.
 
-        `encoded` is what `encode` gives of the same rows, where it is known; the encoder is then not called.
+        A translation has at most twice the pieces of its source and 20 more, within the model's positions.
+        `encoded` is the output of `encode` for the same rows, if known; the encoder is then not called.
         """
         times, more = _LONGEST
         limits = (times * subwords.attention_mask.sum(1) + more).clamp_max(self.tokenizer.max_length - 1)
@@ -174,7 +178,7 @@ class Seq2Seq(nn.Module):
         self.heads = self.tap.heads
 
     def last_layer(self) -> nn.Module:
-        """The decoder's last layer, nearest to the scores of all layers."""
+        """The decoder's last layer, the one nearest to the scores."""
         layers = self.transformer.get_decoder().get_submodule(
             "block" if self.family.position_bias else "layers"
         )
@@ -182,7 +186,10 @@ class Seq2Seq(nn.Module):
         return layers[-1]
 
     def freeze_decoder(self) -> None:
-        """Leave only the encoder's layers to train (Voita et al. 2019): not the decoder, nor embeddings."""
+        """Train only the encoder's layers (Voita et al. 2019): freeze the decoder and all embeddings.
+
+        The decoder is set to evaluation mode.
+        """
         trained = {id(parameter) for parameter in self.transformer.get_encoder().parameters()}
         trained -= {id(parameter) for parameter in self.transformer.get_input_embeddings().parameters()}
         for parameter in self.transformer.parameters():
@@ -203,7 +210,7 @@ class Seq2Seq(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Seq2Seq:
-        """What `save` wrote."""
+        """The model that `save` wrote."""
         settings = json.loads((folder / _SETTINGS).read_text())
         transformer, tokenizer = _load(str(folder), attention)
         return cls(transformer, tokenizer, **settings)
@@ -218,7 +225,7 @@ class Seq2Seq(nn.Module):
 
 
 def _shifted(model: PreTrainedModel, pieces: Int[Tensor, "row piece"]) -> Int[Tensor, "row piece"]:
-    """What the decoder reads: each piece at the position of the next one, as the family begins its texts."""
+    """What the decoder reads: the pieces shifted by one position, after the family's start token."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         shifted: Tensor = model.prepare_decoder_input_ids_from_labels(pieces)
         return shifted
@@ -237,17 +244,17 @@ class _Bounded(LogitsProcessor):
     def __call__(
         self, input_ids: Int[Tensor, "hypothesis piece"], scores: Float[Tensor, "hypothesis vocabulary"]
     ) -> Float[Tensor, "hypothesis vocabulary"]:
-        """The scores, in which hypotheses that have reached their limit can only end."""
+        """The scores, changed so that hypotheses at their limit can only end."""
         ended = input_ids.shape[1] >= self.limits.repeat_interleave(len(scores) // len(self.limits))
         if not bool(ended.any()):
-            return scores  # most steps: two passes over scores of the whole vocabulary less
+            return scores  # most steps; saves two passes over the scores of the vocabulary
         last = torch.full_like(scores, -torch.inf)
         last[:, self.end] = 0.0
         return torch.where(ended[:, None], last, scores)
 
 
 def require_decoder(kind: str, where: str) -> None:
-    """Raise `InputError` for a model of a family that has no attention from a decoder to an encoder."""
+    """Raise `InputError` for a family of models (`kind`) without cross attention; `where` names the model."""
     family = FAMILIES.get(kind)
     if family is not None and "cross" not in {stack.kind for stack in family.stacks}:
         raise InputError(
@@ -257,7 +264,7 @@ def require_decoder(kind: str, where: str) -> None:
 
 
 def require_languages(name: str, config: Any, tokenizer: Any, source: str, target: str) -> None:
-    """Raise `InputError` if a checkpoint is for other languages, or for these the other way round."""
+    """Raise `InputError` if a checkpoint states other languages, or the same in the other direction."""
     pair = getattr(config, "langs", None) or [
         getattr(holder, key, None)
         for key in ("source_lang", "target_lang")
@@ -301,5 +308,5 @@ def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrai
 
 
 def _positions(model: PreTrainedModel) -> int:
-    """How many positions a model can read; T5's have no end."""
+    """How many positions a model can read; T5, with relative positions, has no limit."""
     return int(getattr(model.config, "max_position_embeddings", None) or 100_000)

@@ -1,4 +1,4 @@
-"""The encoder of a translation model over annotated text: the pieces that it reads, and what its heads do."""
+"""The encoder of a translation model on annotated sources, so that its heads can be probed."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tasks.sentence import Sentence
 
 
 class SourceTokenizer:
-    """The pieces of annotated sources as a translation model reads them, and the word of each.
+    """The pieces of annotated sources as a translation model reads them, and the word of each piece.
 
     A sentence is read as it was written (`Sentence.text`), since translation models learn from raw text, in
-    which a full stop continues a word. Where that is not known, words have blanks between them. A piece
-    belongs to the word that most of its characters are of (the first on ties).
+    which no blank comes before a full stop. Without that text, words are joined by blanks. A piece belongs
+    to the word that most of its characters are from (the first on ties).
 
     Args:
         tokenizer: the model's.
 
     Raises:
-        InputError: a tokenizer that does not say where in a text its pieces are.
+        InputError: a tokenizer that gives no offsets of its pieces in the text.
     """
 
     causal = False
@@ -53,7 +53,10 @@ class SourceTokenizer:
         self.prefix, self.suffix = self._subwords.prefix, self._subwords.suffix
 
     def encode_sentences(self, sentences: Sequence[Sentence]) -> list[Tokens]:
-        """The pieces of every sentence; a word whose characters are all in a neighbour's pieces has none."""
+        """The pieces of every sentence; a word whose characters are all in a neighbour's pieces has none.
+
+        Raises `InputError` for a word with more pieces than the model reads at once.
+        """
         texts = [sentence.text or " ".join(sentence.words) for sentence in sentences]
         encodings = self._pieces.encode_batch(texts, add_special_tokens=False)
         tokens = []
@@ -70,11 +73,11 @@ class SourceTokenizer:
         return tokens
 
     def covers(self, sentences: Sequence[Sentence]) -> list[bool]:
-        """Of every sentence whether each of its words has a piece, without which no head can be measured."""
+        """Per sentence, whether each word has a piece; heads can be measured on no other sentence."""
         return [bool(tokens.counts.all()) for tokens in self.encode_sentences(sentences)]
 
     def length(self, tokens: Tokens) -> int:
-        """Positions that a sentence takes, specials included."""
+        """Positions that a sentence takes, special tokens included."""
         return self._subwords.length(tokens)
 
     def rows(self, counts: Sequence[Int[np.ndarray, " _"]]) -> tuple[Rows, Int[np.ndarray, " row"]]:
@@ -87,7 +90,10 @@ class SourceTokenizer:
 
 
 def words_at(text: str, words: Sequence[str]) -> Int32[np.ndarray, " character"]:
-    """The word that each character of a text belongs to; -1 at white space. The words spell the text."""
+    """The word that each character of a text belongs to; -1 at white space.
+
+    Words and text must be the same apart from white space.
+    """
     letters = [number for number, word in enumerate(words) for letter in word if not letter.isspace()]
     of_text = np.full(len(text), -1, dtype=np.int32)
     of_text[[place for place, letter in enumerate(text) if not letter.isspace()]] = letters
@@ -95,7 +101,10 @@ def words_at(text: str, words: Sequence[str]) -> Int32[np.ndarray, " character"]
 
 
 def word_of_piece(word_of: Int32[np.ndarray, " character"], start: int, end: int) -> int:
-    """The word that most characters of a piece are of; a piece of blanks belongs to the word after it."""
+    """The word that most characters of a piece (`start` to `end`) are from.
+
+    A piece of blanks belongs to the word after it, at the end of the text to the last word.
+    """
     inside = word_of[start:end]
     inside = inside[inside >= 0]
     if len(inside):
@@ -107,10 +116,9 @@ def word_of_piece(word_of: Int32[np.ndarray, " character"], start: int, end: int
 
 
 class SourceEncoder(nn.Module):
-    """The encoder of a translation model as probes see encoders.
+    """The encoder of a translation model, with the interface of `Encoder` that probes use.
 
-    Its heads are numbered as in the tables of the whole model. Words attend and are attended to in their own
-    sentence; the decoder does not take part.
+    Its sites and heads are numbered as in the tables of the whole model. The decoder does not take part.
     """
 
     causal = False
@@ -122,7 +130,7 @@ class SourceEncoder(nn.Module):
         self.tap = HeadTap(model.transformer, dataclasses.replace(model.family, stacks=stacks))
         kinds = dict.fromkeys(site.attention for site in model.tap.sites)
         self.without = tuple(kind for kind in kinds if kind not in {stack.kind for stack in stacks})
-        """The kinds of attention of the model that do not read the source alone."""
+        """The model's other kinds of attention, which are not observed."""
         self.tokenizer = SourceTokenizer(model.tokenizer)
         self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
         self._rows_of_scale = [model.tap.sites.index(site) for site in self.tap.sites]

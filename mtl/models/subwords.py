@@ -24,7 +24,8 @@ from tasks.sentence import Sentence
 class Tokens:
     """A sentence's piece ids in one array, and how many of them each word has.
 
-    Each has at least one, except words that were cut off from a pair that is longer than the window.
+    Each word has at least one, except words that were cut off a pair longer than the window, and in
+    `SourceTokenizer` words that a neighbour's piece covers.
     """
 
     ids: Int32[np.ndarray, " subword"]
@@ -45,14 +46,15 @@ class Subwords:
     input_ids: Int[Tensor, "row subword"]
     attention_mask: Int[Tensor, "row subword"]
     slot: Int[Tensor, "row subword"]
-    """`sentence * width + word`; `sentences * width` at specials, padding and words of another window."""
+    """`sentence * width + word`; `sentences * width` at special tokens, padding and words that another window
+    owns."""
     sentence: Int[Tensor, " row"]
     """The sentence of each row, ascending."""
     sentences: int
     width: int
     """Words of the longest sentence."""
     token_types: Int[Tensor, "row subword"] | None = None
-    """To which sentence of a pair each position belongs, as the tokenizer says; `None` without any pair."""
+    """The tokenizer's type of each position, by its sentence of a pair; `None` if the batch has no pairs."""
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Subwords:
         """The same on another device."""
@@ -88,7 +90,7 @@ class Subwords:
         )
 
     def positions(self, attention: str) -> Int[Tensor, "row subword"]:
-        """1 at the positions that the attention has an output for, 0 at padding."""
+        """1 where there is a token, 0 at padding; the same for every kind of attention."""
         return self.attention_mask
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
@@ -104,14 +106,23 @@ class Subwords:
 
 
 class SubwordTokenizer:
-    """A fast tokenizer applied word by word, with windows of `max_length` positions, specials included.
+    """A fast tokenizer applied word by word, with overlapping windows over long sentences.
 
-    Neighbouring windows start about `stride` pieces apart (half a window if not given), at words. Byte-level
-    tokenizers see a space before every word, so that a word's pieces do not depend on its position.
-    A pair of sentences is one window, of which the longer sentence loses its end where they are too long.
-    A tokenizer that puts nothing between the sentences of a pair gets its end-of-text token there. `causal`
-    belongs to encoders whose positions see only those before them: a word of several windows is read where
-    most stands before it. Padding is always at the end, so that no position depends on it.
+    Byte-level tokenizers see a space before every word, so a word's pieces do not depend on its position. A
+    pair of sentences is one window; if it is too long, the longer sentence loses its end. A tokenizer that
+    puts nothing between the sentences of a pair gets its end-of-text token there. Padding is always at the
+    end, so no position depends on it.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        max_length: positions of a window, special tokens included.
+        stride: pieces from the start of a window to that of the next, which is moved back to the start of a
+            word; `None`: half a window.
+        causal: no position sees a later one, so a word in several windows belongs to the one with the most
+            pieces before the word.
+
+    Raises:
+        InputError: a tokenizer that is not fast, or `max_length` or `stride` out of range.
     """
 
     def __init__(
@@ -126,7 +137,7 @@ class SubwordTokenizer:
                 f"{type(tokenizer).__name__} is not a fast tokenizer; give an encoder with a tokenizer.json"
             )
         self.tokenizer, self.max_length, self.causal = tokenizer, max_length, causal
-        # A copy, since checkpoints bring truncation and padding of their own.
+        # A copy, since checkpoints have settings for truncation and padding.
         self._pieces = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._pieces.no_truncation()
         self._pieces.no_padding()
@@ -144,7 +155,7 @@ class SubwordTokenizer:
         mask = getattr(tokenizer, "mask_token_id", None)
         self.has_mask_token = mask is not None
         self.mask: int | None = unknown if mask is None else int(mask)
-        """What word dropout puts instead of a word: the mask token, else the unknown token, else nothing."""
+        """What word dropout puts instead of a word: the mask token, else the unknown token, else `None`."""
         self.room = max_length - len(self.prefix) - len(self.suffix)
         if self.room < 1:
             raise InputError(f"a window of {max_length} positions has no room beside the special tokens")
@@ -154,7 +165,7 @@ class SubwordTokenizer:
 
     @property
     def pair(self) -> PairTemplate:
-        """How pairs are put together; raises `InputError` where the tokenizer cannot say."""
+        """How pairs are joined; raises `InputError` if the tokenizer has no template for them."""
         if self._pair is None:
             raise InputError(
                 f"{type(self.tokenizer).__name__} has no template for pairs of sentences, with the special "
@@ -171,9 +182,9 @@ class SubwordTokenizer:
     ) -> list[Tokens]:
         """The pieces of every sentence; those with a number in `seconds` are pairs, divided at that word.
 
-        A word without pieces gets the unknown token. A word that alone has more pieces than a window keeps
-        its first ones; such words are counted in `Tokens.shortened` and warned of once. Pairs longer than a
-        window are warned of once, too.
+        A word without pieces gets the unknown token. A word with more pieces than a window holds keeps its
+        first ones; such words are counted in `Tokens.shortened`. One warning per call reports such words,
+        another one pairs longer than a window.
         """
         before = self._before_word
         batch = [[before + word for word in words] if before else list(words) for words in sentences]
@@ -199,7 +210,7 @@ class SubwordTokenizer:
         )
 
     def length(self, tokens: Tokens) -> int:
-        """Encoder positions that the sentence takes, specials included, in all of its windows."""
+        """Encoder positions that the sentence takes in all of its windows, special tokens included."""
         if len(tokens.ids) <= self.room:
             between = 0 if tokens.second is None else len(self.pair.between)
             return len(self.prefix) + len(tokens.ids) + between + len(self.suffix)
@@ -211,7 +222,10 @@ class SubwordTokenizer:
         return rows_of(counts, self.room, self.stride, self.causal)
 
     def collate(self, batch: Sequence[Tokens]) -> Subwords:
-        """Rows padded to the longest; each word contributes in the window where it is most central."""
+        """Rows padded to the longest; each word contributes in the one window that owns it (`windows`).
+
+        Raises `ValueError` for an empty batch.
+        """
         if not batch:
             raise ValueError("an empty batch cannot be collated; give at least one sentence")
         width = max(len(tokens) for tokens in batch)
@@ -260,7 +274,7 @@ class SubwordTokenizer:
         )
 
     def _with_pairs(self, tokens: Sequence[Tokens], seconds: Sequence[int | None]) -> list[Tokens]:
-        """The pieces with those of pairs cut to one window and marked where the second sentence begins."""
+        """The tokens, pairs cut to one window and marked where their second sentence begins."""
         marked, cut = [], 0
         for sentence, word in zip(tokens, seconds, strict=True):
             if word is None:
@@ -298,10 +312,10 @@ class SubwordTokenizer:
 
 
 def _space_belongs_to_word(pieces: Tokenizer) -> bool:
-    """Whether a space belongs to the piece that follows it, and must be there for a word to look like one.
+    """Whether the space before a word is part of its first piece, and has to be put before every word.
 
-    That is so in byte-level tokenizers, and where a normaliser writes spaces as letters of the following word
-    and puts none before the first (Gemma).
+    So it is in byte-level tokenizers, and in those whose normaliser writes a space as a letter of the word
+    after it but adds none before the first word (Gemma).
     """
     description = json.loads(pieces.to_str())
     pre_tokenizer, normalizer = (description[part] or {} for part in ("pre_tokenizer", "normalizer"))

@@ -1,4 +1,4 @@
-"""The translations that a model's beam search finds, as a translation task asks for them."""
+"""Translations by a model's beam search, with a translation task's settings."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def translations(
 ) -> list[str]:
     """The best translation of each sentence under the task's beam and length penalty.
 
-    `encoded` is the encoder's output for these sentences, where it is known.
+    `encoded` is the encoder's output for these sentences, if known.
     """
     texts = encoder.translate(
         subwords, head_scale, encoded=encoded, beam=task.beam, length_penalty=task.length_penalty
     )
-    # An empty sentence has an empty translation, whatever the search makes of its end symbol.
+    # An empty sentence has an empty translation, whatever the search makes of its end-of-text piece.
     return [text if sentence.words else "" for text, sentence in zip(texts, sentences, strict=True)]

@@ -1,4 +1,4 @@
-"""A subword vocabulary that two languages share, trained on the texts of a run."""
+"""Train a subword vocabulary that two languages share, on the texts of a run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 PAD, END, UNKNOWN_PIECE = "<pad>", "</s>", "<unk>"
-"""Special pieces; padding is also what translations begin with, as in Marian."""
+"""Special pieces; decoders start with the padding piece, as in Marian."""
 
 
 def train_vocabulary(texts: Iterable[str], size: int, max_length: int) -> PreTrainedTokenizerFast:
     """A tokenizer with at most `size` pieces, special ones included; the same for the same texts.
 
-    Byte pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019): every text can be spelt and is
-    spelt back exactly, but for blanks around it. The unigram model is not offered, since the library's
-    training of it differs from run to run, and a resumed run trains its vocabulary again.
+    Byte pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019): every text can be encoded, and
+    decodes to itself except for blanks around it. The unigram model is not offered: the library's training
+    of it differs from run to run, and a resumed run trains its vocabulary again.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     special = [PAD, END, UNKNOWN_PIECE]

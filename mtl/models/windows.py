@@ -24,9 +24,10 @@ def windows(
 ) -> list[tuple[int, int, int, int]]:
     """Windows (first word, end, first owned word, end of owned words) of at most `room` pieces each.
 
-    Every word is owned by one window: the one that has the most pieces on the word's shorter side, or with
-    `causal` the one that has the most pieces before it; the first window wins ties. No word may
-    have more than `room` pieces.
+    `stride` is the number of pieces from the start of a window to that of the next, which is moved back to
+    the start of a word. Every word is owned by one window: the one that has the most pieces on the word's
+    shorter side, or with `causal` the one that has the most pieces before it; the first window wins ties. No
+    word may have more than `room` pieces.
     """
     end = np.cumsum(counts)
     start = end - counts
@@ -38,7 +39,7 @@ def windows(
     while True:
         last = int(np.searchsorted(end, start[first] + room, side="right"))
         if last == words:
-            # The last window reaches back as far as it can.
+            # The last window starts as far back as it can.
             first = int(np.searchsorted(start, end[-1] - room))
             spans.append((first, words))
             break
@@ -58,7 +59,10 @@ def windows(
 def rows_of(
     counts: Sequence[Int[np.ndarray, " _"]], room: int, stride: int, causal: bool = False
 ) -> tuple[Rows, Int[np.ndarray, " row"]]:
-    """Rows over a batch of sentences (given by their pieces per word), and the sentence of each row."""
+    """The windows of a batch of sentences as rows, and the sentence of each row.
+
+    `counts` are each sentence's pieces per word; see `windows` for the other arguments.
+    """
     pieces, owned, sentence, base = [], [], [], 0
     for number, count in enumerate(counts):
         edge = np.concatenate([[0], np.cumsum(count)])
