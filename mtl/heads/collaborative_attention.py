@@ -55,13 +55,13 @@ class CollaborativeAttention(nn.Module):
                 self.add_module(name, child)
         weight = attention.get_submodule(query).weight
         assert isinstance(weight, Tensor)
-        factory: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
+        place: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
         inputs = weight.shape[1]
         for name in (query, key):
-            self.add_module(name, nn.Linear(inputs, components, bias=False, **factory))
-        self.mixing = nn.Parameter(torch.ones(heads, components, **factory))
+            self.add_module(name, nn.Linear(inputs, components, bias=False, **place))
+        self.mixing = nn.Parameter(torch.ones(heads, components, **place))
         """m_h of each head."""
-        self.content = nn.Parameter(torch.zeros(heads, inputs, **factory))
+        self.content = nn.Parameter(torch.zeros(heads, inputs, **place))
         """v_h of each head."""
         self.names, self.output, self.normed = names, output, normed
         self.size, self.scaling = size, size**-0.5
