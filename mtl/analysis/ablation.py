@@ -20,13 +20,14 @@ from mtl.analysis.ablated_copies import AblatedCopies, AnnotatedCopies
 from mtl.analysis.ablated_translations import TranslatedCopies
 from mtl.analysis.importance import of_tasks
 from mtl.analysis.probe import Mask, masks_of
+from mtl.errors import InputError
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
 from mtl.models.limits import BATCH_PAIRS
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.seq2seq import Seq2Seq
 
-Kind = Literal["head", "all_but_one", "layer", "chosen"]
+Kind = Literal["head", "all_but_one", "layer"]
 By = Literal["zero", "mean"]
 TRANSLATED_TOKENS = 4096
 """Padded subwords in a pass that translates: many, since steps of a search cost nearly as much for few."""
@@ -37,7 +38,7 @@ KINDS: tuple[Kind, ...] = ("head", "all_but_one", "layer")
 class Ablation:
     """Heads closed together; sites and heads are numbered as in the uncut model."""
 
-    kind: Kind
+    kind: Kind | Literal["chosen"]
     """`head`, `all_but_one` and `layer` as in `ablations`; `chosen`: a set of heads chosen by hand."""
     closed: frozenset[tuple[int, int]]
     """Pairs of site and head."""
@@ -63,7 +64,10 @@ def ablations(kind: Kind, remaining: Sequence[Sequence[int]]) -> list[Ablation]:
     """Every ablation of one kind, for the heads that are there (`HeadTap.remaining`).
 
     `head` closes one head; `all_but_one` all heads of a site except one; `layer` all heads of a site.
+    Raises `InputError` for another kind.
     """
+    if kind not in KINDS:
+        raise InputError(f"kind={kind!r}: give one of {', '.join(KINDS)}")
     made = []
     for site, heads in enumerate(remaining):
         everything = frozenset((site, head) for head in heads)

@@ -17,10 +17,11 @@ from mtl.analysis.curve_cut import cut_model
 from mtl.analysis.curve_file import CurveFiles, part
 from mtl.analysis.curve_settings import gate_settings, settings_of
 from mtl.analysis.curve_start import Start
-from mtl.analysis.head_order import base_scales, open_heads
+from mtl.analysis.head_order import Head, base_scales, open_heads
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import fingerprint
+from mtl.heads.gate_file import last_log_alphas
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import examples
 from mtl.models.derived_run import write_cut_run
@@ -113,8 +114,8 @@ def measure_gates(
     """Runs with gates as points of a curve, one draw per run; writes curve.parquet and curve_heads.parquet.
 
     They are scored on the same sentences, each with its own model under its own gates. A point keeps the
-    heads that are open. The order of all heads is that of their log alpha (of fixed masks, their gate); heads
-    that a target closed tie, and follow the order of sites.
+    heads that are open. The order of all heads is that of their log alpha (of fixed masks, their gate); that
+    of heads which a target opened or closed is the one of its final choice.
     """
     files = CurveFiles(start.scoring.run.folder)
     points = []
@@ -136,7 +137,8 @@ def measure_gates(
             if known.is_empty():
                 scores = {len(kept): _score(start, model, task)}
                 rows = score_rows(start.scoring, GATES, draw, task, len(pool), scores, source=str(folder))
-                files.orders.put(part(GATES, draw, task), key, _order(model, mask, part(GATES, draw, task)))
+                order = _order(model, mask, run, part(GATES, draw, task))
+                files.orders.put(part(GATES, draw, task), key, order)
                 files.scores.put(place, key, rows)
                 known = rows
             score = known["score"][0]
@@ -144,7 +146,7 @@ def measure_gates(
     return points
 
 
-def _order(model: JointModel, mask: int, part: dict[str, str | int]) -> pl.DataFrame:
+def _order(model: JointModel, mask: int, run: Run, part: dict[str, str | int]) -> pl.DataFrame:
     """Rows of curve_heads.parquet: ranks by falling log alpha (of fixed masks: gate), ties by site and head.
 
     Heads of kinds of attention without gates are always open, and rank before those with one.
@@ -156,7 +158,15 @@ def _order(model: JointModel, mask: int, part: dict[str, str | int]) -> pl.DataF
         value = gates.log_alpha.masked_fill(~gates.learned, torch.inf)[mask].tolist()
     tap = model.encoder.tap
     there = [(site, head) for site, heads in enumerate(tap.remaining) for head in heads]
-    there.sort(key=lambda place: -value[place[0]][place[1]])
+    chosen = last_log_alphas(run.folder / "gates.parquet").filter(task=part["task"])
+    at_choice = {row[:3]: row[3] for row in chosen.select("attention", "layer", "head", "value").iter_rows()}
+
+    def last_to_go(place: Head) -> tuple[float, float]:
+        site, head = place
+        log_alpha = value[site][head]
+        return log_alpha, at_choice.get((tap.sites[site].attention, tap.sites[site].layer, head), log_alpha)
+
+    there.sort(key=last_to_go, reverse=True)
     rows = [
         {
             **part,

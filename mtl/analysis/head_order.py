@@ -201,9 +201,11 @@ def made_with(measure: str) -> str:
     """The command that makes a measure."""
     if measure == "gradient_conflict":
         return "mtl train --gradient_conflict_every=N"
-    return (
-        "mtl relevance RUN" if measure.startswith("relevance") else f"{MADE_BY[BY_NAME[measure].needs]} RUN"
-    )
+    if measure.startswith("relevance"):
+        return "mtl relevance RUN"
+    if measure == "integrated":
+        return "mtl importance RUN --steps=N"
+    return f"{MADE_BY[BY_NAME[measure].needs]} RUN"
 
 
 def _least(value: Float[np.ndarray, "site head"], kept: Sequence[Head], wanted: int) -> list[Head]:

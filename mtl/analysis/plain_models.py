@@ -98,8 +98,8 @@ def ablate_heads(
         its interval (low, high) are in units of the score.
 
     Raises:
-        InputError: the score is no vector with an entry per row, there are no batches, or the model is not in
-            the table.
+        InputError: there is no such kind, the score is no vector with an entry per row, there are no batches,
+            or the model is not in the table.
     """
     tap, replay = HeadTap(model, family_of(model)), LayerReplay(model, family_of(model))
     chosen = ablations(kind, tap.remaining)

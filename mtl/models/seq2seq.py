@@ -265,13 +265,12 @@ def require_decoder(kind: str, where: str) -> None:
 
 def require_languages(name: str, config: Any, tokenizer: Any, source: str, target: str) -> None:
     """Raise `InputError` if a checkpoint states other languages, or the same in the other direction."""
-    pair = getattr(config, "langs", None) or [
-        getattr(holder, key, None)
+    stated = [
+        next((value for holder in (config, tokenizer) if (value := getattr(holder, key, None))), None)
         for key in ("source_lang", "target_lang")
-        for holder in (config, tokenizer)
-        if getattr(holder, key, None)
     ]
-    if len(pair or ()) != 2 or not (source or target):
+    pair = getattr(config, "langs", None) or stated
+    if len(pair) != 2 or not all(pair) or not (source or target):
         return
     given = (source or pair[0], target or pair[1])
     if given == tuple(pair):

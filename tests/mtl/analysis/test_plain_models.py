@@ -86,6 +86,11 @@ def test_any_transformers_model_with_any_score(classifier, kind, copies) -> None
                 assert row["loss"] == pytest.approx(float(plain - class_score(classifier, batch).mean()))
 
 
+def test_a_kind_of_ablation_that_is_none_is_refused(classifier) -> None:
+    with pytest.raises(InputError, match="kind='chosen': give one of head, all_but_one, layer"):
+        ablate_heads(classifier, [class_batch()], class_score, kind="chosen")
+
+
 def test_a_score_that_is_no_vector_of_rows_is_refused() -> None:
     model = tiny.model("bert")
     ids, mask = tiny.batch()

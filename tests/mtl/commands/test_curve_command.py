@@ -165,13 +165,18 @@ def test_learned_gates_are_points_of_the_curve(run) -> None:
     words = ("--by=random", "--draws=1", "--steps=1", "--targets=[4,0.75]", "--gates_epochs=1")
     assert command("curve", str(run), *words) == 0
     scores, orders = table(run), table(run, "curve_heads.parquet")
-    gates = scores.filter(by="gates").sort("kept")
+    gates, place = scores.filter(by="gates").sort("kept"), ["attention", "layer", "head"]
     assert gates["kept"].to_list() == [4, 9]
     for row in gates.iter_rows(named=True):
         final = pl.read_parquet(Path(row["source"]) / "gates.parquet")
-        final = final.filter(pl.col("step") == pl.col("step").max(), pl.col("open"))
-        opened = set(final.select("attention", "layer", "head").iter_rows())
+        final = final.filter(pl.col("step") == pl.col("step").max())
+        opened = set(final.filter("open").select(place).iter_rows())
         assert curve_table.mask_of(orders, "gates", "pos", row["kept"], row["draw"]) == opened
+        # Of the heads that the choice closed, those go last that it would have chosen next.
+        ranked = orders.filter(by="gates", task="pos", draw=row["draw"]).join(final, on=place)
+        closed = ranked.filter(~pl.col("open")).sort("rank")["log_alpha_at_choice"]
+        assert closed.n_unique() == closed.len() > 1
+        assert closed.is_sorted(descending=True)
         metrics = json.loads((Path(row["source"]) / "metrics.json").read_text())
         assert row["score"] == pytest.approx(metrics["test"]["pos"]["accuracy"])
     # The same runs, given by name.
@@ -189,6 +194,7 @@ def test_learned_gates_are_points_of_the_curve(run) -> None:
         (["RUN", "--by=[]"], "--by=[] names no order: give one, or --gates or --targets"),
         (["RUN", "--by=gates"], "--gates=[RUN,...]"),
         (["RUN", "--by=fisher"], "'mtl importance RUN' makes it"),
+        (["RUN", "--by=integrated"], "'mtl importance RUN --steps=N' makes it"),
         (["RUN", "--by=confidence"], "'mtl probe RUN' makes it"),
         (["RUN", "--draws=0"], "draws=0: give at least 1"),
         (["RUN", "--steps=0"], "steps=0: give at least 1"),

@@ -181,6 +181,11 @@ def test_a_checkpoint_for_other_languages_is_refused():
         require_languages("opus", config, None, "de", "en")
     with pytest.raises(InputError, match="from en to de, not from en to fr"):
         require_languages("opus", config, None, "en", "fr")
+    # The tokenizer may state the languages, too.
+    for model in (config, BertConfig()):
+        with pytest.raises(InputError, match="the other way round"):
+            require_languages("opus", model, BertConfig(source_lang="en", target_lang="de"), "de", "en")
+    require_languages("opus", BertConfig(source_lang="en"), None, "de", "en")
 
 
 def test_a_width_that_heads_do_not_divide_is_refused():
