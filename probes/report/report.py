@@ -47,7 +47,7 @@ class Page:
     html: str
     notes: tuple[str, ...]
     verdict: str
-    """Empty if competition cannot be told from these runs."""
+    """The word on claims and losses with its reason and whose claims it rests on; empty without one."""
     tables: Mapping[str, pl.DataFrame]
     """What the page shows, and what it was computed from, by file name."""
     answers: tuple[str, ...] = ()
