@@ -60,7 +60,10 @@ class Page:
 
 
 def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
-    """One HTML page that loads nothing from elsewhere; the verdict rests on `claims` (default: a rule)."""
+    """One HTML page that loads nothing from elsewhere.
+
+    The verdict on claims and losses rests on the setup `claims`, by default on that of `claims.DEFAULT`.
+    """
     notes = list(evidence.notes)
     by_setup, left_out = masks_by_setup(evidence)
     notes += left_out
