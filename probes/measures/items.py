@@ -90,17 +90,17 @@ def index(
     names: Iterable[str] | None = None,
 ) -> Items:
     """Index a corpus; `names`: the labels, by default those that occur."""
-    per_sentence = [list(items_of(sentence)) for sentence in sentences]
-    flat = [item for items in per_sentence for item in items]
-    inventory = tuple(sorted({item.label for item in flat} if names is None else set(names)))
+    listed = [list(items_of(sentence)) for sentence in sentences]
+    every = [item for items in listed for item in items]
+    inventory = tuple(sorted({item.label for item in every} if names is None else set(names)))
     number = {name: position for position, name in enumerate(inventory)}
     return Items(
         inventory,
-        label=torch.tensor([number[item.label] for item in flat], dtype=torch.long),
-        start=torch.tensor([item.start for item in flat], dtype=torch.long),
-        end=torch.tensor([item.end for item in flat], dtype=torch.long),
-        anchor=torch.tensor([item.anchor for item in flat], dtype=torch.long),
-        counts=torch.tensor([len(items) for items in per_sentence], dtype=torch.long),
+        label=torch.tensor([number[item.label] for item in every], dtype=torch.long),
+        start=torch.tensor([item.start for item in every], dtype=torch.long),
+        end=torch.tensor([item.end for item in every], dtype=torch.long),
+        anchor=torch.tensor([item.anchor for item in every], dtype=torch.long),
+        counts=torch.tensor([len(items) for items in listed], dtype=torch.long),
     )
 
 
