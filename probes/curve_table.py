@@ -67,8 +67,8 @@ TIMES = pl.Schema(
 )
 """curve_time.parquet: a row per point and size of batch, for models whose heads are cut out.
 
-All is of the encoder: its parameters, and its multiply-adds and seconds per sentence; what follows these is
-their ratio to the uncut encoder's.
+All is of the encoder: its parameters, and its multiply-adds and seconds per sentence. `operations_of_whole`
+and `seconds_of_whole` are the ratios of these two to the uncut encoder's.
 """
 
 
@@ -77,7 +77,10 @@ SCHEMAS = {"curve.parquet": SCORES, "curve_heads.parquet": ORDERS, "curve_time.p
 
 
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
-    """One of the tables (by its file's name) and its provenance; raises `ValueError` if the file is none."""
+    """One of the tables (by its file's name) and its provenance.
+
+    Raises `ValueError` if the file cannot be read or lacks a column.
+    """
     schema = SCHEMAS[path.name]
     try:
         table, metadata = pl.read_parquet(path), pl.read_parquet_metadata(path)

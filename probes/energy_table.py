@@ -39,9 +39,10 @@ SHARES = (0.5, 0.9, 0.95)
 
 
 def components_needed(energy: pl.DataFrame) -> pl.DataFrame:
-    """Per model, layer, head and matrix the components that hold 50, 90 and 95 % (`needs_50`, ...) `of` all.
+    """Per model, layer, head and matrix how many components capture 50, 90 and 95 % (`needs_50`, ...).
 
-    Shares are reached within 1e-9, so that rounding does not cost a component.
+    `of` is the number of all components. A share counts as reached within 1e-9, so that rounding does not
+    cost a component.
     """
     keys = ["model", "attention", "layer", "head", "matrix"]
     counted = [

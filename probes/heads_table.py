@@ -27,8 +27,8 @@ SCHEMA = pl.Schema(
 
 `attention` is the kind of attention, `self` in encoders; it names a head together with `layer` and `head`.
 
-`choice` names the alternative that was taken where the definition leaves one: the columns that compete for
-the most attended word, or where centroids come from.
+`choice` names the alternative that was taken where a definition leaves one, such as the columns that compete
+for the most attended word, where centroids come from, or the epoch.
 """
 
 
@@ -96,9 +96,9 @@ def layer_rows(
 
 
 def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
-    """Rows whose `layer` counts sites, with the kind of attention and the layer of each site instead.
+    """Replace the numbers of sites in the column `layer` by each site's kind of attention and layer.
 
-    Rows that are of no layer have the kind of all sites, if there is only one.
+    Rows without a layer get the kind of all sites, if there is only one.
     """
     kinds = {site.attention for site in sites}
     of_all = pl.lit(next(iter(kinds))) if len(kinds) == 1 else pl.col("attention")
@@ -122,7 +122,7 @@ def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> Non
 
 
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
-    """A table and its provenance; raises `ValueError` if it is none of ours."""
+    """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
     try:
         table = pl.read_parquet(path)
         metadata = pl.read_parquet_metadata(path)

@@ -17,8 +17,8 @@ NAMES = {"neither": "neither\nclaims it", "one": "one\nclaims it", "both": "both
 def conflict_figure(result: ConflictByClaims, twins: pl.DataFrame) -> Figure:
     """A column of dots (a head of a pair each) with its mean, per class of claims; twins at the side.
 
-    `twins`: a column `cosine` of heads of tasks trained with themselves: the floor of noise, what two
-    decoders for one task have. Below 0 tasks pull a head apart.
+    `twins`: a column `cosine`, of heads in twin runs; it shows what two decoders for one task have. Below 0
+    tasks pull a head apart.
     """
     columns = {name: result.heads.filter(pl.col("claims") == name)["cosine"].to_numpy() for name in CLASSES}
     if not twins.is_empty():

@@ -18,10 +18,11 @@ PANEL = 1.6
 
 @styled
 def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame) -> Figure:
-    """Grey: the heads that a task claims itself. Blue: their mean, and what it falls by, with its interval.
+    """Grey: the heads that a task claims itself. Blue: their mean, and its fall by beta with the interval.
 
-    Control task and twin stand at the sides, with intervals over seeds. Tables are those of
-    `probes.statistics.contest_lines`. Raises `ValueError` without a head to compare.
+    At the sides are the control task and the twin, with intervals over seeds. The tables are those of
+    `head_lines`, `task_means` and `side_means` (`probes.statistics.contest_lines`). Raises `ValueError`
+    without a head to compare.
     """
     tasks = list(lines["task"].unique(maintain_order=True))
     if not tasks:

@@ -15,7 +15,7 @@ from probes.statistics.dose import ALL
 def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
     """A panel per pair: a dot per run and task (points from the task's mean), lines through means.
 
-    Above stands what is lost from no head in common to all, with its interval and p by design. `scores` as
+    The title has the points lost if all heads are in common instead of none, with interval and p. `scores` as
     `probes.statistics.dose.dose` takes them, `losses` as it gives them. Raises `ValueError` without scores.
     """
     if scores.is_empty():
@@ -37,9 +37,9 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
             values = rows_of_task["score"].to_numpy() - rows_of_task["score"].to_numpy().mean()
             overlaps = rows_of_task["overlap"].to_numpy()
             axes.plot(overlaps, values, look.shape, color=look.colour, markersize=2.2, alpha=0.5)
-            means = [values[overlaps == level].mean() for level in levels if (overlaps == level).any()]
-            there = [level for level in levels if (overlaps == level).any()]
-            axes.plot(there, np.array(means), color=look.colour, linewidth=1.2)
+            task_levels = np.unique(overlaps)
+            means = np.array([values[overlaps == level].mean() for level in task_levels])
+            axes.plot(task_levels, means, color=look.colour, linewidth=1.2)
         axes.set_title(pair)
         axes.set_xticks(levels)
         axes.grid(axis="y", color=GRID, linewidth=0.4)

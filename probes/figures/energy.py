@@ -15,11 +15,12 @@ from probes.figures.style import COLUMN, GRID, INK, LOOKS, PANEL, new_figure, st
 
 @styled
 def energy_curves(energy: pl.DataFrame) -> Figure:
-    """A panel for all heads together and one per head, by matrix; a colour per model, means over layers.
+    """Per matrix a panel for all heads of a layer together and one for single heads; a colour per model.
 
-    `energy` has the schema `ENERGY`. The wider the distance between both panels' numbers of components times
-    heads, the more heads share. Faint lines are single layers, where there is one model only. Lines of the
-    first models are wider, so that they can be seen below others that coincide with them.
+    `energy` has the schema `ENERGY`. Lines are means over layers (and heads). Heads share components where a
+    layer's heads together need fewer than one head needs times their number. With a single model, faint lines
+    in the panels of all heads are its layers. Lines of the first models are wider, so that they can be seen
+    below others that coincide with them.
     """
     models = list(energy["model"].unique(maintain_order=True))
     looks = {

@@ -19,9 +19,10 @@ WORD_COLOURS = {SUPPORTED: COLOURS[1], REFUTED: COLOURS[0], CANNOT_TELL: FAINT}
 def forest(table: pl.DataFrame) -> Figure:
     """A dot and an interval per estimate, in per cent of a claimed head's worth; the primary one is bold.
 
-    Below the band's edge at a tenth an interval refutes. `table`: group, estimate, primary, share, share_low,
-    share_high, word (`probes.statistics.contest_table`). Estimates that are not defined have a name and no
-    dot; an interval without an end reaches the edge. Raises `ValueError` without estimates.
+    The band ends at a tenth: an interval inside it refutes a loss of that size. `table`: group, estimate,
+    primary, share, share_low, share_high, word (`probes.statistics.contest_table`). Estimates that are not
+    defined have a name and no dot; an interval without an end reaches the figure's edge. Raises `ValueError`
+    without estimates.
     """
     if table.is_empty():
         raise ValueError("no estimates of the contest to draw")

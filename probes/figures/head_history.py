@@ -37,7 +37,7 @@ class HeadHistory:
 
 
 def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task site head"]:
-    """A column with a value for every step, task and head; raises `ValueError` if it is not so."""
+    """A column laid out by step, task and head; raises `ValueError` if some have no value, or several."""
     tasks, steps = names_of(table)
     sites, heads = grid_size(table)
     if table.height != len(tasks) * len(steps) * len(sites) * heads:

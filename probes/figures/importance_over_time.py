@@ -14,9 +14,9 @@ KEY = "importance, share of the most important head's at the evaluation"
 
 
 def importance_history(importance: pl.DataFrame) -> HeadHistory:
-    """A run's importance.parquet as shares of each evaluation's most important head.
+    """A run's importance.parquet as shares of the task's most important head at each evaluation.
 
-    The size of importance falls with the loss; what is shown is how heads stand to each other.
+    Importance falls with the loss; shares compare heads with each other all the same.
     """
     tasks, steps = names_of(importance)
     values = by_step(importance, "value")
@@ -30,7 +30,7 @@ def importance_history(importance: pl.DataFrame) -> HeadHistory:
 
 
 def importance_over_time(importance: pl.DataFrame) -> Figure:
-    """Every head a row, every evaluation a column; black is the evaluation's most important head."""
+    """Every head a row, every evaluation a column; black is the task's most important head there."""
     most = pl.col("value").max().over("step", "task")
     shares = importance.with_columns(share=pl.when(most > 0).then(pl.col("value") / most).otherwise(0.0))
     return heads_over_time(shares, "share", KEY)

@@ -20,7 +20,7 @@ def mask_picture(gates: pl.DataFrame) -> Figure:
 def animation(
     gates: pl.DataFrame, path: Path, kind: Literal["gif", "webp"] = "gif", seconds: float = 6.0
 ) -> int:
-    """Write how heads were claimed over the steps as an animation; returns the number of pictures."""
+    """Write the masks of all steps as an animation; returns the number of pictures."""
     return animate(_history(gates), path, kind, seconds)
 
 

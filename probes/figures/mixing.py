@@ -18,8 +18,8 @@ NAMES = {"none": "no task", "one": "one task", "several": "several tasks"}
 def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figure:
     """Above: mean overlap per layer and class in the models `shown`; below: by class, less the layers' means.
 
-    `tests` and `layers` are those of `MixingByClaims` with a column `models`. Bars are intervals over seeds;
-    the number beside a mean is its p after Holm.
+    `tests` and `layers` are those of `MixingByClaims` with a column `models`, of which `shown` is a value.
+    Bars are intervals over seeds; the number beside a mean is its p after Holm.
     """
     figure = new_figure(3.6, COLUMN)
     above, below = figure.subplots(2, 1)

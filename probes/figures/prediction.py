@@ -12,7 +12,7 @@ from probes.figures.style import COLUMN, FAINT, GRID, LOOKS, new_figure, styled
 from probes.statistics.head_values import PREDICTORS
 
 _CHARACTERS = 56
-"""Of a setup's name on a line of the legend."""
+"""Most characters of a setup's name on a line of the legend."""
 
 
 @styled

@@ -47,9 +47,9 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
         axes.set_xlim(-2, 102)
     panels.figure.supxlabel("heads kept, % (bands: standard deviation over runs and draws)", fontsize=7)
     handles = [_handle(panels.looks[name], _title(name), name == "gates") for name in methods]
-    longest = [number for number in points["trained_epochs"].unique().sort() if number]
-    if longest:
-        words = f"cut, and trained on for {', '.join(map(str, longest))} epochs"
+    epochs_after = [number for number in points["trained_epochs"].unique().sort() if number]
+    if epochs_after:
+        words = f"cut, and trained on for {', '.join(map(str, epochs_after))} epochs"
         handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label=words))
     panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
     return panels.figure
@@ -135,7 +135,7 @@ def time_curves(times: pl.DataFrame) -> Figure:
 def mean_curves(points: pl.DataFrame, value: str, by: Sequence[str]) -> pl.DataFrame:
     """Mean, standard deviation (n - 1; null for one) and number of a value at each share of heads kept.
 
-    Shares are taken together that are equal in per cent: runs may differ by a head.
+    Shares that round to the same per cent are taken together: runs may differ by a head.
     """
     percent = (100 * pl.col("share")).round().alias("percent")
     return (

@@ -22,9 +22,9 @@ def recovery(scores: pl.DataFrame) -> Figure:
     """A panel per task, joint training at 0 and the single task at 100 %, and scores against parameters.
 
     `scores`: condition, task, seed, score (per cent), parameters (of the encoder; null where unknown). Bars
-    are 95 % intervals over seeds; what goes beyond the panel ends in an arrow. A condition has no dot where
-    what joint training loses may be nothing. In the last panel: the mean over tasks, with standard deviations
-    over seeds.
+    are 95 % intervals over seeds; one that leaves the panel ends in an arrow. A condition has no dot where
+    the interval of what joint training loses holds 0. The last panel has means over tasks, with standard
+    deviations over seeds.
     """
     table = recoveries(scores)
     tasks = list(table["task"].unique(maintain_order=True))

@@ -13,10 +13,10 @@ from probes.statistics.sharing import ALL, MARGIN
 
 @styled
 def sharing_figure(table: pl.DataFrame) -> Figure:
-    """A row per task, a colour per setup; right of the line sharing hurts, dashed is the margin.
+    """A row per task, a colour per setup; right of the line sharing hurts, the dashed line is the margin.
 
-    `table` is that of `probes.statistics.sharing.sharing`. Intervals that would leave the figure are
-    cut at its edge: with two seeds they are wide.
+    `table` is that of `probes.statistics.sharing.sharing`. Intervals (wide with two seeds) are cut at three
+    times the largest loss or margin.
     """
     setups = list(table["setup"].unique(maintain_order=True))
     tasks = [task for task in table["task"].unique(maintain_order=True) if task != ALL]

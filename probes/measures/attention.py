@@ -29,7 +29,7 @@ class Hits(NamedTuple):
 
 
 def hits(attended: Int[Tensor, "query layer head"], items: Placed) -> Hits:
-    """Find the items' anchors, and the items from their anchors."""
+    """Per item, layer and head whether attention leads from the anchor to the item, and back."""
     ahead = attended[items.at_anchor] - items.in_sentence[:, None, None]
     word = ragged(items.start, items.length)
     item = torch.arange(len(items.length), device=word.device).repeat_interleave(items.length)
@@ -48,9 +48,9 @@ class AttentionProbe(Probe):
     """Per label the share of items that a head connects with their anchor, in either direction.
 
     He & Choi 2021. `root`: the first special token competes for the most attended word (dependencies; it is
-    the anchor of the root's arc); `final`: so does the final one, which then hits nothing. `causal`: heads
-    see no later words, so that only the later end of an arc can meet the other one: a weaker claim than that
-    of either direction, which the column `choice` keeps apart, with a chance level under the same limit.
+    the anchor of the root's arc); `final`: so does the final one, and a head that attends most to it hits
+    nothing. `causal`: heads see no later words, so that only the later end of an arc can meet the other one.
+    The column `choice` says so, and the chance level has the same limit.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class AttentionProbe(Probe):
         self._count += torch.bincount(items.label, minlength=len(self.items.names)).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `attention` and, by chance, `attention_offset`."""
+        """Measures `attention` and its chance level `attention_offset`."""
         count = self._count.numpy()
         choice = columns(self.root, self.final, self.causal)
         offsets, _ = chance.best_offset(self.items, self.causal)

@@ -27,9 +27,11 @@ class ClusteringProbe(FittedProbe):
     same labels: those that are scored (the paper's way; optimistic for rare labels, as the shuffled labels
     show) or those of other sentences. A head that writes nothing (closed or cut out) hits nothing.
 
-    The same is done once more with the labels in random order, both those fitted and those scored, and with
-    `draws` random projections of what each layer reads instead of its heads' outputs: what they score is
-    in the layer's input, and no merit of a head.
+    Two chance levels are computed alike: with the labels in random order, both those fitted and those
+    scored, and with `draws` random projections of what each layer reads instead of its heads' outputs, since
+    what they score is in the layer's input, and no merit of a head.
+
+    Raises `ValueError` if `items` and `fitted` have different labels, or `fitted` is empty.
     """
 
     def __init__(
@@ -91,9 +93,9 @@ class ClusteringProbe(FittedProbe):
             self._count[turn] += torch.bincount(label, minlength=labels).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `clustering` and, by chance, `clustering_shuffled` and `clustering_majority`.
+        """Measures `clustering` and its chance levels `clustering_shuffled` and `clustering_majority`.
 
-        With projections also `clustering_projection`, per label and layer the mean over them.
+        With projections also `clustering_projection`, their mean per label and layer.
         """
         task, names, choice, count = self.task, self.items.names, self.choice, self._count.numpy()
         true, shuffled = (

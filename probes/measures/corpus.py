@@ -28,7 +28,7 @@ class ProbeCorpus:
     """Other sentences that centroids and word frequencies are taken from; `None`: the same."""
     fitted: Mapping[str, Items]
     choice: str
-    """Where they come from, in a word."""
+    """Where centroids and word frequencies come from: `self` or `train`."""
 
     @classmethod
     def index(
@@ -37,7 +37,10 @@ class ProbeCorpus:
         fitted_sentences: Sequence[Sentence] | None = None,
         choice: str = "self",
     ) -> ProbeCorpus:
-        """Index all tasks that have something to probe for; raises `ValueError` if none has."""
+        """Index all tasks that have something to probe for.
+
+        Raises `ValueError` if none has, or if a task has no item among `fitted_sentences`.
+        """
         items = {name: index(sentences, target.items) for name, target in PROBE_TARGETS.items()}
         items = {name: indexed for name, indexed in items.items() if len(indexed)}
         if not items:
@@ -65,7 +68,7 @@ class ProbeCorpus:
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """Under what an encoder is probed: the corpus, the mask, the shape of the encoder, the choices."""
+    """What an encoder is probed with: the corpus, the mask, the encoder's shape, the choices."""
 
     corpus: ProbeCorpus
     mask: str
@@ -93,10 +96,10 @@ def tasks_probed_by(
 
 
 def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) -> Int[Tensor, " sentence"]:
-    """The place of the rarest word of each sentence (the first on ties), -1 if it is among the most frequent.
+    """The place of the rarest word of each sentence (the first on ties), -1 if that word is frequent.
 
-    The `FREQUENT` most frequent words of `frequencies` (ties in alphabetical order) are the frequent ones;
-    case counts.
+    Voita et al. 2019. Frequent are the `FREQUENT` most frequent words of `frequencies` (ties in alphabetical
+    order); case counts.
     """
     ranked = sorted(frequencies, key=lambda word: (-frequencies[word], word))
     frequent = set(ranked[:FREQUENT])

@@ -26,18 +26,21 @@ class Item(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The items of a batch; places are indices into the batch's words (`at_anchor`: into its queries)."""
+    """The items of a batch, and where they are in its words and queries."""
 
     number: Int[Tensor, " item"]
     """The items' numbers in the corpus."""
     label: Int[Tensor, " item"]
     start: Int[Tensor, " item"]
+    """The index of the first word among the batch's words."""
     length: Int[Tensor, " item"]
+    """In words."""
     anchor: Int[Tensor, " item"]
     """The anchor's place in its sentence, or `ROOT`."""
     in_sentence: Int[Tensor, " item"]
-    """The start's place in its sentence."""
+    """The first word's place in its sentence."""
     at_anchor: Int[Tensor, " item"]
+    """The index of the anchor among the batch's queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def index(
     items_of: Callable[[Sentence], Iterable[Item]],
     names: Iterable[str] | None = None,
 ) -> Items:
-    """Index a corpus; `names`: the labels where they are not those that occur."""
+    """Index a corpus; `names`: the labels, by default those that occur."""
     listed = [list(items_of(sentence)) for sentence in sentences]
     every = [item for items in listed for item in items]
     inventory = tuple(sorted({item.label for item in every} if names is None else set(names)))
@@ -122,7 +125,7 @@ def arcs(sentence: Sentence) -> Iterator[Item]:
 
 
 def arguments(sentence: Sentence) -> Iterator[Item]:
-    """Every argument, anchored at its predicate; the predicate itself (V) is none."""
+    """Every argument, anchored at its predicate; V (the predicate itself) is no argument."""
     for frame in sentence.frames or ():
         for span in frame.arguments:
             yield Item(*span, frame.predicate)

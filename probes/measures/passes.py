@@ -18,11 +18,11 @@ def measure(
     fitted_elsewhere: Iterable[HeadRecords] | None = None,
     kept: int = KEPT,
 ) -> None:
-    """Let every probe see every batch of a corpus; probes that are fitted see it after that.
+    """Update every probe with every batch of a corpus; fitted probes are fitted first.
 
     `observe` gives a batch's records by its number. Probes are fitted on `fitted_elsewhere`, or on the same
-    batches in a first pass, from which records are kept for the second as long as they take less than `kept`
-    bytes; the other batches are observed once more. The values do not depend on the bound.
+    batches in a first pass. Records of the first pass are kept for the second as long as they take at most
+    `kept` bytes together; the other batches are observed once more. The values do not depend on the bound.
     """
     fitting = [probe for probe in probes if isinstance(probe, FittedProbe)]
     ready = [probe for probe in probes if probe not in fitting]
@@ -45,12 +45,12 @@ def measure(
 
 
 def fit(probes: Sequence[FittedProbe], records: HeadRecords) -> None:
-    """Let every probe take in a batch to fit."""
+    """Fit every probe with a batch."""
     for probe in probes:
         probe.fit(records)
 
 
 def update(probes: Sequence[Probe], records: HeadRecords) -> None:
-    """Let every probe count in a batch."""
+    """Update every probe with a batch."""
     for probe in probes:
         probe.update(records)

@@ -18,8 +18,8 @@ class HeadRecords:
     """Per layer and head what each word attends to, and each head's output per word.
 
     Attention is at word level: summed over the pieces of an attended word, averaged over those of the
-    attending word (Clark et al. 2019). In decoder-only models the last piece of a word alone attends and is
-    observed, since the others have not seen the whole of it. Words of all sentences follow each other,
+    attending word (Clark et al. 2019). In decoder-only models only the last piece of a word attends and is
+    observed, since no other piece has seen the whole word. Words of all sentences follow each other,
     without padding; the *queries* are those words and after them the first special token of each row
     (window) of the batch. A word of a sentence in several windows attends and is observed in the window that
     owns it, and to the words and special tokens of that window alone.

@@ -1,8 +1,9 @@
 """Roles of heads after Voita et al. 2019: confident, positional, syntactic, looking at rare words.
 
-Roles are measured at word level, with words alone as queries and as keys. Special tokens are left out on both
-sides, and the attention to them is not spread over the words; only for arcs from the root the first special
-token is the anchor.
+Roles are measured at word level, and attention to special tokens is not spread over the words. Confident,
+positional and rare-word heads have words alone as queries and as keys. For syntactic heads the first special
+token stands for the root: it competes as a key and is the anchor of the root's arc; with `final` the final
+special token competes, too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ token, to which most heads look most of the time."""
 
 
 class ConfidenceProbe(Probe):
-    """The mean over words of the attention to the most attended word."""
+    """The mean over words of the attention to the most attended word, from 0 to 1."""
 
     def __init__(self, task: str, layers: int, heads: int) -> None:
         self.task = task
@@ -101,10 +102,10 @@ class SyntacticProbe(Probe):
         self._count += torch.bincount(items.label, minlength=labels).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `syntactic` and, by chance, `syntactic_offset`; labels are relations with a direction.
+        """Measures `syntactic` and its chance level `syntactic_offset`, per relation and direction.
 
-        Of heads that see no later words also `syntactic_possible`: they can meet the arcs of one direction
-        only where it leads back.
+        With `causal` also `syntactic_possible`: the share of arcs that lead back, which alone such heads can
+        meet.
         """
         count, choice = self._count.numpy(), columns(True, self.final, self.causal)
         frames = []

@@ -28,14 +28,14 @@ class Measure:
     name: str
     """The value of the column `measure`."""
     title: str
-    """What the measure is, for people."""
+    """What the measure is, as reports print it."""
     needs: Needs
     skill: bool = False
     """Whether it measures per label of a task how good a head is; best heads and losses are about these."""
     chance: str | None = None
     """The measure that holds its chance level."""
     chance_title: str = ""
-    """What the chance level is, for people."""
+    """What the chance level is, as reports print it."""
     majority: str | None = None
     """The measure that holds what the most frequent label alone would give."""
     projection: str | None = None
@@ -124,7 +124,7 @@ MADE_BY_PROBING = tuple(name for measure in MEASURES if measure.needs == "record
 MADE_AFTER_TRAINING = tuple(
     name for measure in MEASURES if measure.name != "gradient_conflict" for name in measure.names
 )
-"""All values of the column `measure` but that which training itself writes."""
+"""All values of the column `measure` except the one that training itself writes."""
 
 
 def probes_for(settings: ProbeSettings) -> list[Probe]:

@@ -13,16 +13,16 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True)
 class Answer:
-    """What the runs say to one question."""
+    """The runs' answer to one question."""
 
     question: str
     word: str
-    """*cannot tell* where runs are missing, too."""
+    """Also *cannot tell* where runs are missing."""
     reason: str
     limit: str
     """What it cannot say, in one line."""
     figures: Sequence[tuple[Markup, str]] = ()
-    """Each with its caption."""
+    """Figures, each with its caption."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

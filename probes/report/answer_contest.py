@@ -101,7 +101,8 @@ def _missing(evidence: ReportData, claims: ClaimsAndLosses) -> str:
     """Which runs or measures the test lacks; empty if none."""
     if claims.masks is None or len(claims.masks.tasks) < 2:
         return (
-            "no masks of two tasks or more, so that no claims; train single-task runs with --pruning=dynamic"
+            "no masks of two tasks or more, so there are no claims; "
+            "train single-task runs with --pruning=dynamic"
         )
     if evidence.pairs is None or evidence.pairs.is_empty():
         return "no pair runs without masks; a study has them as setup pairs"

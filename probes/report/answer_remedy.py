@@ -13,7 +13,6 @@ from probes.statistics.remedies import (
     CONDITIONS,
     FEWEST_SEEDS,
     PLACEBO_OF,
-    SINGLE,
     against_placebo,
     recoveries,
 )
@@ -54,9 +53,9 @@ def remedy_answer(evidence: ReportData) -> Answer:
 
 
 def _contrast(scores: pl.DataFrame) -> tuple[str, str]:
-    there = set(scores["condition"])
+    conditions = set(scores["condition"])
     pair = next(
-        ((remedy, placebo) for remedy, placebo in PLACEBO_OF.items() if {remedy, placebo} <= there), None
+        ((remedy, placebo) for remedy, placebo in PLACEBO_OF.items() if {remedy, placebo} <= conditions), None
     )
     if pair is None:
         return (
@@ -78,8 +77,8 @@ def _contrast(scores: pl.DataFrame) -> tuple[str, str]:
 
 
 def _reached(table: pl.DataFrame) -> list[str]:
-    """Where remedies have a word on the single task, what it is."""
-    remedies = table.filter(pl.col("condition").is_in([*PLACEBO_OF]), pl.col("condition") != SINGLE)
+    """Whether each remedy reaches the single task, where there are seeds enough for a word."""
+    remedies = table.filter(pl.col("condition").is_in([*PLACEBO_OF]))
     lines = []
     for row in remedies.filter(pl.col("word") != "").iter_rows(named=True):
         words = {

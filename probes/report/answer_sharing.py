@@ -42,8 +42,9 @@ def sharing_answer(evidence: ReportData) -> Answer:
 def sharing_groups(evidence: ReportData) -> dict[str, dict[str, str]]:
     """Setups of joint training without masks, each with the single-task setup to compare with.
 
-    Of most tasks first, then by the length of their runs' names: a study's labels lengthen them, so that what
-    has none comes first. Pairs that are trained alike are one group; twins and controls are none.
+    Setups of most tasks come first, then those with the shortest names of runs: labels of a study lengthen
+    names, so that setups without a label come first. Pairs that are trained alike are one group; twins and
+    pairs with the control task are left out.
     """
     joint = [
         setup

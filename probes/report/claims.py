@@ -35,7 +35,7 @@ class ClaimsAndLosses:
 
     primary: PrimarySetup | None
     masks: Masks | None
-    """Those of the primary setup, of the control task too; `None` if they are not there."""
+    """Those of the primary setup, with the control task's; `None` without any."""
     competition: Competition | None
     by_claims: pl.DataFrame | None
     """The test by the claims of each setup, as `probes.statistics.claims_by_setup.by_claims` gives it."""

@@ -43,8 +43,8 @@ class PruningCurves:
     points: pl.DataFrame
     """The columns of curve.parquet, run, setup."""
     kinds: pl.DataFrame | None
-    """How many heads of each kind of attention they keep (`surviving_kinds`), run, setup; `None` where all
-    heads are of one kind."""
+    """The share of heads of each kind of attention that they keep (`surviving_kinds`), run, setup; `None`
+    where all heads are of one kind."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Setup:
     tasks: int = 1
     """How many tasks are trained together."""
     pruning: str = "none"
-    """How masks were learned; of cut runs it says so."""
+    """The setting `pruning`; of a derived run followed by what was done to it."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ _LABEL = ("regime", "run", "seed", "task", "label")
 def head_measures(
     heads: pl.DataFrame, sites: Sequence[Site], per_site: int, measures: Sequence[Measure] = MEASURES
 ) -> list[dict[str, Any]]:
-    """Every measure of which there are rows and that is no skill: its title, regimes and rows for each head.
+    """Every measure that has rows and is no skill: its title, regimes and rows for each head.
 
     `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`. A row is a task, a label and a text
     per regime: the mean over its runs beside chance. Of a measure with companions every seed has a row of
-    its own, since an interval is of one run; where runs of a regime have one seed, it is their mean without
-    an interval. Where a run has rows of several choices (its epochs, for
-    instance), the last one is shown.
+    its own, since an interval is of one run; where several runs of a regime have the same seed, the row is
+    their mean without an interval. Where a run has rows of several choices (such as epochs), the last one is
+    shown.
     """
     listed = []
     for measure in measures:

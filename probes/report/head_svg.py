@@ -15,8 +15,6 @@ from probes.sites import kind_starts, several_kinds
 
 LEVELS = 20
 """Shades beside white; finer ones are not told apart by eye."""
-
-
 ABOVE = 1.6
 """Room for the numbers of heads above a map, in heads; also that for the layers' numbers on the left."""
 
@@ -184,7 +182,7 @@ def strip(
 
 
 def _side_by_side(heights: Sequence[float], size: float, most: float) -> list[float]:
-    """How far each dot is moved aside so that none covers another: 0 where nothing is near."""
+    """How far each dot is moved aside so that none covers another; 0 if none is near or no room is left."""
     placed: list[tuple[float, float]] = []
     shifts = [0.0] * len(heights)
     for place in sorted(range(len(heights)), key=lambda place: heights[place]):

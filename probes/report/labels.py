@@ -15,7 +15,7 @@ from probes.statistics.skill import REGIMES, label_values, skills
 
 
 def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """What heads can do (`skills`) and the labels' best values (`label_values`); adds a note without them."""
+    """The tables `skills` and `label_values`, or two `None`; adds a note why, except without any probes."""
     if evidence.heads is None or not evidence.on_words:
         return None, None
     if evidence.heads.filter(pl.col("measure").is_in(list(SKILLS))).is_empty():

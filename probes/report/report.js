@@ -163,7 +163,7 @@
     }
   };
 
-  // Every measure that is no skill, a row for each task and label.
+  // Every measure that is no skill; a row for each task and label.
   const short = { static: "before", stl: "STL", pair: "MTL-2", joint: "MTL" };
   const measures = (body, cell) => {
     if (data.measures.some(({ heads }) => heads[cell].length)) body.append(element("h3", "Measures"));
@@ -175,7 +175,7 @@
     }
   };
 
-  // A label known in few places is easily known by luck; skill decides, not accuracy.
+  // Labels with few items are easily hit by luck, hence `fewest`. Sorted by skill, not by accuracy.
   const best = (body, cell) => {
     const fewest = Number(byId("fewest").value) || 0;
     if (data.labels.length) body.append(element("h3", "Best labels"));

@@ -47,7 +47,7 @@ class Page:
     html: str
     notes: tuple[str, ...]
     verdict: str
-    """Empty if competition cannot be told from these runs."""
+    """The word on claims and losses with its reason and whose claims it rests on; empty without one."""
     tables: Mapping[str, pl.DataFrame]
     """What the page shows, and what it was computed from, by file name."""
     answers: tuple[str, ...] = ()
@@ -60,7 +60,10 @@ class Page:
 
 
 def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
-    """One HTML page that loads nothing from elsewhere; the verdict rests on `claims` (default: a rule)."""
+    """One HTML page that loads nothing from elsewhere.
+
+    The verdict on claims and losses rests on the setup `claims`, by default on that of `claims.DEFAULT`.
+    """
     notes = list(evidence.notes)
     by_setup, left_out = masks_by_setup(evidence)
     notes += left_out

@@ -1,4 +1,4 @@
-"""What a report shows of a sweep: its trials, the best of them, and what they have different."""
+"""What a report shows of a sweep: its trials, the best of them, and the parameters in which they differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SweepEvidence:
     """The name of the best finished trial."""
 
     def table(self) -> pl.DataFrame:
-        """The trials, a column for trial axis, the best first and those without a score last."""
+        """The trials, a column for each axis: finished ones first, in each part the best score first."""
         rows = pl.DataFrame(
             {
                 "trial": [trial.name for trial in self.trials],

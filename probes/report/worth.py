@@ -19,7 +19,7 @@ from probes.statistics.head_values import ABLATION, SIGNIFICANT, head_means
 from probes.statistics.prediction import prediction
 
 SHOWN = (ABLATION, "importance", "relevance")
-"""Measures of which maps are drawn: the first that there is."""
+"""Measures that maps may show; the first that was measured is drawn."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Worth:
 def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Worth | None:
     """The section; `None` if no run has such measures."""
     values = evidence.worth
-    there = () if values is None else [name for name in SHOWN if name in set(values["measure"])]
-    if values is None or not there:
+    measured = () if values is None else [name for name in SHOWN if name in set(values["measure"])]
+    if values is None or not measured:
         return None
-    measure = there[0]
+    measure = measured[0]
     means = head_means(values, measure)
     order = [setup.name for setup in evidence.setups]
     maps = []

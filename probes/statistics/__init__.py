@@ -1,1 +1,1 @@
-"""Statistics over the masks and measures of several runs: skill, overlap, claims and losses."""
+"""Statistics over several runs: overlap of masks, contest, claims and losses, agreement, remedies."""

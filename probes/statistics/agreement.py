@@ -56,8 +56,8 @@ def agreement(values: pl.DataFrame, measure: str, draws: int = DRAWS, seed: int 
     `values` as `head_values` gives them, and a column `group`: what is compared, such as a task, or a task on
     a corpus. A group with itself is compared over all pairs of its runs (`pairing` is "other runs"). Two
     groups are compared within the same run where runs have both ("same run"), else over all pairs of their
-    runs ("all runs"). Each row is a mean over pairs; intervals are of a bootstrap over heads within layers,
-    and are about these runs.
+    runs ("all runs"). Each row is a mean over pairs. Intervals are at 95 %, by a bootstrap over heads within
+    layers: they are about these runs. Null: not defined.
     """
     chosen = values.filter(pl.col("measure") == measure)
     groups = list(chosen["group"].unique(maintain_order=True))
@@ -83,8 +83,7 @@ def agreement(values: pl.DataFrame, measure: str, draws: int = DRAWS, seed: int 
     for (first, second, pairing, pairs), (over_all, within, linear) in zip(compared, estimates, strict=True):
         heads = max(int((known[one] & known[other]).sum()) for one, other in pairs)
         rows.append((measure, first, second, pairing, len(pairs), heads, *over_all, *within, *linear))
-    nan = pl.DataFrame(rows, schema=SCHEMA, orient="row")
-    return nan.with_columns(pl.col(pl.Float64).fill_nan(None))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
 
 
 def _pairs(first: Mapping[str, int], second: Mapping[str, int], *, same: bool) -> tuple[str, Pairs]:

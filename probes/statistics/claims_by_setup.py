@@ -27,9 +27,9 @@ def by_claims(
     """The one test of `compete` by the claims of each of several setups, in their order.
 
     `value` is Spearman's correlation of claims and loss within layers, `p` its one-sided chance, `p_holm` the
-    same after Holm over all that have one: the chance, at most, of any as small if claims and losses have
-    nothing to do with each other in any. `difference` is the loss of contested heads less that of others,
-    within layers. `lacking` says what would keep these claims from a verdict. Raises
+    same after Holm over all setups that have a p: the chance, at most, of any as small if claims and losses
+    have nothing to do with each other in any setup. `difference` is the loss of contested heads less that of
+    others within layers, as a share. `lacking` says what would keep these claims from a verdict. Raises
     `ValueError` as `compete` does.
     """
     skill = skills(heads)
@@ -54,7 +54,7 @@ def by_claims(
 
 
 def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Chances after Holm's correction (1979), which holds however the tests depend on each other."""
+    """p corrected after Holm (1979), which holds however the tests depend on each other."""
     order = np.argsort(p)
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)).clip(max=1)
     corrected = np.empty_like(stepped)
@@ -63,7 +63,7 @@ def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
 
 
 def _corrected(table: pl.DataFrame) -> pl.DataFrame:
-    """With `p_holm`; what has no p is no test."""
+    """With `p_holm`; rows without a p do not count as tests."""
     tested = table["p"].is_not_null().to_numpy()
     corrected = np.full(table.height, np.nan)
     corrected[tested] = holm(table["p"].drop_nulls().to_numpy())

@@ -1,7 +1,8 @@
 """Claims and losses: do heads that more tasks claim lose more skill in joint training?
 
 A description. That the two go together does not say that tasks compete: they also do where every task loses
-on the heads that it claims itself, whoever else claims them, and where joint training halves every gain.
+on the heads that it claims itself, whoever else claims them, and where joint training keeps half of every
+gain.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Word = Literal[
     "claims and loss go together", "claims and loss are not seen to go together", "too few runs to say"
 ]
 FEWEST_SEEDS = 3
-"""Runs of each kind that a word needs."""
+"""Seeds of masks, of STL runs and of joint runs that a verdict needs."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Competition:
-    """All figures on claims and losses; losses are positive where joint training has less skill."""
+    """All figures on claims and losses; a loss is a share, positive where joint training has less skill."""
 
     heads: pl.DataFrame
     """attention, layer, head, claims, demand, contested, static, stl, joint (mean skill), loss."""
@@ -75,7 +76,8 @@ def compete(
     The word rests on one test, fixed beforehand: within layers, Spearman's correlation between the number
     of tasks that claim a head and what it loses, one-sided, by permuting heads within their layers; `level`
     is the chance, at most, of the word "go together" when claims and losses have nothing to do with each
-    other. Everything else is there to be read beside it.
+    other. Everything else is there to be read beside it. Raises `ValueError` if no label was probed both in
+    STL and in joint runs, or if masks and probes have different shapes.
     """
     skill = skills(heads)
     table = losses(claims(masks), skill)
@@ -106,7 +108,8 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
     """Add each head's mean skill in static, STL and joint runs, and its loss from STL to joint.
 
     The mean is over the labels of a task weighted by their counts, then over tasks; only labels that both
-    the STL and the joint runs have are in it. Raises `ValueError` if there are none.
+    the STL and the joint runs have are in it. Raises `ValueError` if there are none, or if the heads of
+    `claimed` and `skill` differ.
     """
     by, cell = ["task", "label"], list(KEYS)
     both = [skill.filter(pl.col("regime") == regime).select(by).unique() for regime in ("stl", "joint")]
@@ -135,10 +138,10 @@ def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Gen
     """Spearman between claims (and demand) and loss, and the contested heads' mean loss minus the others'.
 
     Each over all heads and within layers of one kind of attention. `p` is by permuting heads, one-sided
-    (more claims, more loss) for correlations and two-sided for differences (`sides`); `low` to `high` is what
-    the two-sided test accepts, found by inverting it. It is about these heads and says nothing on other
-    seeds. Null where a figure is not defined, or where there are too few orders of the heads for an interval
-    of this level.
+    (more claims, more loss) for correlations and two-sided for differences (`sides`). `low` to `high` is the
+    interval of all differences that the two-sided test accepts at `level` (such as 0.95); it is about these
+    heads and says nothing on other seeds. Null where a figure is not defined, or where there are too few
+    orders of the heads for an interval of this level.
     """
     loss, contested = table["loss"].to_numpy(), table["contested"].to_numpy()
     place = {site: number for number, site in enumerate(sites_of(table))}
@@ -222,12 +225,12 @@ def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: floa
         return "no head is claimed by two tasks"
     if table["loss"].n_unique() == 1:
         return "all heads lose the same"
-    # Orders of the claims within layers that differ: the smallest p there can be is one over their number.
-    orders = 0.0
+    # The log of the number of different orders of claims within layers, one over which is the smallest p.
+    log_orders = 0.0
     for _, layer in table.group_by("attention", "layer"):
-        orders += math.lgamma(layer.height + 1) - sum(
+        log_orders += math.lgamma(layer.height + 1) - sum(
             math.lgamma(n + 1) for n in layer["claims"].value_counts()["count"]
         )
-    if orders < -math.log(level):
+    if log_orders < -math.log(level):
         return "within layers nearly all heads are claimed by equally many tasks: little to compare"
     return ""

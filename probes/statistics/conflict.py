@@ -36,7 +36,9 @@ def conflict_by_claims(
     `cosines`: first, second, seed, attention, layer, head, cosine. `claims`: task, attention, layer, head,
     claimed. Seeds are averaged first. p and interval by permuting the claimed heads of a pair within
     their layer, which takes a head's cosines in several pairs as independent: read it beside the mean of
-    twins, which is what two decoders for one task have. Raises `ValueError` without a pair that has claims.
+    twins, which is what two decoders for one task have. `level` is the error of both sides of the interval
+    together. All figures are NaN if no layer of a pair has heads of both classes. Raises `ValueError` without
+    a pair that has claims.
     """
     of = claims.select("task", *KEYS, "claimed")
     joined = (

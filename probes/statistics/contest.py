@@ -68,7 +68,7 @@ class ContestEstimate:
     """Beta of each seed alone; their mean is `beta`."""
     seeds: tuple[int, ...]
     heads: int
-    """Heads of tasks that at least one partner claims and one does not: what the estimate rests on."""
+    """Claimed heads that some partner claims and another does not, over all tasks; only they can tell."""
     word: Word
     reason: str
 

@@ -55,12 +55,13 @@ class ContestCells:
 def contest_cells(
     worth: pl.DataFrame, claims: pl.DataFrame, tasks: Sequence[str] = ()
 ) -> tuple[ContestCells, tuple[str, ...]]:
-    """The tables laid out as arrays, and notes on what is left out.
+    """The tables laid out as arrays, and notes on seeds that are left out.
 
     `worth`: task, partner, seed, attention, layer, head, worth; one row per task, partner, seed and head.
     `claims`: task, attention, layer, head, claimed. `tasks` chooses the tasks whose heads are compared; their
     partners are kept. The control task and partners without claims are left out, and seeds that some pair
-    lacks. Raises `ValueError` if nothing is left, or a pair run lacks some heads.
+    lacks. Raises `ValueError` if nothing is left, or if not every head has exactly one value in each pair run
+    and one claim of each task.
     """
     claims = claims.filter(pl.col("task") != CONTROL)
     known = set(claims["task"].unique())
@@ -79,12 +80,12 @@ def contest_cells(
         for (task, partner), rows in in_play.group_by("task", "partner", maintain_order=True)
     }
     seeds = tuple(sorted(set.intersection(*per_pair.values())))
-    every = set().union(*per_pair.values())
+    all_seeds = set().union(*per_pair.values())
     notes = [
         f"no worth of heads for {task} beside {partner} with seed "
-        f"{', '.join(map(str, sorted(every - has)))}: left out of the contest"
+        f"{', '.join(map(str, sorted(all_seeds - has)))}: left out of the contest"
         for (task, partner), has in per_pair.items()
-        if every - has
+        if all_seeds - has
     ]
     if not seeds:
         raise ValueError("no seed that all pairs have: measure the same seeds of every pair")

@@ -48,9 +48,9 @@ def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFr
 def task_means(
     cells: ContestCells, unit: Unit = STANDARDISED_LOGS, level: float = 0.05, draws: int = 1999
 ) -> pl.DataFrame:
-    """Per task the mean of `head_lines` on the left, and beta with its interval by the task alone.
+    """Per task the mean of the column `apart` of `head_lines`, and beta with its interval by the task alone.
 
-    Columns: task, heads, apart, beta, low, high, share, word; without a head to compare a task has no row.
+    Columns: task, heads, apart, beta, low, high, share, word. A task without a head to compare has no row.
     """
     lines = head_lines(cells, unit)
     rows = []
@@ -75,10 +75,10 @@ def task_means(
 def side_means(worth: pl.DataFrame, heads: pl.DataFrame, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:
     """What heads are worth on average to a task beside its twin and beside the control task.
 
-    In the unit, over all heads of the run; the mean over seeds and Student's 95 % interval (null for one).
+    The mean is over `heads` (task, attention, layer, head: those of `head_lines`); worth is put into the unit
+    over all heads of the run before. `mean` is over seeds, with Student's 95 % interval (null for one seed).
     Layers are not taken out: a twin claims every head of the task, so that its effect on layers cannot be
-    separated. `worth` as `contest_cells` takes it, `heads` with the columns task, attention, layer, head:
-    those of `head_lines`. Columns: task, partner, seeds, mean, low, high.
+    separated. `worth` as `contest_cells` takes it. Columns: task, partner, seeds, mean, low, high.
     """
     rows = []
     beside = worth.filter(pl.col("partner").is_in([TWIN, CONTROL]))

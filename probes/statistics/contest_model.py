@@ -1,4 +1,4 @@
-"""The model of the contest: one task's own heads and partners, with the effects of both taken out."""
+"""The linear model of the contest for one task; see `probes.statistics.contest`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from probes.statistics.worth_units import Unit
 
 
 class TaskBlock:
-    """One task's own heads and partners, with the effects of head and of partner by site taken out."""
+    """Worth and claims of one task's own heads (those that it claims) beside each of its partners.
+
+    The effects of head and of partner by site are taken out.
+    """
 
     def __init__(self, cells: ContestCells, of: TaskWorth, values: Float[np.ndarray, "partner cell"]) -> None:
         self.own: Int[np.ndarray, " own"] = np.flatnonzero(cells.claims[of.task])
@@ -30,15 +33,15 @@ class TaskBlock:
         return (values - values.mean(-2, keepdims=True)) @ self.within
 
     def with_worth(self, claim: Float[np.ndarray, "*draw partner own"]) -> Float[np.ndarray, "*draw"]:
-        """The inner product of claims with worth, both without the effects."""
+        """The inner product of any claims with worth, both without the effects."""
         return np.asarray(np.einsum("...uh,uh->...", claim, self.residual))
 
     def square(self, claim: Float[np.ndarray, "*draw partner own"]) -> Float[np.ndarray, "*draw"]:
-        """The squared length of claims without the effects."""
+        """The squared length of any claims without the effects."""
         return np.asarray(np.einsum("...uh,...uh->...", claim, self.centred(claim)))
 
     def with_claims(self, claim: Float[np.ndarray, "*draw partner own"]) -> Float[np.ndarray, "*draw"]:
-        """The inner product of other claims with the observed ones, without the effects."""
+        """The inner product of any claims with the observed ones, both without the effects."""
         return np.asarray(np.einsum("...uh,uh->...", claim, self.centred(self.claim)))
 
     def compared(self) -> int:

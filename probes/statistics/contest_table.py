@@ -64,8 +64,8 @@ def estimates(
 ) -> Estimates:
     """The contest in every unit, by every other set of claims (by name), and for each task alone.
 
-    `extra`: further measures as name, worth, claims, unit. An estimate that cannot be made is a note. Raises
-    `ValueError` if the primary one cannot be made.
+    `extra`: further measures as name, worth, claims, unit. A note says why an estimate cannot be made; for
+    the primary one that is a `ValueError`.
     """
     rows: list[dict[str, object]] = []
     notes: list[str] = []
@@ -83,9 +83,9 @@ def estimates(
             return
         rows.append(_row(group, name, found, unit, tasks, not rows))
 
-    there = set(values["measure"])
+    measured = set(values["measure"])
     for name, measure, unit in UNITS:
-        if measure in there:
+        if measure in measured:
             add("unit", name, worth_table(values, pairs, measure), claims, unit)
     for name, table, of, unit in extra:
         add("unit", name, table, of, unit)

@@ -17,13 +17,15 @@ DRAWS = 4999
 
 
 def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
-    """What a score loses from no head in common to all, per task of each pair and over all (`all`, `all`).
+    """The points of a score lost if all heads are in common instead of none.
 
-    `scores`: pair, overlap (heads in common), heads (of the task's mask), run, task, score. Fitted is a line
-    in the share of heads in common, after the mean of each pair and task; over all, a run's scores are
-    averaged over its tasks. p is by design: overlaps were assigned to the runs of a pair by chance, so
-    that they are permuted among them, one-sided (more in common, lower score); the interval inverts it.
-    Columns: pair, task, runs, loss (points), low, high, p; null where all overlaps of a pair are alike.
+    A row per task of each pair, and one over all pairs and tasks (`all`, `all`). `scores`: pair, overlap
+    (heads in common), heads (of the task's mask), run, task, score. A score is regressed on the share of
+    heads in common, both less their mean over the pair's runs; over all, a run's scores are averaged over
+    its tasks. p is by design: overlaps were assigned to the runs of a pair by chance, so that they are
+    permuted among these runs, one-sided (more in common, lower score). The interval inverts this test; its
+    error on both sides together is `level`. Columns: pair, task, runs, loss (points), low, high, p; null
+    where all overlaps of a pair are alike. An interval is infinite where there are too few different orders.
     """
     shares = scores.with_columns(share=pl.col("overlap") / pl.col("heads"))
     rows = []

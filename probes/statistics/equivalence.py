@@ -25,10 +25,11 @@ Helps = Literal["supported", "refuted", "cannot tell"]
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Scores of a remedy less those of single tasks, in points."""
+    """Whether a remedy reaches the single tasks; all figures in points."""
 
     runs: int
     difference: float
+    """Scores of the remedy less those of single tasks, mean over runs."""
     low: float
     high: float
     """Ends of the 90 % interval, which lies within the margin where both one-sided tests at 5 % reject."""
@@ -36,7 +37,7 @@ class Equivalence:
     """The larger p of the two one-sided tests."""
     margin: float
     word: Reached
-    """`reaches`: the difference is within the margin; `differs`: it is beyond it (whose sign says where)."""
+    """`reaches`: the difference is within the margin; `differs`: beyond it, above or below by its sign."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Recovery:
     """The share of what joint training loses that a remedy brings back."""
 
     share: float | None
-    """(remedy - joint) / (single - joint), means over runs; null where nothing is lost for certain."""
+    """(remedy - joint) / (single - joint), means over runs; null where it is not certain that any is lost."""
     low: float | None
     high: float | None
     """Ends of Fieller's 95 % interval."""
@@ -80,7 +81,8 @@ def equivalence(
 ) -> Equivalence:
     """Two one-sided tests (Schuirmann 1987) of scores paired by seed, in points.
 
-    `margin` defaults to 1 point from 6 runs and half a point from 10. Raises `ValueError` for too few runs.
+    `margin` defaults to 1 point from 6 runs and half a point from 10. Raises `ValueError` for fewer than 6
+    runs without a margin, fewer than 2 with one, and a margin that is not above 0.
     """
     limit = margin_for(len(remedy)) if margin is None else margin
     if not limit > 0:
@@ -103,7 +105,7 @@ def recovery(
     """The recovered share with its interval over seeds (Fieller 1954), the same seeds in all three.
 
     Null where the 95 % interval of what joint training loses holds 0: then the ratio has no bounded interval,
-    and there may be nothing to bring back.
+    and there may be nothing to bring back. Raises `ValueError` for fewer than 2 runs.
     """
     gained, lost = _paired(remedy, joint), _paired(single, joint)
     runs = len(gained)
@@ -125,7 +127,10 @@ def contrast(remedy: Float[np.ndarray, " run"], placebo: Float[np.ndarray, " run
     Args:
         remedy: the mean of the tasks' scores, in points, per run.
         placebo: the same for the other condition, the same seeds.
-        gap: what joint training loses in that mean; a tenth of it bounds what counts as no effect.
+        gap: what joint training loses in that mean, in points; below a tenth of it an effect counts as none.
+
+    Raises:
+        ValueError: for fewer than 2 runs.
     """
     differences = _paired(remedy, placebo)
     mean, error, freedom = _moments(differences)

@@ -33,7 +33,7 @@ PREDICTORS = {
 table of measures."""
 SYNTACTIC = "syntactic"
 SIGNED = ("ablation", "taylor", "integrated", "log_alpha")
-"""Measures whose zero means something."""
+"""Measures drawn in two colours, above and below zero."""
 COLUMNS = ("setup", "run", "seed", "task", "measure", *KEYS, "value", "q")
 
 
@@ -111,9 +111,10 @@ def _for_each_task(rows: pl.DataFrame) -> pl.DataFrame:
 def tables_of(
     values: pl.DataFrame, by: Sequence[str]
 ) -> tuple[dict[tuple[str, ...], Float[np.ndarray, " head"]], Int[np.ndarray, " head"]]:
-    """By the values of some columns a vector over all heads of the table, and the layer of each head.
+    """A vector over all heads of the table for each combination of values of the columns `by`, and strata.
 
-    NaN where there is no value. All vectors have the same order of heads.
+    The stratum of a head is the number of its site. Vectors have heads in one order, NaN where there is no
+    value.
     """
     places = values.select(KEYS).unique(maintain_order=True).sort("attention", "layer", "head")
     strata = (

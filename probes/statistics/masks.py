@@ -34,17 +34,17 @@ class Masks:
 
     def without(self, task: str) -> Masks:
         """The masks of the other tasks."""
-        kept = [place for place, name in enumerate(self.tasks) if name != task]
-        names = tuple(self.tasks[place] for place in kept)
-        return Masks(names, self.seeds, self.sites, self.gate[kept], self.opened[kept])
+        others = [place for place, name in enumerate(self.tasks) if name != task]
+        names = tuple(self.tasks[place] for place in others)
+        return Masks(names, self.seeds, self.sites, self.gate[others], self.opened[others])
 
 
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """The masks at the last step of every task and seed, and notes on what was left out.
 
     `gates` has the columns of a run's gates.parquet, `run` and `seed`; `task` may name anything that has a
-    mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for
-    masks of different shapes, two masks of one task and seed, or no common seed.
+    mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for an
+    empty table, masks of different shapes, two masks of one task and seed, or no common seed.
     """
     if gates.is_empty():
         raise ValueError("no masks: give runs that were trained with gates")

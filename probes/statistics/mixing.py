@@ -53,7 +53,7 @@ class MixingByClaims:
 
 
 def absolute_cosines(vectors: Float[np.ndarray, "head component"]) -> Float[np.ndarray, "head head"]:
-    """The absolute cosine of each two heads' mixing vectors; 0 of a vector of zeros."""
+    """The absolute cosine of the mixing vectors of every two heads; 0 for a vector of zeros."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(lengths > 0, lengths, 1)
     cosines: Float[np.ndarray, "head head"] = np.abs(unit @ unit.T).clip(max=1)
@@ -68,8 +68,8 @@ def overlap_by_claims(
     `overlaps` has the schema `OVERLAPS`, `claims` the columns task, attention, layer, head, claimed.
     `overlap` is the mean over the pairs of a class, `above` what it has above the mean of all pairs of the
     layer; runs of one seed are averaged first. The interval is Student's over seeds. p is two-sided and by
-    permutation: all heads of a layer are equally likely to be those that are claimed so. `p_holm` is
-    corrected for the classes. What cannot be computed is null.
+    permutation: which heads of a layer are in the class is drawn at random. `p_holm` is corrected over the
+    classes. What cannot be computed is null.
 
     Raises `ValueError` for runs with different heads, or heads without claims.
     """

@@ -19,7 +19,7 @@ DRAWS = 1000
 
 
 def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarray, "*many cell"]:
-    """Masks as vectors of mean 0 and length 1, whose products are Pearson's r; NaN where constant."""
+    """Masks as vectors of mean 0 and length 1, whose inner products are Pearson's r; NaN where constant."""
     flat = gates.reshape(*gates.shape[:-2], -1)
     centred = flat - flat.mean(-1, keepdims=True)
     length = np.linalg.norm(centred, axis=-1, keepdims=True)
@@ -29,7 +29,7 @@ def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarra
 
 
 def predicted_agreement(gates: Float[np.ndarray, "seed site head"]) -> float:
-    """The paper's diagonal: square root of the adjusted R^2 of the third run regressed on the first two.
+    """He & Choi's diagonal: square root of the adjusted R^2 of the third run regressed on the first two.
 
     0 where the adjusted R^2 is negative; NaN with fewer than three runs or a constant third one.
     """
@@ -47,7 +47,7 @@ def predicted_agreement(gates: Float[np.ndarray, "seed site head"]) -> float:
 
 
 def correlation_table(masks: Masks, draws: int = DRAWS, level: float = 0.95) -> pl.DataFrame:
-    """The paper's table of correlations and the mean Pearson over pairs of runs, for all pairs of tasks.
+    """He & Choi's table of correlations and the mean Pearson over pairs of runs, for all pairs of tasks.
 
     Columns: first, second, `paper` (between two tasks the correlation of their mean gates; of a task with
     itself `predicted_agreement`), `pairwise` (mean correlation of a run of the one with a run of the other,
@@ -112,9 +112,10 @@ def _ratio(part: ArrayLike, total: ArrayLike) -> np.ndarray:
 def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask site head"]) -> pl.DataFrame:
     """Overlap of all pairs of masks beside what chance gives.
 
-    `p_more` and `p_fewer`: chance of at least and at most this overlap if all open heads are drawn at random
-    (hypergeometric); `p_more_layers`, `p_fewer_layers`: if every layer keeps its number of open heads.
-    `q_...`: the same after Benjamini and Hochberg over all pairs. All are exact and one-sided.
+    `common`: heads open in both; `expected`, `expected_layers`: their mean by chance. `p_more` and `p_fewer`:
+    chance of at least and at most as many if all open heads are drawn at random (hypergeometric);
+    `p_more_layers`, `p_fewer_layers`: if every layer keeps its number of open heads. All p are exact and
+    one-sided. `q_...`: the same after Benjamini and Hochberg over all pairs.
     """
     rows = []
     for a, b in itertools.combinations(range(len(names)), 2):

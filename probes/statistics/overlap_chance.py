@@ -14,6 +14,8 @@ def overlap_distribution(
 ) -> Float[np.ndarray, " overlap"]:
     """Probability of 0, 1, ... common open heads if both masks draw their heads of each layer at random.
 
+    `heads`: heads per layer; `first`, `second`: each mask's number of open heads per layer.
+
     Within a layer the number of common heads is hypergeometric, and layers are independent: the sum's
     distribution is the convolution. With a single "layer" of all heads it is the hypergeometric test.
     """

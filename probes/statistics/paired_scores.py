@@ -13,8 +13,8 @@ Score = Callable[[Float[np.ndarray, "draw count"]], Float[np.ndarray, " draw"]]
 """A score from counts summed over sentences, such as F1 from correct, predicted and gold."""
 
 DRAWS = 10_000
-"""Resamples by default. The smallest p is one over their number, and adjusting multiplies it by the number of
-changes: with 1,000 a single one of 72 heads could never be significant at 0.05."""
+"""Resamples by default. With n of them p is at least 1 / (n + 1), and adjusting multiplies the smallest p by
+the number of changes: with 1,000 a single one of 72 heads could never be significant at 0.05."""
 BLOCK = 1000
 """Resamples held in memory at once."""
 
@@ -31,7 +31,7 @@ class ScoreLosses:
     high: Float[np.ndarray, " change"]
     """Ends of the percentile interval by the paired bootstrap over sentences."""
     p: Float[np.ndarray, " change"]
-    """Two-sided, by approximate randomisation: sentences' annotations exchanged by chance."""
+    """Two-sided, by approximate randomisation: the two annotations of a sentence are exchanged by chance."""
     q: Float[np.ndarray, " change"]
     """Adjusted for all changes of a family (Benjamini and Hochberg 1995): the smallest false discovery rate
     at which a change is significant."""

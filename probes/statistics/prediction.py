@@ -80,8 +80,7 @@ def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.Da
         shares, chances = zip(*map(top_overlap, measures, losses), strict=True)
         overlap = float(np.mean(shares)), float(np.mean(chances))
         rows.append((task, setup, measure, len(ablated), max(heads), *pooled, *within, *overlap))
-    table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
-    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
 
 
 def _place(values: pl.DataFrame, column: str) -> pl.Expr:
@@ -97,10 +96,10 @@ def over_runs(
     weights: Weights,
     rng: np.random.Generator,
 ) -> tuple[Estimate, Estimate]:
-    """The mean over runs of the correlation over heads: of all heads, and within strata.
+    """The mean over runs of Spearman's correlation over heads: of all heads, and within strata.
 
-    Every draw has the heads that its row of `weights` says, in all runs, and runs drawn with replacement.
-    Heads that are NaN in either vector of a run are left out of it.
+    A draw has each head as often as its row of `weights` says, in all runs, and runs drawn with replacement.
+    Heads that are NaN in either vector of a run are left out of that run.
     """
     chosen = rng.integers(0, len(measures), size=(len(measures), len(weights)))
     pooled, within = (

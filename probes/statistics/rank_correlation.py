@@ -64,7 +64,7 @@ def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Fl
 
 
 def centred(values: Values, weights: Weights) -> Weights:
-    """Values less their weighted mean; what rounding leaves of equal values is none."""
+    """Values less their weighted mean; what rounding leaves of equal values is set to 0."""
     left = values - weights @ values[:, None] / weights.sum(1, keepdims=True)
     return np.where(np.abs(left) > 1e-12 * np.abs(values).max(initial=0.0), left, 0.0)
 
@@ -78,8 +78,9 @@ def _correlation(one: Weights, other: Weights, weights: Weights) -> Float[np.nda
 def estimate(value: float, drawn: Float[np.ndarray, " draw"]) -> Estimate:
     """The figure with its bias-corrected percentile interval (Efron 1981), over the draws that have a value.
 
-    A resample repeats heads, and their shared ranks bring a high correlation nearer to zero. With twelve
-    heads in a layer the plain percentile interval of a correlation of 0.8 covers it three times in four.
+    A resample repeats heads, and their shared ranks bring a high correlation nearer to zero. In simulations
+    of three runs of 6 layers by 12 heads the plain percentile interval of a correlation within layers of 0.8
+    covered it in 83 to 86 of 100 worlds, this one in 93 to 98. `value` and `drawn` may be NaN.
     """
     known = drawn[~np.isnan(drawn)]
     if np.isnan(value) or len(known) < 2:

@@ -26,9 +26,9 @@ CONDITIONS: Mapping[str, str] = {
 }
 """What is compared, by its letter, in the order of figures and tables."""
 PLACEBO_OF: Mapping[str, str] = {"C": "D", "S": "S'", "G": "G'"}
-"""By remedy the condition that differs from it in the heads that are copied alone; the first is primary."""
+"""By remedy the condition that differs from it only in which heads are copied; the first is primary."""
 FEWEST_SEEDS = 3
-"""For a word on a contrast."""
+"""Seeds of both conditions that a word on a contrast needs."""
 SCHEMA = pl.Schema(
     {
         "condition": pl.String, "task": pl.String, "seeds": pl.Int64, "score": pl.Float64,
@@ -43,8 +43,9 @@ def recoveries(scores: pl.DataFrame) -> pl.DataFrame:
     """Per condition and task the recovered share and whether the single task is reached.
 
     `scores`: condition, task, seed, score (per cent), a row each. `difference` is the score less the single
-    task's; its interval (90 %) needs two seeds that both have, `word` as many as `margin_for` says (else it
-    is empty), `recovery` two seeds that joint and single runs have, too, and a loss that is certain.
+    task's, over seeds that both have; its interval (90 %) needs two of them, and `word` as many as
+    `margin_for` says (else it is empty). `recovery` needs two seeds that joint and single runs have, too, and
+    an interval of the loss that does not hold 0. Columns: `SCHEMA`; null where seeds are too few.
     """
     rows = []
     order = [name for name in CONDITIONS if name in set(scores["condition"])]
@@ -69,7 +70,8 @@ def recoveries(scores: pl.DataFrame) -> pl.DataFrame:
 def against_placebo(scores: pl.DataFrame, remedy: str = "C") -> Contrast | None:
     """A remedy's mean over tasks less its placebo's, paired by seed; `None` with fewer than three seeds.
 
-    Only seeds that have all tasks in both count; the gap is that of the seeds of single and joint runs.
+    Only seeds that have all tasks in both count. The gap is the mean loss over the seeds that single and
+    joint runs share; 0 without any, so that nothing is refuted.
     """
     ours, placebo = _means(scores, remedy), _means(scores, PLACEBO_OF[remedy])
     seeds = sorted(ours.keys() & placebo.keys())

@@ -12,7 +12,7 @@ Interval = tuple[float, float]
 
 
 def seed_weights(seeds: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draw seed"]:
-    """Weights of the seeds in bootstrap samples: all possible samples if there are at most `draws`."""
+    """Shares of the seeds in bootstrap samples: all possible samples if there are at most `draws`."""
     if seeds**seeds <= draws:
         picks = np.array(list(itertools.product(range(seeds), repeat=seeds)))
         counts = (picks[:, :, None] == np.arange(seeds)).sum(1)
@@ -22,7 +22,7 @@ def seed_weights(seeds: int, draws: int, rng: np.random.Generator) -> Float[np.n
 
 
 def interval(values: Float[np.ndarray, " draw"], level: float) -> Interval:
-    """The percentile interval; NaN, where a draw has no value, is passed over."""
+    """The percentile interval over draws that are not NaN; NaN with fewer than two."""
     known = values[~np.isnan(values)]
     if len(known) < 2:
         return float("nan"), float("nan")
@@ -31,7 +31,7 @@ def interval(values: Float[np.ndarray, " draw"], level: float) -> Interval:
 
 
 def student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> Interval:
-    """Student's interval of the mean over seeds; NaN of a single one."""
+    """Student's interval of the mean over seeds; NaN for a single seed."""
     if len(values) < 2:
         return float("nan"), float("nan")
     reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))

@@ -34,11 +34,12 @@ class Sharing:
 def sharing(scores: pl.DataFrame, setups: Mapping[str, Mapping[str, str]], level: float = 0.05) -> Sharing:
     """The loss of each group of setups: alone less jointly, in points, positive where sharing hurts.
 
-    `scores`: setup, task, seed, score. `setups`: by the name of a group its setups, each with that of the
-    single-task runs to compare with (the pairs of five tasks are ten setups of one group, averaged per task
-    and seed). The run is the unit: seeds that both have are paired, the interval is Student's over seeds, p
-    by exchanging signs. The word is on the first group's mean over tasks: *yes* where the interval is above
-    0, *no* where it is below `MARGIN`; a loss above 0 that is below the margin is *yes*, with its size.
+    `scores`: setup, task, seed, score (per cent). `setups`: by the name of a group its setups, each with that
+    of the single-task runs to compare with (the pairs of five tasks are ten setups of one group, averaged per
+    task and seed). The run is the unit: seeds that both have are paired, the interval is Student's over seeds
+    with an error of `level`, p by exchanging signs. The word is on the first group's mean over tasks: *yes*
+    where the interval is above 0 (the reason adds if it is also below `MARGIN`), else *no* where it is below
+    `MARGIN`, else *cannot tell*.
     """
     rows = []
     for group, members in setups.items():

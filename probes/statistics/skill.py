@@ -19,7 +19,8 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
     `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`; of single-task runs only the
     task that they were trained on should be in it. Chance is the best fixed offset for attention, and for
     clustering the same head under shuffled labels. Below chance there is no skill to lose: skill is 0 there.
-    Columns: regime, task, label, attention, layer, head, value, chance, skill, count, seeds.
+    Columns: regime, task, label, attention, layer, head, value, chance, skill, count, seeds. Raises
+    `ValueError` for a value without a chance level.
     """
     label = ["task", "label"]
     values = heads.filter(pl.col("measure").is_in(list(SKILLS)))

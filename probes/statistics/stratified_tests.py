@@ -1,4 +1,4 @@
-"""Two statistics over heads that compare heads only within strata, such as layers."""
+"""Two statistics that compare heads only within strata, such as layers, and their permutation tests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Orders = Int[np.ndarray, "draw head"]
 def spearman(
     one: Float[np.ndarray, " head"], other: Float[np.ndarray, " head"], strata: Strata, orders: Orders
 ) -> tuple[float, float]:
-    """Pooled Spearman correlation of ranks taken within strata, and the chance of one as high under `orders`.
+    """Spearman's correlation of ranks within strata, pooled, and the chance of one as high under `orders`.
 
-    With a single stratum it is Spearman's; (NaN, NaN) where either is constant in every stratum.
+    With a single stratum it is the usual one; (NaN, NaN) where either is constant in every stratum.
     """
     ranks, others = _centred_ranks(one, strata), _centred_ranks(other, strata)
     scale = float(np.linalg.norm(ranks) * np.linalg.norm(others))
@@ -28,16 +28,16 @@ def spearman(
 def mean_difference(
     values: Float[np.ndarray, " head"], chosen: Bool[np.ndarray, " head"], strata: Strata
 ) -> Float[np.ndarray, " head"]:
-    """Weights whose product with values is the mean of the chosen minus that of the others, over strata.
+    """Weights whose inner product with values is the mean of the chosen less that of the others, over strata.
 
-    A stratum of n chosen and m others counts with n m / (n + m), as it should if all values vary alike; one
-    without either has no part. NaN throughout if no stratum has both.
+    A stratum of n chosen and m others counts with n m / (n + m), the best weight if all values have the same
+    variance; one that lacks either does not count. NaN throughout if no stratum has both.
     """
     _, inverse = np.unique(strata, return_inverse=True)
-    ours = np.bincount(inverse, chosen)[inverse]
-    theirs = np.bincount(inverse, ~chosen)[inverse]
-    # Every head of a cell of n weighs (n m / (n + m)) / n.
-    weights = np.where(chosen, theirs, -ours) / (ours + theirs)
+    chosen_in = np.bincount(inverse, chosen)[inverse]
+    others_in = np.bincount(inverse, ~chosen)[inverse]
+    # Each of the n chosen weighs (n m / (n + m)) / n, each of the m others the same over m.
+    weights = np.where(chosen, others_in, -chosen_in) / (chosen_in + others_in)
     total = weights[chosen].sum()
     return weights / total if total > 0 else np.full(len(values), np.nan)
 
@@ -45,10 +45,10 @@ def mean_difference(
 def permutation_chance(
     values: Float[np.ndarray, " head"], weights: Float[np.ndarray, " head"], orders: Orders
 ) -> float:
-    """The chance of a weighted sum as far from zero as this, either way, if values are reordered so.
+    """Two-sided p of a weighted sum of values under these reorderings of the values.
 
-    Twice the smaller of the chances of one as high and of one as low, as `inverted_interval` has it; NaN
-    without weights.
+    Twice the smaller of the chances of a sum as high and of one as low, as `inverted_interval` has it; NaN
+    if the weights are.
     """
     if np.isnan(weights).any():
         return float("nan")
@@ -56,7 +56,10 @@ def permutation_chance(
 
 
 def two_sided_chance(drawn: Float[np.ndarray, " draw"], observed: float, scale: float) -> float:
-    """Twice the smaller of the chances of a value as high and of one as low; `scale` is that of rounding."""
+    """Twice the smaller of the chances of a value as high and of one as low, at most 1.
+
+    Values closer than 1e-9 times `scale` count as equal.
+    """
     return min(1.0, 2 * min(_chance(drawn, observed, scale), _chance(-drawn, -observed, scale)))
 
 
@@ -70,10 +73,11 @@ def inverted_interval(
     """The interval of all shifts of the chosen that the permutation test of `permutation_chance` accepts.
 
     A shift d is accepted if, with d taken off the chosen, the weighted sum is not extreme among those of
-    reordered values (test inversion; Fisher's shift model). Reordering o rejects no d above
-    (D - D_o) / (1 - C_o), D and D_o being the sums of the values as they are and reordered, C_o that of
-    the reordered choice: the ends are quantiles of these. NaN without weights, infinite where there are too
-    few different orders for the level.
+    reordered values (test inversion; Fisher's shift model). With D and D_o the sums of the values as they are
+    and in order o, and C_o the sum of the reordered choice, the sum in order o is the higher one for d above
+    (D - D_o) / (1 - C_o) and the lower one below it: the ends are order statistics of these limits. `level`
+    is that of the interval, such as 0.95. NaN if the weights are, infinite where there are too few different
+    orders for the level.
     """
     if np.isnan(weights).any():
         return float("nan"), float("nan")
@@ -81,7 +85,7 @@ def inverted_interval(
     moves = lag > 1e-9
     limits = np.sort((values @ weights - values[orders] @ weights)[moves] / lag[moves])
     always = 1 + int((~moves).sum())  # the observed order, and those that leave the choice as it is
-    # The smallest number of limits on one side of d at which the one-sided chance exceeds half of the error.
+    # The least number of limits on one side of d with which the one-sided chance exceeds half of the error.
     needed = int(np.floor((1 - level) / 2 * (1 + len(orders)))) + 1 - always
     if needed <= 0 or needed > len(limits):
         return float("-inf"), float("inf")

@@ -20,7 +20,7 @@ def heads_with_roles(heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def surviving_roles(orders: pl.DataFrame, points: pl.DataFrame, with_roles: pl.DataFrame) -> pl.DataFrame:
-    """Per point of a curve and role, how many heads of the role are still there.
+    """Per point of a curve and role, the share of the role's heads that are still there.
 
     `orders` and `points` are rows of curve_heads.parquet and curve.parquet. Columns: by, draw, task, role,
     kept, share (of all heads: what a role keeps by chance), with_role (heads of the role at the start),
@@ -31,7 +31,7 @@ def surviving_roles(orders: pl.DataFrame, points: pl.DataFrame, with_roles: pl.D
 
 
 def surviving_kinds(orders: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """Per point of a curve and kind of attention, how many heads of the kind are still there.
+    """Per point of a curve and kind of attention, the share of the kind's heads that are still there.
 
     `orders` and `points` as in `surviving_roles`. Columns: by, draw, task, attention, kept, share (of all
     heads), at_start (heads of the kind), surviving (share of these).

@@ -51,12 +51,12 @@ def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
 
 
 def paired(losses: Float[np.ndarray, " seed"], level: float) -> tuple[float, float, float]:
-    """Student's interval of the mean, and the two-sided chance under all exchanges of signs; NaN for one."""
+    """Student's interval of the mean, and the two-sided p by exchanging signs; NaN for a single seed."""
     seeds = len(losses)
     if seeds < 2:
         return float("nan"), float("nan"), float("nan")
     reach = stats.t.ppf((1 + level) / 2, seeds - 1) * losses.std(ddof=1) / np.sqrt(seeds)
-    # All 2^n exchanges; of many seeds as many at random.
+    # All 2^n exchanges up to 12 seeds, else 4,096 at random, the observed one among them.
     if seeds <= 12:
         signs = np.array(list(itertools.product((1, -1), repeat=seeds)))
     else:

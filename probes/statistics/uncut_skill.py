@@ -1,4 +1,4 @@
-"""Skill of attention heads in pair runs, not cut at its baseline, as a secondary unit of the contest."""
+"""Skill of heads in pair runs, not cut at its baseline, as secondary units of the contest."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     """Per task, partner, seed and head what its probe scores above the baseline, as `contest` takes worth.
 
     The baseline of attention is the best fixed offset; that of clustering is what random projections of the
-    layer's input score, since most of what clustering finds is there before any head reads it. Both have as
-    many dimensions as a head, so that the level of shuffled labels is the same and cancels.
+    layer's input score, since most of what clustering finds is there before any head reads it. A projection
+    has as many dimensions as a head, so that the level of shuffled labels is the same for both and cancels.
 
-    The mean, weighted by counts. Attention is taken over labels on which the head is above the offset in
-    single-task runs, so that labels are chosen on runs that have no part in the estimate, and a fall below
-    the offset counts; a head without such a label has 0 beside every partner. Clustering is taken over all
-    labels: nearly all heads are below the projections, since they mix the words that they attend to, so that
-    a choice of labels would leave rare ones that are above by chance.
+    Skill is averaged over labels, weighted by counts. Attention: over labels on which the head is above the
+    offset in single-task runs, so that labels are chosen on runs that have no part in the estimate, and a
+    fall below the offset counts; a head without such a label has 0 beside every partner. Clustering: over all
+    labels, since nearly all heads are below the projections (they mix the words that they attend to), and a
+    choice would leave rare labels that are above by chance.
 
     `heads` is as `skills` takes it, `pairs` has run, task, of, partner. Empty without probes of single tasks
     and of pairs. Raises `ValueError` if one of their runs has no baseline.
@@ -51,7 +51,7 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     means = alone.group_by(by).agg(pl.col("above").mean())
     beyond = pl.lit(BY_NAME[measure].projection is not None) | (pl.col("above") > 0)
     chosen = means.filter(beyond).select(by)
-    every = measured.select("of", "partner", "seed", *KEYS).unique(maintain_order=True)
+    all_cells = measured.select("of", "partner", "seed", *KEYS).unique(maintain_order=True)
     weighted = (pl.col("above") * pl.col("count")).sum() / pl.col("count").sum()
     skill = (
         measured.with_columns(task=pl.col("of"))
@@ -59,5 +59,5 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
         .group_by("of", "partner", "seed", *KEYS)
         .agg(worth=weighted)
     )
-    joined = every.join(skill, on=["of", "partner", "seed", *KEYS], how="left", maintain_order="left")
+    joined = all_cells.join(skill, on=["of", "partner", "seed", *KEYS], how="left", maintain_order="left")
     return joined.with_columns(pl.col("worth").fill_null(0.0)).rename({"of": "task"})

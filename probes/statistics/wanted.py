@@ -36,11 +36,13 @@ class Wanted:
 def wanted(masks: Masks, level: float = 0.05) -> Wanted:
     """Jaccard of masks between tasks, of a task with itself over seeds, with the control task, and by chance.
 
-    Between tasks masks of one seed are compared, within a task those of two seeds (the ceiling: more than a
-    task agrees with itself no other can agree with it). Chance keeps each layer's number of claimed heads.
-    The word rests on the control task alone, whose labels mean nothing: tasks may want the same heads because
-    any decoder needs them. Per seed the mean Jaccard between tasks less that with the control task; *yes* or
-    *no* where Student's interval over seeds is above or below 0. Raises `ValueError` for one task.
+    Between tasks masks of one seed are compared, within a task those of two seeds: the ceiling, since no
+    other task can be expected to agree with a task more than it does with itself. Chance is the Jaccard index
+    of two tasks' claimed heads (over all seeds) whose common heads are as many as expected if each layer
+    keeps its number of claimed heads. The word rests on the control task alone, whose labels mean nothing:
+    tasks may want the same heads because any decoder needs them. It is *yes* or *no* where Student's interval
+    over seeds of the mean Jaccard between tasks less that with the control task is above or below 0. Raises
+    `ValueError` for fewer than two tasks beside the control task.
     """
     tasks = [number for number, task in enumerate(masks.tasks) if task != CONTROL]
     if len(tasks) < 2:
