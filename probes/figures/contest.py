@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -62,9 +63,12 @@ def _panel(axes: Axes, lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataF
         axes.plot(
             [APART, BESIDE], [start, end], color=COLOURS[0], linewidth=1.3, marker="o", markersize=3, zorder=3
         )
-        axes.vlines(
-            BESIDE, start - row["high"], start - row["low"], color=COLOURS[0], linewidth=1.3, zorder=3
-        )
+        interval = start - row["high"], start - row["low"]
+        if np.isfinite(interval).all():
+            axes.vlines(BESIDE, *interval, color=COLOURS[0], linewidth=1.3, zorder=3)
+        else:
+            # Too few orders of claims for an end: the whole panel.
+            axes.axvline(BESIDE, color=COLOURS[0], linewidth=1.3, zorder=3)
     for row in sides.iter_rows(named=True):
         place, colour = SIDES[row["partner"]], SIDE_COLOURS[row["partner"]]
         axes.plot([place], [row["mean"]], marker="s", color=colour, markersize=3, zorder=3)

@@ -17,7 +17,7 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
     """A row of maps per task, a map per setup; a dot marks heads that are significant in most runs.
 
     `means` as `head_means` gives them, of one measure. A task's maps share their colours: white is zero, and
-    of a measure with signs blue is below it. `key` names the measure beside its colours.
+    blue is below it where values may be or are negative. `key` names the measure beside its colours.
     """
     tasks = list(means["task"].unique(maintain_order=True))
     setups = list(means["setup"].unique(maintain_order=True))
@@ -26,6 +26,7 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
     height = cell_inches(len(sites), heads, across) + 0.55
     figure = new_figure(len(tasks) * height + 0.15, COLUMN)
     panels = figure.subplots(len(tasks), len(setups), squeeze=False)
+    signed = measure in SIGNED or bool((means["value"] < 0).any())
     for task, row in zip(tasks, panels, strict=True):
         of_task = means.filter(pl.col("task") == task)
         most = float(np.nanmax(np.abs(of_task["value"].fill_null(np.nan).to_numpy()), initial=0)) or 1.0
@@ -38,8 +39,8 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
             values = grid(cells, "value", sites, heads)
             image = axes.imshow(
                 np.ma.masked_invalid(values),
-                cmap=MAP if measure in SIGNED else "Reds",
-                vmin=-most if measure in SIGNED else 0,
+                cmap=MAP if signed else "Reds",
+                vmin=-most if signed else 0,
                 vmax=most,
                 aspect="auto",
                 interpolation="nearest",

@@ -97,13 +97,21 @@ def _word(
     if seeds < FEWEST_SEEDS:
         few = f"masks of {seeds} seed{'s' * (seeds != 1)}, and {FEWEST_SEEDS} are needed"
         return CANNOT_TELL, f"{few}; {figures}"
-    differences = np.nanmean(between, axis=0) - np.nanmean(with_control, axis=0)
+    differences = _by_seed(between) - _by_seed(with_control)
+    if np.isnan(differences).any():
+        empty = int(np.isnan(differences).sum())
+        return CANNOT_TELL, f"masks without an open head in {empty} of {seeds} seeds; {figures}"
     low, high, _ = paired(differences, 1 - level)
     reason = (
         f"{figures}; between tasks less with control {differences.mean():+.2f} "
         f"({1 - level:.0%} interval over seeds {low:+.2f} to {high:+.2f})"
     )
     return (YES if low > 0 else NO if high < 0 else CANNOT_TELL), reason
+
+
+def _by_seed(values: list[Float[np.ndarray, " seed"]]) -> Float[np.ndarray, " seed"]:
+    """The mean over pairs; NaN in a seed in which no pair has a Jaccard index."""
+    return np.array([_mean(pairs) for pairs in np.transpose(values)])
 
 
 def _mean(values: Float[np.ndarray, ...]) -> float:

@@ -56,6 +56,11 @@ def test_contest_draws_heads_means_and_sides():
     assert bars(pos) == [[[2.0, 1.0], [2.0, 1.4]], [[3.0, 1.1], [3.0, 1.3]]]
     assert [text.get_text() for text in pos.get_xticklabels()] == ["not\nclaimed", "claimed", "twin"]
     assert render(figure, "png")[:4] == b"\x89PNG"
+    # An interval without ends is no certain mean: its bar is as high as the panel.
+    unknown = contest_figure(lines, means.with_columns(low=-np.inf, high=np.inf), sides)
+    [bar] = [line for line in unknown.axes[0].lines if list(line.get_xdata()) == [2, 2]]
+    assert list(bar.get_ydata()) == [0, 1]
+    assert bars(unknown.axes[0]) == [[[3.0, 1.1], [3.0, 1.3]]]
     with pytest.raises(ValueError, match="no claimed head has both"):
         contest_figure(lines.clear(), means, sides)
 

@@ -100,6 +100,11 @@ def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:
     drawn = head_maps(means, "ablation", "points")
     dots = [line for axes in drawn.axes for line in axes.lines if len(line.get_xdata())]
     assert [(*line.get_xdata(), *line.get_ydata()) for line in dots] == [(2, 1)] * 4
+    # Values below zero are told from zero, whatever the measure.
+    below = head_maps(means.with_columns(value=pl.col("value") - 10), "syntactic", "skill")
+    for axes in below.axes[:4]:
+        low, high = axes.images[0].get_clim()
+        assert low == -high < 0
     figure("heads", list(study.truth), tmp_path / "heads.png", measure="importance", tasks=("pos",))
     assert set(pl.read_parquet(tmp_path / "heads.parquet")["task"]) == {"pos"}
 

@@ -69,6 +69,14 @@ def test_without_control_or_seeds_nothing_is_said():
         wanted(masks(np.random.default_rng(0), 1.0, tasks=("pos", "control")))
 
 
+def test_a_seed_in_which_masks_are_all_closed_is_named():
+    made = masks(np.random.default_rng(0), 2.0)
+    made.opened[:, 1] = False
+    found = wanted(made)
+    assert found.word == "cannot tell"
+    assert found.reason.startswith("masks without an open head in 1 of 3 seeds; ")
+
+
 def scores(rng, loss, spread, seeds=3):
     rows = [
         (setup, task, seed, 90 - loss * (setup == "MTL-2") + of_seed + spread * rng.normal())
