@@ -23,8 +23,8 @@ _NO_ROOM = 1 << 16
 def naming_full_disk(path: Path) -> Iterator[None]:
     """Have an error for want of room name `path`, which is to be written during the block.
 
-    Python's own such errors name no file where a write fails. Those of libraries in other languages are of
-    any type: safetensors' has the system's text, that of polars does not tell, but there is no room left.
+    Python's `OSError` names no file where a write fails. Libraries in other languages raise errors of any
+    type: those of safetensors contain the system's text; those of polars do not, so the free room decides.
     """
     try:
         yield

@@ -140,8 +140,8 @@ def _heads_named(name: str, tap: HeadTap) -> set[tuple[int, int]]:
         raise InputError(
             f"--heads={name}: the model has layers 0 to {len(layers) - 1} of heads 0 to {tap.heads - 1}"
         )
-    number = tap.sites.index(Site(kind, layer))
-    return {(number, there) for there in (range(tap.heads) if head is None else (head,))}
+    site_number = tap.sites.index(Site(kind, layer))
+    return {(site_number, number) for number in (range(tap.heads) if head is None else (head,))}
 
 
 def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None:

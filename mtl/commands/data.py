@@ -134,7 +134,7 @@ def select(corpus: Path, *, ids: list[Path], out: Path, overwrite: bool = False)
 
 
 def stats(corpus: Path, json: bool = False) -> None:
-    """Count a corpus's sentences, words, and per layer the annotated sentences and items.
+    """Count a corpus's sentences, words, and per task the annotated sentences and items.
 
     Args:
         corpus: Folder with .jsonl files.

@@ -34,7 +34,7 @@ _FILE_ERRORS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 (done), 1 (failed), 2 (bad arguments or input) or 130 (interrupted)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # transformers would look for the hub at every start, and print progress bars for local files.
+    # Otherwise tokenizers warns when a process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     command: Command | None = None
     try:

@@ -1,8 +1,9 @@
 """Which keys make two runs different: those a run uses, that change its result and are not neutral.
 
 A key that is added to the configuration must repeat no finished run and refuse no run folder, as long as its
-default does what the program did before. Therefore only what differs from a default counts, in the
-fingerprints of a study's jobs as well as between a run's folder and the configuration that resumes it.
+default does what the program did before. Therefore only values that are not neutral count, in the
+fingerprints of a study's jobs as well as between a run's folder and the configuration that resumes it. The
+neutral value of a key is its default, or the one in `CHANGED_DEFAULTS`.
 """
 
 from __future__ import annotations

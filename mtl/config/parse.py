@@ -146,14 +146,14 @@ def _group(kind: Any, value: Any, key: str) -> Any:
 
 
 def _judged(key: str, hint: Any, value: Any) -> Any:
-    """A value as its type has it, which jsonargparse judges; raises `InputError` if it does not fit."""
+    """A value as jsonargparse converts it to its type; raises `InputError` if it does not fit."""
     kind, optional = without_null(hint)
     given = plain(value)
     # A study's plan is hundreds of configurations, nearly all of whose values are the same.
     single = given is None or isinstance(given, str | int | float)
-    known = single and item_of(kind) is None and mapping_of(kind) is None
+    cacheable = single and item_of(kind) is None and mapping_of(kind) is None
     try:
-        parsed = (_parsed_once if known else _parsed)(hint, given)
+        parsed = (_parsed_once if cacheable else _parsed)(hint, given)
     except (ArgumentError, ArgumentTypeError) as error:
         raise InputError(_wrong(key, hint, value)) from error
     if (parsed is None and not optional) or (kind is Path and given == ""):

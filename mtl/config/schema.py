@@ -50,7 +50,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a corpus that is not a folder of JSON lines."""
+    """Files of a corpus by split, instead of its folder."""
 
     train: str | None = None
     """Training file, folder or glob."""
@@ -60,7 +60,7 @@ class Files:
     """Test file, folder or glob."""
     format: str = "jsonl"
     """jsonl, conllu, conll2012, conll2003, brackets, conll2005, glue or parallel (whose paths are
-    SOURCE:TARGET)."""
+    SOURCE:TARGET), or a variant such as conllu-upos (docs/own-data.md has all)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class CorpusConfig:
     """Files for all tasks whose layer their format has, instead of the folder's."""
 
     def files_of(self, task: str) -> Files | None:
-        """The files of one task; `None`: it is read from the folder."""
+        """A task's own files; `None`: it has none, and is read from `files` or the folder."""
         files: Files | None = getattr(self, task_of(task))
         return files
 

@@ -26,7 +26,7 @@ SPLITS = ("train", "dev", "test")
 def corpus_at(place: str | Path, tasks: Sequence[str]) -> CorpusConfig:
     """The corpus that a command is given: a folder of JSON lines, or SOURCE:TARGET for translations.
 
-    The two files are every split.
+    SOURCE:TARGET is all three splits: train, dev and test are the same two files.
     """
     if Translate.name not in tasks:
         return CorpusConfig(str(place))
@@ -57,9 +57,10 @@ class Source:
 def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none.
 
-    First come a task's own files, then `corpus.files` if their format has its layer, then the folder. Twins
-    read what their task reads. A task that reads words alone (a control task) takes the sentences of those
-    beside it.
+    A task reads its own files if it has any, else `corpus.files` if their format has its layer, else the
+    folder. The list has them the other way round: folder, `corpus.files`, files of single tasks. Twins read
+    what their task reads. A task that reads words alone (a control task) takes the sentences of those beside
+    it.
     """
     tasks = tasks_of(tasks)
     tasks = tuple(name for name in tasks if TASKS[name].layers) or tasks

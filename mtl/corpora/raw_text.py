@@ -78,7 +78,7 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def sentences_of(text: str) -> list[Sentence]:
-    """The sentences of a text, as they were written and as words; the words are it without its white space.
+    """The sentences of a text, as written and as words, which spell the text but for white space.
 
     Sentences are found by Punkt (Kiss & Strunk 2006), with a list of English abbreviations instead of
     its training. Words are those of the Penn Treebank (contractions and possessives are words of their own),

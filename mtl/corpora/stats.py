@@ -1,4 +1,4 @@
-"""How much a corpus holds: sentences, words, and per layer the annotated sentences and the items on them."""
+"""How much a corpus holds: sentences, words, and per task the annotated sentences and the items on them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _SPLITS = ("train", "dev", "test")
 
 
 def corpus_stats(folder: Path) -> dict[str, Figures]:
-    """Per split (each `*.jsonl` of the folder): sentences, words, and per layer a dict of counts.
+    """Per split (each `*.jsonl` of the folder): sentences, words, and per task a dict of counts.
 
-    A layer's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all
-    nodes above the tags, the root TOP left out); frames and arguments; labels of whole sentences.
+    A task's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all
+    nodes above the tags, the root TOP left out); frames and arguments; labels of whole sentences. Raises
+    `InputError` for a folder without `*.jsonl`.
     """
     paths = sorted(folder.glob("*.jsonl"), key=lambda path: (_order(path.stem), path.stem))
     if not paths:

@@ -90,7 +90,7 @@ def to_props(sentence: Sentence) -> str:
     """Predicates and arguments of one sentence, with the empty line that ends it.
 
     Frames come in the order of their predicates, at most one per predicate and without overlapping
-    arguments; a predicate on no argument gets `V`.
+    arguments; a predicate outside of all its arguments gets `V`.
     """
     frames = sorted(sentence.frames or (), key=lambda frame: frame.predicate)
     # "-" marks a word that is no predicate.

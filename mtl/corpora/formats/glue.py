@@ -1,4 +1,4 @@
-"""GLUE's tab-separated files (Wang et al. 2019), and one's own that look like them.
+"""GLUE's tab-separated files (Wang et al. 2019), and other files of the same form.
 
 Fields are not quoted: MRPC and QNLI hold lone double quotes. Columns are found by the header; CoLA alone has
 none.
@@ -43,8 +43,8 @@ class Columns(NamedTuple):
 def read_glue(path: Path, task: str) -> list[Sentence]:
     """The sentences or pairs of a file, labelled in `task`; words are what blanks separate.
 
-    Where the label is `-`, nobody's was, and the sentence is not annotated. Control characters are taken out
-    of the text.
+    A sentence whose label is `-` (the annotators disagreed) is not annotated. Control characters are taken
+    out of the text. Raises `InputError` for a missing column, a line without words and an unknown label.
     """
     lines = read_lines(path)
     columns = _columns(path, lines[0].split("\t"), task)

@@ -63,7 +63,7 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
     arcs, frames = sentence.arcs, sentence.frames
     return {
         "id": sentence.id,
-        # Only where it is known, as it is of text that nobody had taken apart.
+        # Only where it is known, as in text that was split into words by this program.
         **({} if not sentence.text else {"text": sentence.text}),
         "words": sentence.words,
         "upos": sentence.upos,

@@ -21,8 +21,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
     """A sentence for each line of `source`, translated by the same line of `target`.
 
-    Words are what blanks separate; the translation is kept as it is, but for blanks around it. Empty lines
-    are kept. Raises `InputError` for files of unequal length.
+    Words are what blanks separate; the translation is kept as it is, but for blanks around it. Control
+    characters are taken out of both; empty lines are kept. Raises `InputError` for files of unequal length.
     """
     sources, targets = _lines(source), _lines(target)
     if len(sources) != len(targets):

@@ -27,10 +27,9 @@ def fault(sentence: Sentence) -> Fault | None:
     """The first fault of a sentence that no format and no task can hold, or `None`.
 
     Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
-    are allowed. Labels hold no white space either; those of whole sentences are what their tasks allow, and
-    the only ones of a pair. Arcs form a tree with one root. Overlapping entities,
-    overlapping arguments and several frames at one predicate are no faults: tasks leave out what they
-    cannot represent, and count it.
+    are allowed. Labels hold no white space either. A label of a whole sentence is one that its task allows; a
+    pair has no other labels. Arcs form a tree with one root. Overlapping entities, overlapping arguments and
+    several frames at one predicate are no faults: tasks leave out what they cannot represent, and count it.
     """
     if not all(sentence.words) or any(map(str.isspace, sentence.words)):
         number = next(number for number, word in enumerate(sentence.words) if not word.strip())
