@@ -156,7 +156,7 @@ def _brackets(gold: Sentence, sentence: Sentence) -> str:
         leaf = next(leaves, None)
         if leaf is None:
             raise InputError(
-                f"export: the predicted tree has more words than the sentence, at '{node.children}'"
+                f"export: sentence '{gold.id}': the predicted tree has more words, from '{node.children}'"
             )
         return leaf
 

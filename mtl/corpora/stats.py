@@ -54,18 +54,18 @@ def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
 
 
 def stats_table(stats: dict[str, Figures], title: str | None = None) -> Table:
-    """The figures as a table, a row per split and layer."""
-    table = Table("split", "layer", title=title)
+    """The figures as a table, a row per split and task."""
+    table = Table("split", "task", title=title)
     for column in ("sentences", "items"):
         table.add_column(column, justify="right")
     table.add_column("of")
     for split, figures in stats.items():
         table.add_section()
         table.add_row(split, "", f"{figures['sentences']:,}", f"{figures['words']:,}", "words")
-        for layer, counts in figures.items():
+        for task, counts in figures.items():
             if isinstance(counts, dict):
                 for item in (item for item in counts if item != "sentences"):
-                    table.add_row("", layer, f"{counts['sentences']:,}", f"{counts[item]:,}", item)
+                    table.add_row("", task, f"{counts['sentences']:,}", f"{counts[item]:,}", item)
     return table
 
 

@@ -39,7 +39,7 @@ def scores(name: str, seed: int, dim: int, trained: int) -> list[tuple[str | int
         path = folder / f"{split}-scores.json"
         if not path.is_file():
             mtl("evaluate", str(folder), f"--split={split}", f"--json_out={path}")
-        for task, values in json.loads(path.read_text()).items():
+        for task, values in json.loads(path.read_text())[split].items():
             metric = next(metric for metric in values if metric in METRICS)
             rows.append((name.split("-seed")[0], seed, dim, trained, task, split, metric, values[metric]))
     return rows
