@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# The same examples everywhere, and no limit in seconds: machines of CI are slow at times.
+settings.register_profile(
+    "mtl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("mtl")
 
 # The tests run side by side; threads on top of that only get in each other's way.
 torch.set_num_threads(1)

