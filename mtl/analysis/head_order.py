@@ -21,7 +21,7 @@ from mtl.heads.gates import OPEN
 from mtl.models.batches import BatchLoader, aligned_plan
 from mtl.models.joint import JointModel
 from probes.heads_table import Site
-from probes.measures.table import BY_NAME
+from probes.measures.table import BY_NAME, MadeBy
 from probes.sites import grid
 
 Head = tuple[int, int]
@@ -31,8 +31,14 @@ Values = Mapping[str, Float[np.ndarray, "site head"]]
 NextHeads = Callable[[Mapping[str, Sequence[Head]], Mapping[str, int]], dict[str, list[Head]]]
 """Maps, by task, the heads still kept and the number wanted to the heads that go next: at least one, in
 order."""
-MADE_BY = {"records": "mtl probe", "gradients": "mtl importance", "evaluation": "mtl ablate"}
-"""The command that makes a measure, by what the measure needs."""
+COMMANDS: Mapping[MadeBy, str] = {
+    "training": "mtl train --gradient_conflict_every=N",
+    "probes": "mtl probe RUN",
+    "importance": "mtl importance RUN",
+    "relevance": "mtl relevance RUN",
+    "ablation": "mtl ablate RUN",
+}
+"""The command that makes a measure."""
 _STRONGEST = ("positional", "syntactic")
 """Measures whose value for a head is its best label's; others take the mean of labels, weighted by count."""
 
@@ -199,13 +205,7 @@ def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Sit
 
 def made_with(measure: str) -> str:
     """The command that makes a measure."""
-    if measure == "gradient_conflict":
-        return "mtl train --gradient_conflict_every=N"
-    if measure.startswith("relevance"):
-        return "mtl relevance RUN"
-    if measure == "integrated":
-        return "mtl importance RUN --steps=N"
-    return f"{MADE_BY[BY_NAME[measure].needs]} RUN"
+    return COMMANDS[BY_NAME[measure].made_by] + (" --steps=N" if measure == "integrated" else "")
 
 
 def _least(value: Float[np.ndarray, "site head"], kept: Sequence[Head], wanted: int) -> list[Head]:

@@ -69,11 +69,7 @@ class StudyFolder:
 
     def not_to_probe(self) -> frozenset[str]:
         """The runs that the study does not want probed."""
-        return frozenset(
-            job.name
-            for job in self.jobs()
-            if job.probe is None or "probes" not in job.probe.get("measures", ["probes"])
-        )
+        return frozenset(job.name for job in self.jobs() if "probes" not in job.measures())
 
     def write_job(self, job: Job) -> None:
         """Write a job."""

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from mtl.study.config import MeasureGroup
 from mtl.workers.lease import now
 
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
-PROBED = ("probes", "probing")
-"""Parts of `Job.made_of` that can change without the training being repeated."""
+MEASURED = get_args(MeasureGroup)
+"""What can be measured on the heads of a finished run."""
+
+
+def code_part(measure: str) -> str:
+    """The part of `Job.made_of` for the code of a measure; that of its settings has the measure's name."""
+    return f"{measure}.code"
+
+
+_NOT_OF_TRAINING = {*MEASURED, *map(code_part, MEASURED), "probing"}
+"""Parts of `Job.made_of` that can change without the training being repeated.
+
+Versions up to 6a85c4b had one part, `probing`, for the code of all measurements.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,14 +39,20 @@ class Job:
     """The run's configuration; empty for the encoder before training."""
     made_of: dict[str, str]
     """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or drawn `masks`, the run
-    that it `needs` and the `claims` (their file, or the runs that they come from); if its heads are measured,
-    of the measurements' settings (`probes`) and of their code (`probing`)."""
+    that it `needs` and the `claims` (their file, or the runs that they come from); for each measure that is
+    made on its heads, of its settings (`importance`) and of its code (`importance.code`)."""
     needs: str | None = None
     """The run that it starts from, or whose masks it has."""
     probe: dict[str, Any] | None = None
     """The settings of the measurements on its heads; `None`: its heads are not measured."""
     claims_from: list[str] = field(default_factory=list)
     """The runs whose masks determine which of its heads are copied."""
+
+    def measures(self) -> list[MeasureGroup]:
+        """What is measured on its heads, in the order of measuring."""
+        # Jobs of versions that could only probe have no `measures`.
+        wanted = () if self.probe is None else self.probe.get("measures", ["probes"])
+        return [measure for measure in MEASURED if measure in wanted]
 
     def after(self) -> list[str]:
         """The runs that have to be finished before it starts."""
@@ -61,16 +80,23 @@ class Progress:
     gpu_gigabytes: float = 0.0
     """Most memory reserved on a GPU."""
     error: str = ""
+    measured: list[MeasureGroup] = field(default_factory=list)
+    """The measures that heads.parquet has, made as `made_of` says."""
 
 
 def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two runs have the same fingerprints, except those of probes."""
-    return without_probes(one) == without_probes(other)
+    """Whether two runs have the same fingerprints, except those of measures on their heads."""
+    return of_training(one) == of_training(other)
 
 
-def without_probes(made_of: Mapping[str, str]) -> dict[str, str]:
+def of_training(made_of: Mapping[str, str]) -> dict[str, str]:
     """The fingerprints of a run's training."""
-    return {part: fingerprint for part, fingerprint in made_of.items() if part not in PROBED}
+    return {part: fingerprint for part, fingerprint in made_of.items() if part not in _NOT_OF_TRAINING}
+
+
+def measured_alike(measure: str, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two runs have the same fingerprints of a measure."""
+    return all(one.get(part) == other.get(part) for part in (measure, code_part(measure)))
 
 
 @dataclass(frozen=True)

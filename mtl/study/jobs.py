@@ -19,10 +19,10 @@ from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
 from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint
 from mtl.study.check_copies import check_copies
-from mtl.study.config import ProbesConfig, StudyConfig
+from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
-from mtl.study.job import Job
+from mtl.study.job import Job, code_part
 from mtl.study.planned import Planned
 from mtl.study.task_sets import STATIC, measurable
 from mtl.training.check import check_settings
@@ -30,6 +30,14 @@ from mtl.training.check_inputs import check_inputs
 
 if TYPE_CHECKING:
     from mtl.study.drawn_masks import DrawnMasks
+
+SETTINGS: Mapping[MeasureGroup, tuple[str, ...]] = {
+    "probes": ("corpus", "split", "centroids", "final_special"),
+    "importance": ("sentences",),
+    "relevance": ("sentences",),
+    "ablation": ("split", "sentences"),
+}
+"""The keys of `ProbesConfig` that change what a measure gives."""
 
 
 def wanted_jobs(
@@ -88,9 +96,9 @@ def _jobs(
         arguments["out"] = str(folder.run(STATIC))
         job = Job(STATIC, 0, STATIC, {}, {}, probe=arguments)
         made_of = {
-            "configuration": digest({**settings_of(job), **contents.probed(arguments)}),
+            "configuration": digest({**settings_of(job), **contents.probed(arguments, "probes")}),
             "corpus": contents.corpus(study.train.corpus, tasks),
-            "code": measuring_code(arguments, source),
+            "code": measuring_code("probes", arguments, source),
             **contents.encoder(study.train.encoder.name),
         }
         jobs.append(dataclasses.replace(job, made_of=made_of))
@@ -109,10 +117,10 @@ def _jobs(
             **contents.claims(run),
         }
         if probe is not None:
-            made_of |= {
-                "probes": digest({**probe_settings(probe), **contents.probed(probe)}),
-                "probing": measuring_code(probe, settings["corpus"]),
-            }
+            for measure in measures:
+                used = {**probe_settings(probe, measure), **contents.probed(probe, measure)}
+                made_of[measure] = digest(used)
+                made_of[code_part(measure)] = measuring_code(measure, probe, settings["corpus"])
         jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs
 
@@ -122,15 +130,13 @@ def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
     return code_fingerprint(entry, *reader_modules(corpus))
 
 
-def measuring_code(probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of a job's measurements and of the readers of what they read.
+def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
+    """The fingerprint of the code of a measure and of the readers of what it reads.
 
-    These are the readers of the run's corpus and of `probes.corpus`, if there is one.
+    These are the readers of the run's corpus and, for probing, of `probes.corpus`, if there is one.
     """
-    # Jobs of versions that could only probe have no `measures`.
-    entries = [MEASURING[name] for name in probe.get("measures", ["probes"])]
-    probed = {"path": probe.get("corpus")}
-    return code_fingerprint(*entries, *reader_modules(corpus), *reader_modules(probed))
+    probed = {"path": probe.get("corpus") if measure == "probes" else None}
+    return code_fingerprint(MEASURING[measure], *reader_modules(corpus), *reader_modules(probed))
 
 
 def settings_of(job: Job) -> dict[str, Any]:
@@ -144,19 +150,18 @@ def settings_of(job: Job) -> dict[str, Any]:
     else:
         assert job.probe is not None
         settings = counting_settings({"corpus": job.probe["source"], "tasks": job.probe["tasks"]})
-        settings |= probe_settings(job.probe)
+        settings |= probe_settings(job.probe, "probes")
         name = settings["encoder.name"] = job.probe["target"]
     if _is_local(name):
         settings.pop("encoder.name", None)
     return settings
 
 
-def probe_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of measurements (`ProbesConfig`) that differ from the defaults."""
+def probe_settings(arguments: Mapping[str, Any], measure: MeasureGroup) -> dict[str, Any]:
+    """The settings (`ProbesConfig`) that a measure uses, where they differ from the defaults."""
     default = plain(dataclasses.asdict(ProbesConfig()))
-    return {
-        f"probes.{key}": value for key, value in arguments.items() if key in default and value != default[key]
-    }
+    used = {key: arguments[key] for key in SETTINGS[measure] if key in arguments}
+    return {f"probes.{key}": value for key, value in used.items() if value != default[key]}
 
 
 def _is_local(encoder: str) -> bool:
@@ -182,9 +187,9 @@ class _Contents:
             ]
         )
 
-    def probed(self, probe: Mapping[str, Any]) -> dict[str, str]:
-        """The fingerprint of `probes.corpus`, which counts instead of its path; empty without one."""
-        if "probes" not in probe["measures"] or probe["corpus"] is None:
+    def probed(self, probe: Mapping[str, Any], measure: MeasureGroup) -> dict[str, str]:
+        """The fingerprint of `probes.corpus`, which counts instead of its path; empty if it is not read."""
+        if measure != "probes" or probe["corpus"] is None:
             return {}
         splits = dict.fromkeys([probe["split"], *(["train"] if probe["centroids"] == "train" else [])])
         files = [Path(probe["corpus"]) / f"{split}.jsonl" for split in splits]

@@ -1,4 +1,4 @@
-"""The measurements on a finished run's heads, as a study's file asks for them."""
+"""A measurement on a finished run's heads, as a study's file asks for it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.config.parse import configuration_from
 from mtl.config.schema import CorpusConfig
 from mtl.models.inputs import InputCache
+from mtl.study.config import MeasureGroup
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
 """Keys of a job's settings that probing takes; a `corpus` takes the place of its source."""
@@ -23,36 +24,38 @@ CHOOSING = "dev"
 """The split for importance and relevance, which choose heads; ablation judges the choice on another one."""
 
 
-def measure(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
-    """Make the measurements that a job's settings name, and write them into heads.parquet.
+def measure(name: MeasureGroup, settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
+    """Make a measurement by a job's settings, and write it into heads.parquet.
 
-    Returns the table of probing, or `None` if probing is not among them.
+    Returns the table of probing, `None` for other measurements.
     """
-    probed = None
-    measures = settings.get("measures", ["probes"])
-    if "probes" in measures:
-        arguments = {key: settings[key] for key in PROBES if key in settings}
-        if "source" in arguments:
-            arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")
-            arguments["out"] = Path(arguments["out"])
-        if settings.get("corpus") is not None:
-            arguments["source"] = CorpusConfig(settings["corpus"])
-        result = probe_run(**arguments, material=inputs)
-        for reason in result.left_out:
-            print(f"not probed: {reason}")
-        for note in result.notes:
-            print(f"note: {note}")
-        print(f"wrote {result.path}")
-        probed = result.heads
     run, sentences = Path(settings["target"]), settings.get("sentences")
-    if "importance" in measures:
+    if name == "probes":
+        return _probed(settings, inputs)
+    if name == "importance":
         measure_importance(_opened(run, CHOOSING, sentences, inputs))
-    if "relevance" in measures:
+    elif name == "relevance":
         measure_relevance(_opened(run, CHOOSING, sentences, inputs))
-    if "ablation" in measures:
+    else:
         trained = _opened(run, settings["split"], sentences, inputs)
         measure_ablation(trained, every_ablation(trained, ("head",)))
-    return probed
+    return None
+
+
+def _probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
+    arguments = {key: settings[key] for key in PROBES if key in settings}
+    if "source" in arguments:
+        arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")
+        arguments["out"] = Path(arguments["out"])
+    if settings.get("corpus") is not None:
+        arguments["source"] = CorpusConfig(settings["corpus"])
+    result = probe_run(**arguments, material=inputs)
+    for reason in result.left_out:
+        print(f"not probed: {reason}")
+    for note in result.notes:
+        print(f"note: {note}")
+    print(f"wrote {result.path}")
+    return result.heads
 
 
 def _opened(run: Path, split: str, sentences: int | None, inputs: InputCache) -> TrainedRun:

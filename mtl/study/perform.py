@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -17,8 +18,9 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.runs.code_fingerprint import TRAINING
 from mtl.runs.run import Run
+from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, trained_alike
+from mtl.study.job import Job, Progress, code_part, measured_alike, trained_alike
 from mtl.study.jobs import code_of, measuring_code
 from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
@@ -56,14 +58,15 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
             return False
         if trained_alike(before.made_of, job.made_of):
             update_paths(study, job)
-        _check_code(job, before)
+        measured = _measured(study, job, before)
+        _check_code(job, before, measured)
         fresh = before.made_of != job.made_of
         tries = 0 if fresh else before.tries
         if before.state == "interrupted" and not fresh:
             tries = max(0, tries - 1)  # a try that was asked to stop does not count
         progress = Progress(
             "running", job.made_of, tries + 1, now(), 0.0, 0.0 if fresh else before.seconds,
-            worker=str(Holder.me()),
+            worker=str(Holder.me()), measured=measured,
         )  # fmt: skip
         if progress.tries > TRIES:
             error = f"its process died {TRIES} times; the end of its log may say why"
@@ -78,19 +81,25 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         return True
 
 
-def _check_code(job: Job, before: Progress) -> None:
+def _measured(study: StudyFolder, job: Job, before: Progress) -> list[MeasureGroup]:
+    """The measures that a run's heads.parquet has as the job wants them."""
+    if not trained_alike(before.made_of, job.made_of) or not (study.run(job.name) / "heads.parquet").exists():
+        return []
+    alike = [name for name in before.measured if measured_alike(name, before.made_of, job.made_of)]
+    return [name for name in job.measures() if name in alike]
+
+
+def _check_code(job: Job, before: Progress, measured: Sequence[MeasureGroup]) -> None:
     """Raise `InputError` if this process runs other code than the job was planned with."""
-    if not job.config:
-        parts = ["code"]
-    elif before.state == "finished" and trained_alike(before.made_of, job.made_of):
-        parts = ["probing"]
-    else:
-        parts = ["code", "probing"]
     probe = job.probe or {}
     corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})
-    now_of = {"probing": measuring_code(probe, corpus)}
-    now_of["code"] = code_of(TRAINING, corpus) if job.config else now_of["probing"]
-    if any(now_of[part] != job.made_of.get(part, now_of[part]) for part in parts):
+    left = [name for name in job.measures() if name not in measured]
+    now_of = {code_part(name): measuring_code(name, probe, corpus) for name in left}
+    if not job.config:
+        now_of["code"] = measuring_code("probes", probe, corpus)
+    elif before.state != "finished" or not trained_alike(before.made_of, job.made_of):
+        now_of["code"] = code_of(TRAINING, corpus)
+    if any(code != job.made_of.get(part, code) for part, code in now_of.items()):
         raise InputError("the code was changed after the study was planned: give the same command again")
 
 
@@ -107,16 +116,17 @@ def update_paths(study: StudyFolder, job: Job) -> None:
 
 def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progress) -> Progress:
     try:
-        first_step, training = logged(study.log(job.name), lambda: _perform(study, job, inputs))
+        first_step, training = logged(study.log(job.name), lambda: _perform(study, job, inputs, progress))
     except KeyboardInterrupt:
-        return replace(progress, state="interrupted")
+        return replace(study.last_progress(job.name), state="interrupted")
     except Failed as failure:
+        progress = study.last_progress(job.name)  # with what was measured before
         # Another run may have used the GPU's memory: this one is tried again.
         again = isinstance(failure.__cause__, torch.cuda.OutOfMemoryError) and progress.tries < TRIES
         return replace(progress, state="waiting" if again else "failed", error=str(failure))
     gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
     return replace(
-        progress,
+        study.last_progress(job.name),
         state="finished",
         prepared_seconds=max(0.0, first_step - progress.started),
         training_seconds=training,
@@ -124,8 +134,11 @@ def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
     )
 
 
-def _perform(study: StudyFolder, job: Job, inputs: InputCache) -> tuple[float, float]:
-    """Train and measure; returns the time of the first step (since 1970) and that of training, in seconds."""
+def _perform(study: StudyFolder, job: Job, inputs: InputCache, progress: Progress) -> tuple[float, float]:
+    """Train and measure; returns the time of the first step (since 1970) and that of training, in seconds.
+
+    Every measure that was made is written into the progress, so that a stopped job does not repeat it.
+    """
     from rich.console import Console
 
     from mtl.analysis.observers import default_observers
@@ -144,8 +157,13 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache) -> tuple[float, f
         trained = config, run
         status = run.status()
         first_step, training = float(status["first_step"]), float(status["training_seconds"])
-    if job.probe is not None:
-        heads = measure(job.probe, inputs)
+    for name in job.measures():
+        if name in progress.measured:
+            continue
+        assert job.probe is not None
+        heads = measure(name, job.probe, inputs)
         if trained is not None and heads is not None:
             log_probes(*trained, heads)
+        progress = replace(progress, measured=[*progress.measured, name])
+        study.write_progress(job.name, progress)
     return first_step, training

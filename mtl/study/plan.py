@@ -19,9 +19,9 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.study.check_copies import uncontested
-from mtl.study.config import StudyConfig
+from mtl.study.config import MeasureGroup, StudyConfig
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, trained_alike, without_probes
+from mtl.study.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
 from mtl.study.jobs import digest, wanted_jobs
 from mtl.workers.lease import Holder, lease
 
@@ -36,8 +36,10 @@ class Change:
     name: str
     why: str
     """The reason."""
-    what: Literal["made again", "probed again", "not probed any more", "archived"]
+    what: Literal["made again", "its training stays", "archived"]
     """The consequence."""
+    forgotten: tuple[MeasureGroup, ...] = ()
+    """The measures that go from its heads.parquet, which keeps the others."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.why}; {self.what}"
@@ -88,9 +90,9 @@ def _beside(
     for job in wanted:
         made_of = dict(job.made_of)
         if job.needs is not None:  # what that run is made of counts, and its old code may be kept
-            made_of["needs"] = digest(without_probes(jobs[job.needs].made_of))
+            made_of["needs"] = digest(of_training(jobs[job.needs].made_of))
         if job.claims_from:
-            made_of["claims"] = digest([without_probes(jobs[name].made_of) for name in job.claims_from])
+            made_of["claims"] = digest([of_training(jobs[name].made_of) for name in job.claims_from])
         progress = folder.last_progress(job.name)
         if keep_code and progress.state == "finished":
             made_of = _keep_old_code(made_of, progress.made_of)
@@ -110,9 +112,8 @@ def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dic
     trained = {**made_of, "code": before.get("code", "")}
     if not trained_alike(trained, before):
         return dict(made_of)
-    if trained.get("probes") != before.get("probes") or "probing" not in trained:
-        return trained
-    return {**trained, "probing": before["probing"]}
+    same = [name for name in MEASURED if name in trained and trained[name] == before.get(name)]
+    return trained | {code_part(name): before[code_part(name)] for name in same}
 
 
 @contextmanager
@@ -149,7 +150,7 @@ def _carry_out(plan: Plan) -> None:
         if change.what in ("made again", "archived"):
             _archive(folder, change.name)
         else:
-            _archive_probes(folder, change.name)
+            _archive_measures(folder, change.name, change.forgotten)
     if plan.masks:
         from mtl.study.drawn_masks import write_masks
 
@@ -176,17 +177,21 @@ def _archive(folder: StudyFolder, name: str) -> None:
     folder.remove_job(name)
 
 
-def _archive_probes(folder: StudyFolder, name: str) -> None:
-    """Copy a run's heads.parquet to `.replaced`, and remove all measures but training's own from it."""
+def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[MeasureGroup]) -> None:
+    """Copy a run's heads.parquet to `.replaced` if it has these measures, and remove them from it."""
     table = folder.run(name) / "heads.parquet"
-    if table.exists():
-        archive = _free_name(folder, name)
-        archive.mkdir(parents=True)
-        shutil.copy2(table, archive)
-        from mtl.analysis.heads_file import forget_measures
-        from probes.measures.table import MADE_AFTER_TRAINING
+    if not measures or not table.exists():
+        return
+    from mtl.analysis.heads_file import forget_measures, read_measures
+    from probes.measures.table import MADE_BY
 
-        forget_measures(table, MADE_AFTER_TRAINING)
+    forgotten = {name for measure in measures for name in MADE_BY[measure]}
+    if forgotten.isdisjoint(read_measures(table)[0]["measure"]):
+        return
+    archive = _free_name(folder, name)
+    archive.mkdir(parents=True)
+    shutil.copy2(table, archive)
+    forget_measures(table, forgotten)
 
 
 def _free_name(folder: StudyFolder, name: str) -> Path:
@@ -200,12 +205,7 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
     """What changes for a run, and why."""
     old, new = progress.made_of, job.made_of
     if trained_alike(old, new):
-        if "probes" not in new:
-            return Change(job.name, "the study does not probe it any more", "not probed any more")
-        if "probes" not in old:
-            return Change(job.name, "the study now probes it", "probed again")
-        what = "probes' settings" if old["probes"] != new["probes"] else "code of the probes"
-        return Change(job.name, f"the {what} changed", "probed again")
+        return _other_measures(job, old)
     keys = [] if before is None else different_keys(before.config, job.config)
     if before is not None and not job.config and before.probe != job.probe:
         keys.append("probes")
@@ -221,3 +221,21 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
     reasons = [reason for part, reason in changes.items() if old.get(part) != new.get(part)]
     takes = "has the masks of" if job.config.get("pruning") == "fixed" else "starts from"
     return Change(job.name, ", ".join(reasons or [f"it {takes} {job.needs}, which changed"]), "made again")
+
+
+def _other_measures(job: Job, old: Mapping[str, str]) -> Change:
+    """What changes for a run whose training stays: measures are added, made again, or not wanted any more."""
+    new = job.made_of
+    added = [name for name in MEASURED if name in new and name not in old]
+    dropped = [name for name in MEASURED if name in old and name not in new]
+    both = [name for name in MEASURED if name in old and name in new]
+    settings = [name for name in both if old[name] != new[name]]
+    code = [name for name in both if name not in settings and old[code_part(name)] != new[code_part(name)]]
+    reasons = {
+        "{} added": added,
+        "the settings of {} changed": settings,
+        "the code of {} changed": code,
+        "{} not wanted any more": dropped,
+    }
+    why = ", ".join(text.format(" and ".join(names)) for text, names in reasons.items() if names)
+    return Change(job.name, why, "its training stays", (*settings, *code, *dropped))

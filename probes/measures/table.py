@@ -5,17 +5,17 @@ Probing computes the measures of these rows, heads.parquet holds them, and the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from probes.measures import attention, clustering, roles
 from probes.measures.corpus import ProbeSettings
 from probes.measures.probe import Probe
 
-Needs = Literal["records", "gradients", "evaluation"]
-"""What a measure is made from: records of what heads do with a corpus (`mtl probe`), gradients of the tasks'
-losses, or scores of the model under changed heads."""
+MadeBy = Literal["training", "probes", "importance", "relevance", "ablation"]
+"""What makes a measure: training itself, or what `probes.measures` of a study names (`mtl probe`,
+`mtl importance`, `mtl relevance`, `mtl ablate`)."""
 
 Unit = Literal["share", "points", "number"]
 """What values are: a share of 1 (printed in per cent), points of a score in per cent, or a plain number."""
@@ -29,7 +29,7 @@ class Measure:
     """The value of the column `measure`."""
     title: str
     """What the measure is, as reports print it."""
-    needs: Needs
+    made_by: MadeBy
     skill: bool = False
     """Whether it measures per label of a task how good a head is; best heads and losses are about these."""
     chance: str | None = None
@@ -61,56 +61,56 @@ def _tested(name: str) -> tuple[str, ...]:
 
 MEASURES = (
     Measure(
-        "attention", "arcs and arguments met by the most attended word", "records", skill=True,
+        "attention", "arcs and arguments met by the most attended word", "probes", skill=True,
         chance="attention_offset", chance_title="best fixed offset", probes=attention.probes,
     ),
     Measure(
-        "clustering", "words and spans nearest to the centroid of their own label", "records", skill=True,
+        "clustering", "words and spans nearest to the centroid of their own label", "probes", skill=True,
         chance="clustering_shuffled", chance_title="shuffled labels", majority="clustering_majority",
         projection="clustering_projection", probes=clustering.probes,
     ),
-    Measure("confidence", "mean attention to the most attended word", "records", probes=roles.probes),
-    Measure("positional", "words that attend most to one relative position", "records", probes=roles.probes),
+    Measure("confidence", "mean attention to the most attended word", "probes", probes=roles.probes),
+    Measure("positional", "words that attend most to one relative position", "probes", probes=roles.probes),
     Measure(
-        "syntactic", "arcs of a relation met in one direction", "records",
+        "syntactic", "arcs of a relation met in one direction", "probes",
         chance="syntactic_offset", chance_title="best fixed offset", probes=roles.probes,
     ),
     Measure(
         "syntactic_possible", "arcs that heads without sight of later words can meet in one direction",
-        "records", probes=roles.probes,
+        "probes", probes=roles.probes,
     ),
     Measure(
-        "rare_words", "words that attend most to the rarest word of the sentence", "records",
+        "rare_words", "words that attend most to the rarest word of the sentence", "probes",
         probes=roles.probes,
     ),
-    Measure("gradient_conflict", "cosine between the gradients of two tasks", "gradients", unit="number"),
+    Measure("gradient_conflict", "cosine between the gradients of two tasks", "training", unit="number"),
     Measure(
-        "importance", "mean size of the loss's derivative in the head's gate, nats per sentence", "gradients",
+        "importance", "mean size of the loss's derivative in the head's gate, nats per sentence",
+        "importance", unit="number",
+    ),
+    Measure(
+        "taylor", "first-order rise of the loss without the head, nats per sentence", "importance",
+        unit="number",
+    ),
+    Measure("fisher", "mean squared derivative of the loss in the head's gate", "importance", unit="number"),
+    Measure(
+        "integrated", "rise of the loss by integrated gradients, nats per sentence", "importance",
         unit="number",
     ),
     Measure(
-        "taylor", "first-order rise of the loss without the head, nats per sentence", "gradients",
-        unit="number",
-    ),
-    Measure("fisher", "mean squared derivative of the loss in the head's gate", "gradients", unit="number"),
-    Measure(
-        "integrated", "rise of the loss by integrated gradients, nats per sentence", "gradients",
-        unit="number",
-    ),
-    Measure(
-        "ablation", "points of the score lost without the head", "evaluation", unit="points",
+        "ablation", "points of the score lost without the head", "ablation", unit="points",
         companions=_tested("ablation"),
     ),
     Measure(
-        "ablation_all_but_one", "points of the score lost if only this head of its layer stays", "evaluation",
+        "ablation_all_but_one", "points of the score lost if only this head of its layer stays", "ablation",
         unit="points", companions=_tested("ablation_all_but_one"),
     ),
     Measure(
-        "ablation_layer", "points of the score lost without the layer's heads", "evaluation", unit="points",
+        "ablation_layer", "points of the score lost without the layer's heads", "ablation", unit="points",
         companions=_tested("ablation_layer"),
     ),
-    Measure("relevance", "share of its layer's relevance for the score of a task", "gradients"),
-    Measure("relevance_signed", "relevance for the score of a task", "gradients", unit="number"),
+    Measure("relevance", "share of its layer's relevance for the score of a task", "relevance"),
+    Measure("relevance_signed", "relevance for the score of a task", "relevance", unit="number"),
 )  # fmt: skip
 """Every measure, in the order in which reports list them."""
 
@@ -119,12 +119,12 @@ SKILLS: dict[str, str] = {
     measure.name: measure.chance for measure in MEASURES if measure.skill and measure.chance is not None
 }
 """The measures of skill, each with its chance level."""
-MADE_BY_PROBING = tuple(name for measure in MEASURES if measure.needs == "records" for name in measure.names)
-"""All values of the column `measure` that `mtl probe` writes, and replaces when it is run again."""
-MADE_AFTER_TRAINING = tuple(
-    name for measure in MEASURES if measure.name != "gradient_conflict" for name in measure.names
-)
-"""All values of the column `measure` except the one that training itself writes."""
+MADE_BY: Mapping[MadeBy, tuple[str, ...]] = {
+    maker: tuple(name for measure in MEASURES if measure.made_by == maker for name in measure.names)
+    for maker in get_args(MadeBy)
+}
+"""All values of the column `measure` by what makes them, and replaces them when it is run again."""
+MADE_BY_PROBING = MADE_BY["probes"]
 
 
 def probes_for(settings: ProbeSettings) -> list[Probe]:

@@ -14,7 +14,7 @@ from probes.sites import sites_of
 from tests.probes.worlds import with_kinds
 
 ABLATION = Measure(
-    "planted", "score lost without the head", "evaluation", unit="points",
+    "planted", "score lost without the head", "ablation", unit="points",
     companions=("planted_low", "planted_high", "planted_q"),
 )  # fmt: skip
 SITES = (Site("self", 0), Site("self", 1))
@@ -40,10 +40,10 @@ def test_a_value_has_its_unit_interval_and_probability():
     assert value_text(ABLATION, 2.1, companions) == "2.1 points [0.4, 3.9], q 0.012"
     assert value_text(ABLATION, -0.5, {}) == "\N{MINUS SIGN}0.5 points"
     assert value_text(ABLATION, None, dict.fromkeys(companions)) == "–, q –"
-    share = Measure("share", "", "records", companions=("share_se",))
+    share = Measure("share", "", "probes", companions=("share_se",))
     assert value_text(share, 0.123, {"share_se": 0.01}) == "12.3 %, se 1.0"
     assert (
-        value_text(Measure("cosine", "", "gradients", unit="number"), -0.01234, {}) == "\N{MINUS SIGN}0.0123"
+        value_text(Measure("cosine", "", "training", unit="number"), -0.01234, {}) == "\N{MINUS SIGN}0.0123"
     )
 
 

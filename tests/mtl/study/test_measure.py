@@ -29,12 +29,13 @@ def test_what_is_asked_for_is_measured(toy: Path, tmp_path: Path, measures, made
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
     settings = {
         "target": str(tmp_path / "run"), "split": "test", "centroids": "self", "final_special": False,
-        "measures": measures, "sentences": 6,
+        "sentences": 6,
     }  # fmt: skip
-    probed = measure(settings, InputCache(keep=True))
+    cache = InputCache(keep=True)
+    tables = [measure(name, settings, cache) for name in measures]
     table, _ = heads_table.read(tmp_path / "run" / "heads.parquet")
     assert made <= set(table["measure"])
-    assert (probed is not None) == ("probes" in measures)
+    assert [probed is not None for probed in tables] == [name == "probes" for name in measures]
     assert ("importance" in set(table["measure"])) == ("importance" in measures)
 
 
@@ -45,8 +46,9 @@ def test_heads_are_probed_on_the_corpus_of_the_study_if_it_names_one(toy: Path, 
     write_toy(tmp_path / "other", 1, 1, 4, seed=5)
     settings = {
         "target": str(tmp_path / "run"), "split": "test", "centroids": "self", "final_special": False,
-        "measures": ["probes", "importance"], "sentences": 6, "corpus": str(tmp_path / "other"),
+        "sentences": 6, "corpus": str(tmp_path / "other"),
     }  # fmt: skip
-    measure(settings, InputCache(keep=True))
+    for name in ("probes", "importance"):
+        measure(name, settings, InputCache(keep=True))
     _, provenance = heads_table.read(tmp_path / "run" / "heads.parquet")
     assert (provenance["sentences"], provenance["importance.sentences"]) == ("4", "6")

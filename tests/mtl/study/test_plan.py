@@ -261,15 +261,18 @@ def test_changed_probes_repeat_no_training(world):
         heads_table.write(world.folder.run(name) / "heads.parquet", pl.concat([heads, conflict]), {})
     plan = world.plan("--probes.split=dev")
     assert changes_of(plan) == [
-        f"{task}-seed1: the probes' settings changed; probed again" for task in ("pos", "ner")
+        f"{task}-seed1: the settings of probes changed; its training stays" for task in ("pos", "ner")
     ]
     carry_out(plan)
     left, _ = heads_table.read(world.folder.run("pos-seed1") / "heads.parquet")
     assert left["measure"].unique().to_list() == ["gradient_cosine"]
     [kept] = (world.folder.path / ".replaced").glob("pos-seed1-*/heads.parquet")
     assert len(heads_table.read(kept)[0]) == 12
+    world.finish(plan)
+    carry_out(world.plan("--probes.split=dev", "--probes.measures=[probes,importance]"))
+    assert len(list((world.folder.path / ".replaced").glob("pos-seed1-*"))) == 1  # nothing was replaced
     assert changes_of(world.plan("--probes.masks=[]")) == [
-        f"{task}-seed1: the study does not probe it any more; not probed any more" for task in ("pos", "ner")
+        f"{task}-seed1: probes not wanted any more; its training stays" for task in ("pos", "ner")
     ]
 
 
@@ -278,10 +281,11 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     world.finish(world.plan(grid=grid))
     default = {job.name: dict(job.made_of) for job in world.plan(grid=grid).jobs}
     more = world.plan("--probes.measures=[probes,importance,ablation]", grid=grid)
-    assert {change.what for change in more.changes} == {"probed again"}
+    assert changes_of(more) == ["pos-seed1: importance and ablation added; its training stays"]
     for job in more.jobs:
         changed = {part for part, value in job.made_of.items() if default[job.name].get(part) != value}
-        assert changed == ({"probes", "probing"} if job.config and job.probe else set())
+        added = {"importance", "importance.code", "ablation", "ablation.code"}
+        assert changed == (added if job.config and job.probe else set())
     # The encoder before training has no tasks, so that nothing in it is worth anything to one.
     assert [job.probe["measures"] for job in more.jobs if not job.config] == [["probes"]]
     world.finish(more)
@@ -292,8 +296,12 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
 
     monkeypatch.setattr(module, "code_fingerprint", code)
     again = world.plan("--probes.measures=[probes,importance,ablation]", grid=grid)
-    assert {change.what for change in again.changes} == {"probed again"}
-    assert all("code of the probes" in change.why for change in again.changes)
+    assert changes_of(again) == ["pos-seed1: the code of ablation changed; its training stays"]
+    fewer = world.plan("--probes.measures=[importance]", "--probes.sentences=5", grid=grid)
+    assert changes_of(fewer) == [
+        "pos-seed1: the settings of importance changed, probes and ablation not wanted any more; "
+        "its training stays"
+    ]
 
 
 def test_heads_are_probed_on_another_corpus_whose_place_does_not_count(world):
@@ -306,7 +314,7 @@ def test_heads_are_probed_on_another_corpus_whose_place_does_not_count(world):
     assert changes_of(world.plan(words, grid=grid)) == []
     write_toy(world.root / "moved", 1, 1, 6, seed=3, overwrite=True)
     changes = {change.name: change.what for change in world.plan(words, grid=grid).changes}
-    assert changes == {"static": "made again", "pos-seed1": "probed again"}
+    assert changes == {"static": "made again", "pos-seed1": "its training stays"}
     # Training does not read it; what probes take is its splits that they read.
     (world.root / "moved" / "train.jsonl").unlink()
     assert {change.name for change in world.plan(words, grid=grid).changes} == set(changes)
@@ -321,7 +329,7 @@ def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
     monkeypatch.setattr(
         module, "code_fingerprint", lambda *entries: "new" if "prob" in entries[0] else real(*entries)
     )
-    assert changes_of(world.plan(grid=grid)) == ["pos-seed1: the code of the probes changed; probed again"]
+    assert changes_of(world.plan(grid=grid)) == ["pos-seed1: the code of probes changed; its training stays"]
     assert changes_of(world.plan(grid=grid, keep_code=True)) == []
 
 
@@ -336,7 +344,7 @@ def test_code_is_kept_for_runs_that_start_from_others_too(world, monkeypatch):
         world.folder.last_progress(job.name).made_of for job in plan.jobs
     ]
     plan = world.plan("--probes.split=dev", grid=grid, keep_code=True)
-    assert changes_of(plan) == ["pos-seed1: the probes' settings changed; probed again"]
+    assert changes_of(plan) == ["pos-seed1: the settings of probes changed; its training stays"]
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_changed_probes_are_measured_again_and_nothing_is_trained(toy, tiny_enco
     weights = small.folder(file) / "runs" / "pos-seed1" / "model"
     before = {path: path.stat().st_mtime_ns for path in weights.iterdir()}
     printed = small.carry_out(file, "--probes.split=dev")
-    assert "pos-seed1: the probes' settings changed; probed again" in printed
+    assert "pos-seed1: the settings of probes changed; its training stays" in printed
     assert {path: path.stat().st_mtime_ns for path in weights.iterdir()} == before
     assert table.read(weights.parent / "heads.parquet")[1]["split"] == "dev"
     [kept] = (small.folder(file) / ".replaced").glob("pos-seed1-*/heads.parquet")
