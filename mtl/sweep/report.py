@@ -33,7 +33,17 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
             return page
         sweep, base, _ = folder.read_plan()
         trials = trials_of(folder.study(sweep))
-        finished = [folder.run(trial.number) for trial in trials if folder.state(trial) == "finished"]
+        finished = []
+        for trial in trials:
+            run = folder.run(trial.number)
+            if folder.state(trial) != "finished":
+                continue
+            if (run / "config.yaml").is_file():
+                finished.append(run)
+            else:
+                console.print(
+                    f"note: {run} is not there any more: figures are drawn without it", soft_wrap=True
+                )
         if not finished:
             archive_report(folder.path, console)
             return None

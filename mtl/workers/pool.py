@@ -154,8 +154,13 @@ def devices() -> list[str]:
 
 
 def threads_for(count: int) -> int:
-    """The threads of each of `count` processes: an equal share of the cores, at least one."""
-    return max(1, cores() // count)
+    """The threads of each of `count` processes: an equal share of the cores, at least one.
+
+    A number in OMP_NUM_THREADS, which users set where they share a machine, is the most.
+    """
+    share = max(1, cores() // count)
+    most = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(most)) if most.isdecimal() and int(most) > 0 else share
 
 
 def cores() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -114,6 +115,18 @@ def test_tables_of_an_earlier_report_are_archived_and_one_process_writes_at_a_ti
     assert not (tables / "labels.csv").exists()
     assert (tables / "mine.csv").exists()
     assert not list(tables.glob(".*"))
+
+
+def test_a_finished_trial_whose_folder_was_deleted_is_named_and_left_out(bench):
+    sweep = bench()
+    performed(sweep)
+    shutil.rmtree(sweep.folder.run(0))
+    printed = collected(sweep.folder)
+    assert "runs/trial-0000 is not there any more: figures are drawn without it" in printed.replace("\n", "")
+    assert "trial-0000" in pl.read_csv(sweep.folder.path / "tables" / "trials.csv")["trial"].to_list()
+    for number in range(1, 6):
+        shutil.rmtree(sweep.folder.run(number))
+    assert "archived" in collected(sweep.folder)
 
 
 def test_a_folder_without_a_sweep_says_nothing_of_one(tmp_path):

@@ -86,7 +86,11 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(pool, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert devices() == ["3", "5"]
     monkeypatch.setattr("mtl.workers.pool.cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [threads_for(count) for count in (1, 3, 8, 20)] == [8, 2, 1, 1]
+    for most, threads in (("3", [3, 2, 1, 1]), ("0", [8, 2, 1, 1]), ("many", [8, 2, 1, 1])):
+        monkeypatch.setenv("OMP_NUM_THREADS", most)
+        assert [threads_for(count) for count in (1, 3, 8, 20)] == threads
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
