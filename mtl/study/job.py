@@ -80,8 +80,8 @@ class Progress:
     gpu_gigabytes: float = 0.0
     """Most memory reserved on a GPU."""
     error: str = ""
-    measured: list[MeasureGroup] = field(default_factory=list)
-    """The measures that heads.parquet has, made as `made_of` says."""
+    measured: dict[MeasureGroup, float] = field(default_factory=dict)
+    """The measures that heads.parquet has, made as `made_of` says, with the seconds that each took."""
 
 
 def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -97,6 +97,17 @@ def of_training(made_of: Mapping[str, str]) -> dict[str, str]:
 def measured_alike(measure: str, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether two runs have the same fingerprints of a measure."""
     return all(one.get(part) == other.get(part) for part in (measure, code_part(measure)))
+
+
+def kept_measures(job: Job, progress: Progress) -> dict[MeasureGroup, float]:
+    """The measures of a run's earlier progress that are as the job wants them, with their seconds."""
+    if not trained_alike(progress.made_of, job.made_of):
+        return {}
+    return {
+        measure: seconds
+        for measure, seconds in progress.measured.items()
+        if measure in job.measures() and measured_alike(measure, progress.made_of, job.made_of)
+    }
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,13 @@ class Snapshot:
         """Whether a job can be started: no process works on it, and the runs that it needs are finished."""
         startable = self.state(name) in ("waiting", "interrupted")
         return startable and all(self.state(needed) == "finished" for needed in self.jobs[name].after())
+
+    def left_to_measure(self, name: str) -> list[MeasureGroup] | None:
+        """What is left to be measured of a run that is trained; `None` for one that is not."""
+        job, progress = self.jobs[name], self.progress[name]
+        if progress.state != "finished" or not trained_alike(progress.made_of, job.made_of):
+            return None
+        return [measure for measure in job.measures() if measure not in kept_measures(job, progress)]
 
     def ended(self) -> int:
         """The number of jobs for which nothing is left to do."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -20,7 +20,7 @@ from mtl.runs.code_fingerprint import TRAINING
 from mtl.runs.run import Run
 from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, code_part, measured_alike, trained_alike
+from mtl.study.job import Job, Progress, code_part, kept_measures, trained_alike
 from mtl.study.jobs import code_of, measuring_code
 from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
@@ -58,14 +58,15 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
             return False
         if trained_alike(before.made_of, job.made_of):
             update_paths(study, job)
-        measured = _measured(study, job, before)
+        measured = kept_measures(job, before) if (study.run(job.name) / "heads.parquet").exists() else {}
         _check_code(job, before, measured)
         fresh = before.made_of != job.made_of
         tries = 0 if fresh else before.tries
         if before.state == "interrupted" and not fresh:
             tries = max(0, tries - 1)  # a try that was asked to stop does not count
+        seconds = before.seconds if trained_alike(before.made_of, job.made_of) else 0.0
         progress = Progress(
-            "running", job.made_of, tries + 1, now(), 0.0, 0.0 if fresh else before.seconds,
+            "running", job.made_of, tries + 1, now(), 0.0, seconds,
             worker=str(Holder.me()), measured=measured,
         )  # fmt: skip
         if progress.tries > TRIES:
@@ -81,15 +82,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         return True
 
 
-def _measured(study: StudyFolder, job: Job, before: Progress) -> list[MeasureGroup]:
-    """The measures that a run's heads.parquet has as the job wants them."""
-    if not trained_alike(before.made_of, job.made_of) or not (study.run(job.name) / "heads.parquet").exists():
-        return []
-    alike = [name for name in before.measured if measured_alike(name, before.made_of, job.made_of)]
-    return [name for name in job.measures() if name in alike]
-
-
-def _check_code(job: Job, before: Progress, measured: Sequence[MeasureGroup]) -> None:
+def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) -> None:
     """Raise `InputError` if this process runs other code than the job was planned with."""
     probe = job.probe or {}
     corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})
@@ -161,9 +154,10 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
         if name in progress.measured:
             continue
         assert job.probe is not None
+        start = now()
         heads = measure(name, job.probe, inputs)
         if trained is not None and heads is not None:
             log_probes(*trained, heads)
-        progress = replace(progress, measured=[*progress.measured, name])
+        progress = replace(progress, measured={**progress.measured, name: round(now() - start, 1)})
         study.write_progress(job.name, progress)
     return first_step, training

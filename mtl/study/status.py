@@ -62,7 +62,8 @@ def remaining(snapshot: Snapshot) -> float | None:
     """Seconds of work left for one process; `None` before the first job is finished.
 
     A job takes as long as the mean finished job of its grid cell. If there is none, the time of all finished
-    jobs is scaled by tasks and epochs (`_size`).
+    jobs is scaled by tasks and epochs (`_size`). Of a run that is trained already only measures are left,
+    each with its mean time for a task; a measure that no run has yet does not count.
     """
     states = snapshot.states()
     finished = [job for name, job in snapshot.jobs.items() if states[name] == "finished"]
@@ -74,11 +75,27 @@ def remaining(snapshot: Snapshot) -> float | None:
         for cell in {job.grid_cell for job in finished}
     }
     per_unit = sum(seconds.values()) / sum(_size(job) for job in finished)
-    return sum(
-        max(0.0, by_cell.get(job.grid_cell, per_unit * _size(job)) - snapshot.seconds(name))
-        for name, job in snapshot.jobs.items()
-        if states[name] not in ("finished", "failed")
-    )
+    per_task = _measuring_seconds(snapshot)
+    left = 0.0
+    for name, job in snapshot.jobs.items():
+        measures = snapshot.left_to_measure(name)
+        if states[name] in ("finished", "failed"):
+            continue
+        if measures is not None:
+            left += sum(per_task.get(measure, 0.0) * len(job.config["tasks"]) for measure in measures)
+        else:
+            typical = by_cell.get(job.grid_cell, per_unit * _size(job))
+            left += max(0.0, typical - snapshot.seconds(name))
+    return left
+
+
+def _measuring_seconds(snapshot: Snapshot) -> dict[str, float]:
+    """By measure the mean seconds that it took for a task of a trained run."""
+    taken: dict[str, list[float]] = {}
+    for name, job in snapshot.jobs.items():
+        for measure, seconds in snapshot.progress[name].measured.items() if job.config else ():
+            taken.setdefault(measure, []).append(seconds / len(job.config["tasks"]))
+    return {measure: statistics.mean(seconds) for measure, seconds in taken.items()}
 
 
 def _size(job: Job) -> float:

@@ -77,7 +77,7 @@ def test_a_measure_is_made_once_and_again_only_if_it_changed(tmp_path, monkeypat
     assert measured("probes", "importance", "ablation", "relevance") == ["ablation", "relevance"]
     progress = study.last_progress("encoder")
     assert (progress.state, progress.error) == ("failed", "no luck")
-    assert progress.measured == ["probes", "importance", "ablation"]
+    assert list(progress.measured) == ["probes", "importance", "ablation"]
     measuring.fails = ""
     # Of a run that failed or was killed, what was measured stays.
     study.write_progress("encoder", replace(progress, state="running"))

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ import yaml
 from mtl.commands.study import folder_of
 from mtl.errors import InputError
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, Snapshot
+from mtl.study.job import MEASURED, Job, Progress, Snapshot
 from mtl.study.status import remaining
 from probes import heads_table as table
 from tests.mtl.study import small
@@ -255,6 +256,15 @@ def test_the_time_that_is_left_follows_from_what_is_finished():
     assert remaining(snapshot) is None
     progress["a"] = Progress("finished", jobs[0].made_of, seconds=100.0)
     assert remaining(snapshot) == pytest.approx(100 + 200)
+    # A run that is trained is only measured: importance again, and ablation, which took 30 seconds a task.
+    measured = Job("d", 0, "all", jobs[2].config, {"importance": "new"}, probe={"measures": MEASURED})
+    measured.config["tasks"].append("u")
+    progress["c"] = Progress("finished", {"configuration": "c"}, seconds=500.0)
+    progress["d"] = Progress("finished", {"importance": "old"}, seconds=900.0, measured={"importance": 4.0})
+    progress["a"] = replace(progress["a"], measured={"ablation": 30.0})
+    jobs_now = {**snapshot.jobs, "d": measured}
+    assert Snapshot(jobs_now, progress).left_to_measure("d") == list(MEASURED)
+    assert remaining(Snapshot(jobs_now, progress)) == pytest.approx(100 + 2 * 30 + 2 * 2)
 
 
 def _children(pid: int) -> list[int]:
