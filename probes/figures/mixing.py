@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,7 +20,7 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
     """Above: mean overlap per layer and class in the models `shown`; below: by class, less the layers' means.
 
     `tests` and `layers` are those of `MixingByClaims` with a column `models`, of which `shown` is a value.
-    Bars are intervals over seeds; the number beside a mean is its p after Holm.
+    Bars are intervals over seeds; the number above a mean is its p after Holm.
     """
     figure = new_figure(3.6, COLUMN)
     above, below = figure.subplots(2, 1)
@@ -35,16 +36,14 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
                 below.vlines(place, row["low"], row["high"], color=look.colour, linewidth=0.9)
             below.plot([place], [row["above"]], marker=look.marker(), color=look.colour, markersize=3.5)
             below.annotate(
-                f"p={row['p_holm']:.2g}",
-                (place, row["above"]),
-                (3, 2),
-                textcoords="offset points",
-                fontsize=5,
-            )
+                f"p={row['p_holm']:.2g}", (place, row["above"]), (0, 4), textcoords="offset points", fontsize=5,
+                rotation="vertical", horizontalalignment="center",
+            )  # fmt: skip
         below.plot([], [], marker=look.marker(), color=look.colour, linestyle="", markersize=3.5, label=group)
     below.axhline(0, color=INK, linewidth=0.5)
     below.set_xticks(range(len(CLASSES)), [f"claimed by\n{NAMES[name]}" for name in CLASSES])
     below.set_xlim(-0.6, len(CLASSES) - 0.4)
+    below.margins(y=0.25)
     below.set_ylabel("overlap, less the layer's mean")
     for axes in (above, below):
         axes.grid(axis="y", color=GRID, linewidth=0.4)
@@ -58,11 +57,12 @@ def _layers(axes: Axes, layers: pl.DataFrame) -> None:
     number = {tuple(site): place for place, site in enumerate(sites)}
     for turn, name in enumerate(("all", *CLASSES)):
         rows = layers.filter(claims=name)
-        places = [number[place] for place in rows.select("attention", "layer").rows()]
+        overlap = np.full(len(sites), np.nan)  # a gap where a layer has no such pair
+        overlap[[number[place] for place in rows.select("attention", "layer").rows()]] = rows["overlap"]
         colour = FAINT if name == "all" else LOOKS[turn - 1].colour
         marker = "" if name == "all" else LOOKS[turn - 1].shape
         axes.plot(
-            places, rows["overlap"], color=colour, marker=marker, markersize=3, linewidth=0.9,
+            overlap, color=colour, marker=marker, markersize=3, linewidth=0.9,
             label="all pairs of heads" if name == "all" else f"claimed by {NAMES[name]}",
         )  # fmt: skip
     axes.set_xticks(range(len(sites)), [layer_name(site, sites) for site in sites])
