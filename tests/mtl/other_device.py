@@ -1,0 +1,245 @@
+"""A device that is not the CPU, for machines without a GPU.
+
+Its tensors lie in memory and the CPU's kernels compute on them. Like a GPU's they may not meet the CPU's
+tensors, and whoever reads them makes the host wait. `python -m tests.mtl.other_device FILE` runs the commands
+in a JSON file there (with `cpu` behind it on the CPU), and writes their exit codes, and where training steps
+waited, to standard output's last line. Not covered: kernels of CUDA, autocast to bfloat16, and inference
+mode, which such tensors do not know (no_grad takes its place).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+
+NAME = "other"
+MAY_MOVE = {"_to_copy", "copy_"}
+"""Operations that take tensors from one device to the other."""
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+"""Operations of this device that take indices of the CPU; indices that are conditions are waited for."""
+WAIT = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "bincount"}
+"""Operations whose result, or its shape, the host has to read."""
+
+
+class _Backend(_DummyBackendModule):
+    """What torch asks of a device's module."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16]
+
+    def get_rng_state(self, device=None) -> torch.Tensor:
+        return torch.zeros(1, dtype=torch.uint8)
+
+    def set_rng_state(self, state, device=None) -> None:
+        pass
+
+
+_setup_privateuseone_for_python_backend(NAME, _Backend())
+DEVICE = torch.device(NAME, 0)
+
+
+class OtherTensor(torch.Tensor):
+    """A tensor on the other device; `memory` is the CPU's tensor with its values."""
+
+    memory: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, memory: torch.Tensor) -> OtherTensor:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, memory.size(), strides=memory.stride(), storage_offset=memory.storage_offset(),
+            dtype=memory.dtype, device=DEVICE,
+        )  # fmt: skip
+        made.memory = memory
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, arguments=(), options=None):
+        return perform(operation, arguments, options or {})
+
+    def tolist(self):
+        WAITS.note()
+        return self.memory.tolist()
+
+    def numpy(self, **options):
+        raise TypeError(f"can't convert a tensor of device {NAME} to numpy")
+
+    __array__ = numpy
+
+    # Models are copied and saved by what their tensors store.
+    def __deepcopy__(self, known):
+        if id(self) not in known:
+            copied = OtherTensor(self.memory.clone())
+            is_parameter = getattr(self, "_is_param", False)
+            known[id(self)] = torch.nn.Parameter(copied, self.requires_grad) if is_parameter else copied
+        return known[id(self)]
+
+    def storage(self):
+        return self.memory.storage()
+
+    def untyped_storage(self):
+        return self.memory.untyped_storage()
+
+    def data_ptr(self) -> int:
+        return self.memory.data_ptr()
+
+
+class Waits:
+    """Where the host waited for the device, while this is on."""
+
+    def __init__(self) -> None:
+        self.on, self.places = False, []
+
+    def note(self) -> None:
+        if self.on:
+            frames = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
+            self.places.append([f"{frame.filename}:{frame.lineno}" for frame in frames[-12:]])
+
+
+WAITS = Waits()
+
+
+def memory_of(value):
+    """The CPU's tensor behind one of the other device; everything else as it is."""
+    return value.memory if isinstance(value, OtherTensor) else value
+
+
+def perform(operation, arguments, options):
+    """Compute on the CPU; raises `RuntimeError` where a GPU would refuse tensors of two devices."""
+    name = operation._schema.name.partition("::")[2]
+    tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, torch.Tensor)]
+    others = [tensor for tensor in tensors if isinstance(tensor, OtherTensor)]
+    indexing = name in INDEXING and isinstance(arguments[0], OtherTensor)
+    indices = [id(index) for index in arguments[1]] if indexing else []
+    ours = [
+        tensor
+        for tensor in tensors
+        if not isinstance(tensor, OtherTensor) and tensor.dim() > 0 and id(tensor) not in indices
+    ]
+    if others and ours and name not in MAY_MOVE:
+        raise RuntimeError(f"{operation}: tensors on {DEVICE} and on the CPU")
+    result_there = bool(others)
+    if options.get("device") is not None:
+        result_there = torch.device(options["device"]).type == NAME
+        options = {**options, "device": torch.device("cpu")}
+    if name == "copy_":
+        result_there = isinstance(arguments[0], OtherTensor)
+    conditions = indexing and any(index is not None and index.dtype == torch.bool for index in arguments[1])
+    if others and (name in WAIT or conditions or not result_there):
+        WAITS.note()
+    result = operation(*tree_map(memory_of, arguments), **tree_map(memory_of, options))
+    if not result_there:
+        return result
+    known = {id(tensor.memory): tensor for tensor in others}  # what works in place returns its argument
+
+    def there(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return known[id(value)] if id(value) in known else OtherTensor(value)
+
+    return tree_map(there, result)
+
+
+class OnBothDevices(TorchDispatchMode):
+    """Handles what makes tensors anew, too."""
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        return perform(operation, arguments, options or {})
+
+
+def _empty(size, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
+    return OtherTensor(torch.empty(size, dtype=dtype, device="cpu"))
+
+
+def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memory=None):
+    return OtherTensor(torch.empty_strided(size, stride, dtype=dtype, device="cpu"))
+
+
+def _copy_from(source, target, non_blocking=False):
+    memory_of(target).copy_(memory_of(source))
+    return target
+
+
+LIBRARY = torch.library.Library("aten", "IMPL")  # for torch.tensor(..., device=...), which modes do not see
+LIBRARY.impl("empty.memory_format", _empty, "PrivateUse1")
+LIBRARY.impl("empty_strided", _empty_strided, "PrivateUse1")
+LIBRARY.impl("_copy_from", _copy_from, "PrivateUse1")
+
+
+class _Generator(torch.Generator):
+    """Random numbers come from the CPU."""
+
+    def __new__(cls, device="cpu"):
+        return super().__new__(cls, device="cpu")
+
+
+class _Accelerator(pl.accelerators.CPUAccelerator):
+    """The device as Lightning's accelerator."""
+
+    def setup_device(self, device: torch.device) -> None:
+        pass
+
+    @staticmethod
+    def get_parallel_devices(devices) -> list[torch.device]:
+        return [DEVICE]
+
+
+class _Trainer(pl.Trainer):
+    def __init__(self, **options) -> None:
+        del options["accelerator"], options["strategy"]
+        strategy = pl.strategies.SingleDeviceStrategy(device=DEVICE, accelerator=_Accelerator())
+        super().__init__(strategy=strategy, **options)
+
+
+def _step(self, epoch, batch, optimizer, closure) -> None:
+    """Lightning's `optimizer_step`: forward, backward and update, in which waits are noted."""
+    WAITS.on = True
+    optimizer.step(closure=closure)
+    WAITS.on = False
+
+
+def main(file: str, where: str = NAME) -> None:
+    """Run commands; the last line of the output is JSON: codes, waits (the last frames of each)."""
+    device = install() if where == NAME else contextlib.nullcontext()
+    from mtl.commands.main import main as command
+
+    with device:
+        codes = [command(words) for words in json.loads(Path(file).read_text())]
+    print()
+    print(json.dumps({"codes": codes, "waits": WAITS.places}))
+
+
+def install() -> OnBothDevices:
+    """Have the program take the other device for its accelerator."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.inference_mode = lambda on=True: torch.no_grad() if on else contextlib.nullcontext()
+    torch.Generator = _Generator
+    from safetensors.torch import save_file
+    from transformers import modeling_utils
+
+    modeling_utils.safe_save_file = lambda tensors, *more, **options: save_file(
+        {name: memory_of(tensor.detach()).contiguous() for name, tensor in tensors.items()}, *more, **options
+    )
+    import mtl.models.device
+
+    mtl.models.device.device_of = lambda accelerator, key="": DEVICE
+    from mtl.analysis import ablation_run
+    from mtl.training import step, trainer
+
+    ablation_run.BATCH_TOKENS[NAME] = ablation_run.BATCH_TOKENS["cuda"]
+    trainer.pl.Trainer = _Trainer
+    step.JointTraining.optimizer_step = _step
+    return OnBothDevices()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

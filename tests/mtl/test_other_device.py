@@ -1,0 +1,110 @@
+"""Commands on a device that is not the CPU: no tensor is left behind, and training steps do not wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from polars.testing import assert_frame_equal
+
+from mtl.config.effective import plain
+from mtl.config.schema import GatesConfig
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from tests.mtl import digits
+
+ROOT = Path(__file__).parents[2]
+
+SETTINGS = {
+    "max_epochs": 2,
+    "trainer": {"precision": "32-true", "threads": 1},
+    "optimizer": {"encoder_lr": 1e-3},
+    "wandb": {"mode": "disabled"},
+}
+
+
+def carry_out(folder: Path, words: list[list[str]], *where: str) -> list[list[str]]:
+    """Run commands in a process, on the other device or on the CPU; returns where training steps waited."""
+    folder.mkdir(exist_ok=True)
+    (folder / "commands.json").write_text(json.dumps(words))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mtl.other_device", "commands.json", *where],
+        cwd=folder, capture_output=True, text=True, timeout=280, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert printed["codes"] == [0] * len(words), done.stdout + done.stderr
+    return printed["waits"]
+
+
+def outside_transformers(waits: list[list[str]]) -> list[str]:
+    """Waits that are not for transformers, which reads in every pass whether a batch has padding."""
+    return [frames[-1] for frames in waits if not any("/transformers/" in frame for frame in frames)]
+
+
+def values(folder: Path) -> pl.DataFrame:
+    """All measures on heads of a run, in one order."""
+    keys = ["measure", "task", "label", "attention", "layer", "head"]
+    return pl.read_parquet(folder / "heads.parquet").sort(keys).select(*keys, "value")
+
+
+def short_sentences(toy: Path, folder: Path) -> Path:
+    """Those that fit into one window; where one does not, its rows are counted, and waited for."""
+    for split in ("train", "dev", "test"):
+        sentences = read_jsonl(toy / f"{split}.jsonl")
+        write_jsonl(folder / f"{split}.jsonl", [one for one in sentences if len("".join(one.words)) < 50])
+    return folder
+
+
+@pytest.mark.slow
+def test_five_tasks_with_masks_give_what_they_give_on_the_cpu(toy: Path, tiny_encoder: Path, tmp_path: Path):
+    corpus = short_sentences(toy, tmp_path / "short")
+    config = SETTINGS | {
+        "name": "joint", "corpus": {"path": str(corpus)}, "encoder": {"name": str(tiny_encoder)},
+        "tasks": ["pos", "ner", "dep", "con", "srl"],
+        "pruning": "dynamic", "gates": {"scope": "per_task", "target_open": 4},
+    }  # fmt: skip
+    (tmp_path / "joint.yaml").write_text(yaml.safe_dump(config))
+    run = "runs/joint"
+    words = [
+        ["train", "../joint.yaml"],
+        ["evaluate", run, "--split=test"],
+        ["importance", run, "--sentences=8"],
+        ["ablate", run, "--sentences=8"],
+        ["relevance", run, "--sentences=8"],
+        ["probe", run],
+        ["curve", run, "--by=importance,recomputed", "--steps=2", "--sentences=8"],
+        ["collaborate", run, "--dim=8", "--steps=3", "--lengths=16", "--out=runs/shared"],
+        ["importance", "runs/shared", "--sentences=8"],
+    ]
+    waits = carry_out(tmp_path / "there", words)
+    carry_out(tmp_path / "here", words, "cpu")
+    here, there = tmp_path / "here" / run, tmp_path / "there" / run
+    losses = [pl.read_csv(folder / "history.csv").select("^loss/.*$") for folder in (here, there)]
+    assert_frame_equal(*losses, rel_tol=1e-4)
+    assert_frame_equal(values(here), values(there), rel_tol=1e-3, abs_tol=1e-4)
+    assert (there.parent / "shared" / "heads.parquet").is_file()
+    assert outside_transformers(waits) == []
+
+
+@pytest.mark.slow
+def test_a_model_that_translates_gives_what_it_gives_on_the_cpu(tmp_path: Path):
+    gates = GatesConfig(target_open=4.0)
+    config = digits.config(tmp_path, runs="runs", pruning="dynamic", gates=gates, epochs=2)
+    (tmp_path / "digits.yaml").write_text(yaml.safe_dump(plain(dataclasses.asdict(config))))
+    run = "runs/run"
+    words = [["train", "../digits.yaml"], ["importance", run], ["ablate", run], ["relevance", run]]
+    waits = carry_out(tmp_path / "there", words)
+    carry_out(tmp_path / "here", words, "cpu")
+    here, there = tmp_path / "here" / run, tmp_path / "there" / run
+    losses = [pl.read_csv(folder / "history.csv").select("^loss/.*$") for folder in (here, there)]
+    assert_frame_equal(*losses, rel_tol=1e-4)
+    assert_frame_equal(values(here), values(there), rel_tol=1e-3, abs_tol=1e-4)
+    assert outside_transformers(waits) == []
