@@ -17,17 +17,20 @@ from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 
 def check_copies(runs: Sequence[Planned]) -> None:
-    """Raise `InputError` for a run with copies in a family that cannot have them, or without contested heads.
+    """Raise `InputError` for a run with copies that cannot be made: by its family, or by its claims.
 
-    Contested heads are known here where `clones.claims` names a file; see `uncontested` for the study's own.
+    Claims are known here where `clones.claims` names a file; see `copies_that_fail` for the study's own.
     """
     for run in runs:
         if copies_heads(run.config.clones):
             check_family(run.name, run.config)
         if copies_claimed_heads(run.config.clones) and not run.claims_from:
             path, tasks = str(run.config.clones.claims), tuple(run.config.chosen())
-            if not read_claims(Path(path), tasks, None).contested(tasks):
+            claims = read_claims(Path(path), tasks, None)
+            if not claims.contested(tasks):
                 raise InputError(f"run {run.name}: {nothing_contested(tasks, path)}")
+            if reason := too_few_heads(claims, tasks, run.config.clones):
+                raise InputError(f"run {run.name}: {reason}")
 
 
 def copies_heads(clones: ClonesConfig) -> bool:
@@ -54,8 +57,20 @@ def check_family(name: str, config: TrainConfig) -> None:
         )
 
 
-def uncontested(jobs: Mapping[str, Job], changed: set[str], study: StudyFolder) -> Iterator[str]:
-    """A line for each unfinished job that will fail because its tasks contest no head.
+def too_few_heads(claims: Claims, tasks: Sequence[str], clones: ClonesConfig) -> str:
+    """Why a layer of the uncut encoder has too few heads for these copies; empty if it has enough."""
+    from mtl.training.clones import planned_copies  # it loads torch, and few studies come here
+
+    layers, heads = claims.shape
+    try:
+        planned_copies(claims, [range(heads)] * layers, tasks, clones)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def copies_that_fail(jobs: Mapping[str, Job], changed: set[str], study: StudyFolder) -> Iterator[str]:
+    """A line for each unfinished job that will fail because its tasks contest no head, or too many.
 
     Only jobs whose claims are known are looked at: the runs that these come from have finished, and neither
     they nor the job are in `changed`.
@@ -79,6 +94,8 @@ def uncontested(jobs: Mapping[str, Job], changed: set[str], study: StudyFolder) 
                 f"{job.name} will fail: {nothing_contested(tasks, path)}; leave its tasks out, or keep more "
                 "heads open in their masks"
             )
+        elif reason := too_few_heads(known[path], tasks, ClonesConfig(**job.config["clones"])):
+            yield f"{job.name} will fail: {reason}"
 
 
 def _finished(study: StudyFolder, names: Sequence[str]) -> bool:

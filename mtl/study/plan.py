@@ -18,7 +18,7 @@ from mtl.config.effective import different_keys, plain
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.study.check_copies import uncontested
+from mtl.study.check_copies import copies_that_fail
 from mtl.study.config import MeasureGroup, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
@@ -76,7 +76,7 @@ def make_plan(
     text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
     jobs, changes = _beside(wanted, folder, keep_code)
     changed = {change.name for change in changes}
-    notes = tuple(uncontested({job.name: job for job in jobs}, changed, folder))
+    notes = tuple(copies_that_fail({job.name: job for job in jobs}, changed, folder))
     return Plan(folder, wanted, keep_code, jobs, changes, text, masks, notes)
 
 

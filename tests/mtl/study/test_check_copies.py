@@ -14,7 +14,7 @@ from mtl.config.effective import plain
 from mtl.config.schema import ClonesConfig, EncoderConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
-from mtl.study.check_copies import check_family, uncontested
+from mtl.study.check_copies import check_family, copies_that_fail
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
 from mtl.training.claims_file import Claims, write_claims
@@ -82,12 +82,18 @@ def test_a_given_file_without_a_contested_head_is_refused_when_the_study_is_plan
     assert f"run all-C-seed1: no head is claimed by two of pos, dep (clones.claims={path})" in line
     write_claims(path, Claims((3, 4), {"pos": ((0, 1),), "dep": ((0, 1),)}), {})
     assert dry_run(tmp_path, toy, tiny_encoder, [block]) == 0
+    claimed = ((0, 0), (0, 1), (0, 2))
+    write_claims(path, Claims((3, 4), {"pos": claimed, "dep": claimed}), {})
+    assert dry_run(tmp_path, toy, tiny_encoder, [block]) == 0
+    placebo = block | {"set": block["set"] | {"clones.heads": "uncontested"}}
+    assert dry_run(tmp_path, toy, tiny_encoder, [placebo]) == 2
+    assert "run all-C-seed1: layer 0 has 1 heads for the placebo" in capsys.readouterr().err
 
 
-def gates(folder: Path, task: str, opened: int) -> None:
+def gates(folder: Path, task: str, *opened: int) -> None:
     rows = [
         {"task": task, "step": 3, "attention": "self", "layer": 0, "head": head, "log_alpha": 0.0,
-         "gate": float(head == opened), "open": head == opened}
+         "gate": float(head in opened), "open": head in opened}
         for head in range(3)
     ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,14 +109,22 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
         gates(study.run(name), name, opened)
         study.write_job(jobs[name])
     study.write_progress("pos", Progress("finished"))
-    assert not [*uncontested(jobs, set(), study)]  # the other masks are not known yet
+    assert not [*copies_that_fail(jobs, set(), study)]  # the other masks are not known yet
     study.write_progress("dep", Progress("finished"))
-    [line] = uncontested(jobs, set(), study)
+    [line] = copies_that_fail(jobs, set(), study)
     assert line.startswith("C will fail: no head is claimed by two of pos, dep")
-    assert not [*uncontested(jobs, {"dep"}, study)]  # its mask will be learned again
+    assert not [*copies_that_fail(jobs, {"dep"}, study)]  # its mask will be learned again
     gates(study.run("dep"), "dep", 0)
-    assert not [*uncontested(jobs, set(), study)]
+    assert not [*copies_that_fail(jobs, set(), study)]
+    # A placebo needs as many heads of the layer that are not contested.
+    clones = {"kind": "routed", "heads": "uncontested", "claims": str(tmp_path / "c.json")}
+    jobs["D"] = dataclasses.replace(jobs["C"], name="D", config=jobs["C"].config | {"clones": clones})
+    assert not [*copies_that_fail(jobs, set(), study)]
+    for name in ("pos", "dep"):
+        gates(study.run(name), name, 0, 1)
+    [line] = copies_that_fail(jobs, set(), study)
+    assert line.startswith("D will fail: layer 0 has 1 heads for the placebo")
     (study.run("dep") / "gates.parquet").write_text("no table")
-    [line] = uncontested(jobs, set(), study)
+    line, _ = copies_that_fail(jobs, set(), study)
     assert line.startswith("C will fail: ")
     assert line.endswith("train dep again")
