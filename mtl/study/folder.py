@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from mtl.errors import InputError
 from mtl.files import known_fields, write_json
-from mtl.study.job import Job, Progress, Snapshot
+from mtl.study.job import Job, Progress, Snapshot, code_part
 from mtl.workers.lease import Holder, exclusive, holder_of
 
 T = TypeVar("T", Job, Progress)
@@ -129,6 +129,9 @@ def _read(kind: type[T], file: Path) -> T | None:
         values = json.loads(file.read_bytes())
         if "setup" in values:  # the name of a job's field in versions up to 6ad6363
             values["grid_cell"] = values.pop("setup")
+        made_of = values.get("made_of", {})
+        if "probing" in made_of:  # up to 6a85c4b the code of all measures, which were probes by default
+            made_of[code_part("probes")] = made_of.pop("probing")
         return kind(**known_fields(kind, values))
     except FileNotFoundError:
         return None

@@ -20,11 +20,8 @@ def code_part(measure: str) -> str:
     return f"{measure}.code"
 
 
-_NOT_OF_TRAINING = {*MEASURED, *map(code_part, MEASURED), "probing"}
-"""Parts of `Job.made_of` that can change without the training being repeated.
-
-Versions up to 6a85c4b had one part, `probing`, for the code of all measurements.
-"""
+_NOT_OF_TRAINING = {*MEASURED, *map(code_part, MEASURED)}
+"""Parts of `Job.made_of` that can change without the training being repeated."""
 
 
 @dataclass(frozen=True)

@@ -304,6 +304,18 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     ]
 
 
+def test_probes_of_the_version_with_one_fingerprint_for_all_measures_stay(world):
+    world.finish(world.plan())
+    for file in (world.folder.path / "jobs").glob("*.json"):
+        record = json.loads(file.read_text())
+        record["made_of"]["probing"] = record["made_of"].pop("probes.code")
+        file.write_text(json.dumps(record))
+    assert changes_of(world.plan()) == []
+    assert changes_of(world.plan("--probes.measures=[probes,importance]", keep_code=True)) == [
+        f"{task}-seed1: importance added; its training stays" for task in ("pos", "ner")
+    ]
+
+
 def test_heads_are_probed_on_another_corpus_whose_place_does_not_count(world):
     grid = [{"setups": ["static", "pos"], "masks": ["none"]}]
     write_toy(world.root / "other", 1, 1, 6, seed=2)
