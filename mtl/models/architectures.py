@@ -35,7 +35,7 @@ def from_scratch(
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": tokenizer.pad_token_id,
+        "decoder_start_token_id": _start(config, tokenizer),
         "tie_word_embeddings": True,
     }
     kind = CONFIG_MAPPING[config.architecture]
@@ -49,6 +49,15 @@ def from_scratch(
     if config.components is not None:
         start_collaborative(model, config.components, config.width**-0.5)
     return model
+
+
+def _start(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerFast) -> int | None:
+    """The token before a translation: the padding.
+
+    mBART's is the last token of the translation, by definition. M2M100 does not count padding as a position in
+    training, and counts it in search.
+    """
+    return tokenizer.eos_token_id if config.architecture in ("mbart", "m2m_100") else tokenizer.pad_token_id
 
 
 def _of_bart(config: Seq2SeqConfig) -> dict[str, Any]:

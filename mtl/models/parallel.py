@@ -106,6 +106,11 @@ class ParallelTokenizer:
         if target and hasattr(tokenizer, "tgt_lang"):
             tokenizer.tgt_lang = target
 
+    def empty(self) -> list[int]:
+        """The pieces of a translation without text: special tokens alone."""
+        pieces: list[int] = self.tokenizer(text_target=[""])["input_ids"][0]
+        return pieces
+
     def encode_sentences(self, sentences: Sequence[Sentence]) -> list[ParallelTokens]:
         """The pieces of every sentence and translation; raises `InputError` if one is too long."""
         if not sentences:

@@ -155,7 +155,7 @@ class Seq2Seq(nn.Module):
         settings = copy.deepcopy(self.transformer.generation_config)
         settings.update(
             num_beams=beam, length_penalty=length_penalty, do_sample=False, max_new_tokens=int(limits.max()),
-            max_length=None, early_stopping=False, use_cache=True,
+            max_length=None, early_stopping=False, use_cache=True, **self._beginning(),
         )  # fmt: skip
         with self._scaled(head_scale):
             pieces = self.transformer.generate(
@@ -219,6 +219,18 @@ class Seq2Seq(nn.Module):
     def is_in(folder: Path) -> bool:
         """Whether `save` wrote into the folder."""
         return (folder / _SETTINGS).is_file()
+
+    def _beginning(self) -> dict[str, int]:
+        """What translations begin with in training: the decoder's start, and a language's token if they have one.
+
+        Some of these tokens depend on the language (mBART, M2M100, NLLB), and are not in the checkpoint's files.
+        """
+        empty = self.tokenizer.empty()
+        start = _shifted(self.transformer, torch.tensor([empty]))[0, 0]
+        beginning = {"decoder_start_token_id": int(start)}
+        if empty[0] != self.tokenizer.tokenizer.eos_token_id:
+            beginning["forced_bos_token_id"] = empty[0]
+        return beginning
 
     def _scaled(self, head_scale: Tensor | None) -> AbstractContextManager[None]:
         return nullcontext() if head_scale is None else self.tap.scale(head_scale)

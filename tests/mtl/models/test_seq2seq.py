@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 from torch.nn import functional
-from transformers import BertConfig
+from transformers import BertConfig, MBart50Tokenizer, MBartTokenizer
 
 from mtl.config.schema import Seq2SeqConfig
 from mtl.errors import InputError
@@ -97,6 +97,50 @@ def test_gates_of_1_change_nothing_and_a_cut_model_translates_as_the_masked_one(
         cut = apply_masks(model, mask, ("translate",))
         assert torch.allclose(cut(batch)["translate"].scores, masked, atol=1e-10)
         assert cut.decoded(batch)["translate"].predicted == texts
+
+
+def searched_by_forward(model: Seq2Seq, text: str, front: list[int], tail: list[int]) -> list[int]:
+    """Greedy search by the pass of training: each piece is the likeliest after those before it."""
+    [tokens] = model.tokenizer.encode_sentences([Sentence(tuple(text.split()))])
+    subwords, pieces = model.tokenizer.collate([tokens]), list(front)
+    while len(pieces) < 2 * len(tokens.ids) + 19 and model.tokenizer.tokenizer.eos_token_id not in pieces:
+        row = dataclasses.replace(subwords, pieces=torch.tensor([[*pieces, *tail]]))
+        pieces.append(int(model(row)[0, len(pieces)].argmax()))
+    return pieces
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_search_begins_as_training_does(architecture):
+    model = seq2seq(architecture)
+    end = model.tokenizer.tokenizer.eos_token_id
+    for source, _ in PAIRS:
+        subwords = model.tokenizer.collate(
+            model.tokenizer.encode_sentences([Sentence(tuple(source.split()))])
+        )
+        pieces = searched_by_forward(model, source, [], [end])
+        assert model.translate(subwords, beam=1) == model.tokenizer.text(torch.tensor([pieces]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("architecture", "tokenizer", "first"),
+    [("mbart", MBart50Tokenizer, True), ("m2m_100", MBart50Tokenizer, True), ("mbart", MBartTokenizer, False)],
+)
+def test_search_begins_with_the_language_where_training_does(architecture, tokenizer, first):
+    words = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefgh"]
+    vocabulary = [(word, 0.0) for word in words]
+    known = tokenizer(vocab=vocabulary, src_lang="en_XX", tgt_lang="fr_XX")
+    transformer = tiny.translator(
+        architecture, vocab_size=len(known), pad_token_id=known.pad_token_id, eos_token_id=known.eos_token_id,
+        decoder_start_token_id=known.eos_token_id,
+    )  # fmt: skip
+    model = Seq2Seq(transformer, known, "en_XX", "de_DE", max_length=40)
+    german, end = known.convert_tokens_to_ids("de_DE"), known.eos_token_id
+    subwords = model.tokenizer.collate(model.tokenizer.encode_sentences([Sentence(("a", "b"))]))
+    front, tail = ([german], [end]) if first else ([], [end, german])
+    pieces = searched_by_forward(model, "a b", front, tail)
+    assert model.translate(subwords, beam=1) == model.tokenizer.text(torch.tensor([pieces]))
 
 
 def test_a_scale_per_sentence_holds_for_all_of_its_hypotheses():
