@@ -54,8 +54,8 @@ def from_scratch(
 def _start(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerFast) -> int | None:
     """The token before a translation: the padding.
 
-    mBART's is the last token of the translation, by definition. M2M100 does not count padding as a position in
-    training, and counts it in search.
+    mBART's is the last token of the translation, by definition. M2M100 does not count padding as a position
+    in training, and counts it in search.
     """
     return tokenizer.eos_token_id if config.architecture in ("mbart", "m2m_100") else tokenizer.pad_token_id
 

@@ -221,9 +221,9 @@ class Seq2Seq(nn.Module):
         return (folder / _SETTINGS).is_file()
 
     def _beginning(self) -> dict[str, int]:
-        """What translations begin with in training: the decoder's start, and a language's token if they have one.
+        """What translations begin with in training: the decoder's start, and their language's token if any.
 
-        Some of these tokens depend on the language (mBART, M2M100, NLLB), and are not in the checkpoint's files.
+        Tokens that depend on the language (mBART, M2M100, NLLB) are not in the checkpoint's files.
         """
         empty = self.tokenizer.empty()
         start = _shifted(self.transformer, torch.tensor([empty]))[0, 0]

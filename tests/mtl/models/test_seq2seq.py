@@ -125,7 +125,11 @@ def test_search_begins_as_training_does(architecture):
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("architecture", "tokenizer", "first"),
-    [("mbart", MBart50Tokenizer, True), ("m2m_100", MBart50Tokenizer, True), ("mbart", MBartTokenizer, False)],
+    [
+        ("mbart", MBart50Tokenizer, True),
+        ("m2m_100", MBart50Tokenizer, True),
+        ("mbart", MBartTokenizer, False),
+    ],
 )
 def test_search_begins_with_the_language_where_training_does(architecture, tokenizer, first):
     words = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefgh"]
