@@ -221,6 +221,9 @@ class Seq2SeqConfig:
     components: int | None = None
     """Query and key components that the heads of each layer share (collaborative attention), up to `width`;
     `null`: each head has its own."""
+    mixing: Literal["learned", "blocks"] = "learned"
+    """What each head takes of the components: its weights are learned, or it keeps the part that it starts
+    with, so that heads are concatenated."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
 from probes.heads_table import Site
 
+_BLOCKS = "blocks"
+"""What the configuration records of a model whose mixing matrices keep the blocks of their start."""
+
 
 @dataclass(frozen=True)
 class SharedAttention:
@@ -116,7 +119,7 @@ def collaborate(
 
 
 @torch.no_grad()
-def start_collaborative(model: PreTrainedModel, dim: int, deviation: float) -> None:
+def start_collaborative(model: PreTrainedModel, dim: int, deviation: float, *, learned: bool = True) -> None:
     """Let the heads of each layer of a new model share `dim` random components, in place.
 
     Each component starts in one head: the mixing matrix has ones in blocks and zeros elsewhere, which
@@ -130,6 +133,9 @@ def start_collaborative(model: PreTrainedModel, dim: int, deviation: float) -> N
         model: of a family that `collaborate` takes; only the weights of queries and keys change.
         dim: components, from 1 to heads x head size.
         deviation: the standard deviation of the weights.
+        learned: whether the mixing matrix is learned. If not, each head keeps the components that it starts
+            with: heads are concatenated, each of `dim` / heads query and key columns.
+            `model.config.collaborative_mixing` records it.
 
     Raises:
         InputError: as in `collaborate`; its message calls `dim` "components".
@@ -144,6 +150,9 @@ def start_collaborative(model: PreTrainedModel, dim: int, deviation: float) -> N
         owner = torch.arange(dim, device=replacement.mixing.device) * heads // dim
         replacement.mixing.copy_(torch.arange(heads, device=owner.device)[:, None] == owner)
         _record(model, dict.fromkeys(indices, dim))
+    if not learned:
+        model.config.collaborative_mixing = _BLOCKS
+        _fix_mixing(model)
 
 
 def require_collaborative(model: PreTrainedModel) -> None:
@@ -183,6 +192,14 @@ def put_components(model: PreTrainedModel, components: Mapping[int, int]) -> Non
         if indices[0] in components:
             _put(model, family, attention, components[indices[0]], size)
     _record(model, components)
+    if getattr(model.config, "collaborative_mixing", None) == _BLOCKS:
+        _fix_mixing(model)
+
+
+def _fix_mixing(model: PreTrainedModel) -> None:
+    for module in model.modules():
+        if isinstance(module, CollaborativeAttention):
+            module.mixing.requires_grad_(False)
 
 
 def _distinct(found: list[Attention]) -> list[tuple[Attention, list[int]]]:

@@ -47,7 +47,8 @@ def from_scratch(
         settings, attn_implementation="eager" if attention == "eager" else None
     )
     if config.components is not None:
-        start_collaborative(model, config.components, config.width**-0.5)
+        learned = config.mixing == "learned"
+        start_collaborative(model, config.components, config.width**-0.5, learned=learned)
     return model
 
 

@@ -54,6 +54,12 @@ def check_settings(config: TrainConfig) -> None:
 
 def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     """Raise `InputError` for settings that a translation run cannot have, or that only such a run has."""
+    mixing, shared = config.seq2seq.mixing, config.seq2seq.components is not None
+    if mixing != "learned" and not shared and config.init_from is None:
+        raise InputError(
+            f"seq2seq.mixing={mixing} is for heads that share components: give seq2seq.components, or leave "
+            "it out"
+        )
     if Translate.name not in tasks:
         if config.seq2seq.architecture is not None:
             raise InputError(
@@ -74,7 +80,7 @@ def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     if not other_model and config.encoder.name == "minilm":
         raise InputError(
             "encoder.name=minilm has no decoder, and cannot translate: give seq2seq.architecture (for "
-            "instance marian) for a model from scratch, or an encoder-decoder checkpoint as encoder.name"
+            "instance mbart) for a model from scratch, or an encoder-decoder checkpoint as encoder.name"
         )
 
 
@@ -92,7 +98,7 @@ def check_shared_components(config: TrainConfig) -> None:
     if reason := FAMILIES[settings.architecture].not_collaborative_because:
         raise InputError(
             f"{given}: the heads of {settings.architecture} cannot share query and key components: {reason}; "
-            "give marian or another architecture"
+            "give mbart or another architecture"
         )
     if settings.components > settings.width:
         raise InputError(

@@ -12,10 +12,13 @@ import pytest
 import torch
 import yaml
 from rich.console import Console
+from transformers import BartConfig, BartModel
 
 from mtl.commands.main import main
 from mtl.config.schema import OptimizerConfig, Seq2SeqConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.heads.collaborative import start_collaborative
+from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import recorded_components
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run
@@ -92,6 +95,45 @@ def test_components_of_a_run_from_before_there_were_any_are_not_ignored(tmp_path
         train(again, console=QUIET)
 
 
+def test_a_mixing_matrix_of_blocks_is_not_learned(tmp_path):
+    blocks = dataclasses.replace(SHARED, mixing="blocks")
+    run = train(digits.config(tmp_path, seq2seq=blocks, pruning="dynamic"), console=QUIET)
+    after = train(
+        digits.config(tmp_path, name="after", seq2seq=Seq2SeqConfig(), init_from=str(run.folder)),
+        console=QUIET,
+    )
+    assert main(["prune", str(run.folder), f"--out={tmp_path / 'cut'}"]) == 0
+    start = torch.tensor([[1.0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
+    for folder in (run.folder, after.folder, tmp_path / "cut"):
+        model = JointModel.from_pretrained(folder)
+        shared = [module for module in model.modules() if isinstance(module, CollaborativeAttention)]
+        assert shared
+        for module in shared:
+            assert all(any(torch.equal(row, other) for other in start) for row in module.mixing)
+            assert not module.mixing.requires_grad
+            assert module.content.requires_grad
+    assert after.config()["seq2seq"]["mixing"] == "blocks"
+
+
+def test_heads_of_a_mixing_matrix_of_blocks_are_concatenated():
+    """Each head's scores are those of its own columns of queries and keys, as without sharing."""
+    config = BartConfig(
+        d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=8, decoder_ffn_dim=8, vocab_size=20, max_position_embeddings=8,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = BartModel(config).eval()
+    start_collaborative(model, 6, 0.5, learned=False)
+    module = model.get_submodule("encoder.layers.0.self_attn")
+    words = torch.randn(1, 5, 16)
+    with torch.no_grad():
+        queries, keys = words @ module.q_proj.weight.T, words @ module.k_proj.weight.T
+        _, probabilities = module(words)
+        for head, columns in enumerate((slice(0, 3), slice(3, 6))):
+            scores = queries[0, :, columns] @ keys[0, :, columns].T / 8**0.5
+            assert torch.allclose(probabilities[0, head], scores.softmax(-1), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_digits_are_learned_with_shared_components(tmp_path):
     config = digits.config(
@@ -113,6 +155,7 @@ def test_digits_are_learned_with_shared_components(tmp_path):
         (Seq2SeqConfig("marian", width=64, components=65), "components=65: give 1 to 64 components"),
         (Seq2SeqConfig("t5", components=64), "the heads of t5 cannot share query and key components: the"),
         (Seq2SeqConfig(components=64), "components=64 is for a model from scratch: give seq2seq.arch"),
+        (Seq2SeqConfig("mbart", mixing="blocks"), "seq2seq.mixing=blocks is for heads that share components"),
     ],
 )
 def test_components_that_cannot_be_are_refused_in_one_line(settings, message):
