@@ -22,6 +22,8 @@ from mtl.runs.comparable import (
 from mtl.runs.curves import pruning_of
 from mtl.runs.find_runs import folders_with, runs_in
 from mtl.runs.heads_kept import heads_kept_of
+from mtl.runs.overlap_scores import overlap_scores
+from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import remedy_scores
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
@@ -77,6 +79,7 @@ def gather(
         f"no scores of {task} in {setup} with seed {seeds}"
         for (setup, task), seeds in missing_seeds(scores, "setup", "task")
     ]
+    pairs = pairs_of(same, notes)
     return ReportData(
         name=folder.resolve().name,
         encoder=encoder,
@@ -91,8 +94,10 @@ def gather(
         runs=_provenance(folder, runs),
         probes=probes,
         worth=_worth(same, notes),
-        pairs=pairs_of(same, notes),
+        pairs=pairs,
         remedies=_remedies(same, split, score, notes),
+        forced=_forced(same, split, score, notes),
+        cosines=_cosines(pairs, notes),
         pruning=pruning_of(same, split, notes),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
@@ -118,6 +123,28 @@ def _remedies(
         return None
     notes += left_out
     return table
+
+
+def _forced(
+    runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
+) -> pl.DataFrame | None:
+    """Scores of pairs under fixed masks by what the masks have in common; `None` without such pairs."""
+    try:
+        table, left_out = overlap_scores([run.run for run in runs], split, score)
+    except InputError as error:
+        notes.append(f"pairs under fixed masks are left out: {error}")
+        return None
+    notes += left_out
+    return None if table.is_empty() else table
+
+
+def _cosines(pairs: pl.DataFrame | None, notes: list[str]) -> pl.DataFrame | None:
+    """The cosines of gradients that pairs recorded; `None` if none did."""
+    try:
+        return None if pairs is None else cosines_of(pairs)
+    except InputError as error:
+        notes.append(f"cosines of gradients are left out: {error}")
+        return None
 
 
 def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:

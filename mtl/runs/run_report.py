@@ -34,6 +34,7 @@ OURS = {
         *("head-worth.*", "prediction.*", "agreement.*"),
         *("correlation-*", "overlap-*", "competition-*"),
         *("wanted.*", "sharing.*", "contest-*", "remedies.*", "remedy-scores.*"),
+        *("dose.*", "dose-scores.*", "conflict.*"),
     ),
     "figures": (
         "rgb-*",
@@ -45,6 +46,9 @@ OURS = {
         "prediction.*",
         "contest.*",
         "forest.*",
+        "conflict.*",
+        "dose.*",
+        "recovery.*",
     ),
 }
 """Names of the report's tables and figures; other files that somebody put beside them are not touched."""

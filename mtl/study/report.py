@@ -53,9 +53,19 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
         of_contest = _of_contest(data, primary)
         if of_contest:
             figures |= {name: partial(draw, name, of_contest) for name in ("contest", "forest")}
+            if data.cosines is not None:
+                figures["conflict"] = partial(draw, "conflict", of_contest)
+        if data.forced is not None:
+            figures["dose"] = partial(draw, "dose", _runs_in(data.forced), split=config.split)
+        if data.remedies is not None:
+            figures["recovery"] = partial(draw, "recovery", _runs_in(data.remedies), split=config.split)
         tables = run_report(study.path, data, figures, console, primary)
         log_study(study.path, config, tables, page)
         return page
+
+
+def _runs_in(table: pl.DataFrame) -> list[Path]:
+    return [Path(run) for run in table["run"].unique(maintain_order=True)]
 
 
 def _of_contest(data: ReportData, primary: PrimarySetup | None) -> list[Path]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import polars as pl
+from markupsafe import Markup
 
+from probes.figures.conflict import conflict_figure
 from probes.figures.contest import contest_figure
 from probes.figures.forest import forest
 from probes.report.answer import CANNOT_TELL, Answer
 from probes.report.claims import ClaimsAndLosses, claim_sets
 from probes.report.data import ReportData
 from probes.report.embedded import embedded
+from probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
 from probes.statistics.contest_cells import contest_cells
 from probes.statistics.contest_lines import head_lines, side_means, task_means
 from probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
@@ -29,8 +32,9 @@ LIMIT = (
 def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: ClaimsAndLosses) -> Answer:
     """By the importance of heads in pair runs without masks, and the claims of the primary setup."""
     missing = _missing(evidence, claims)
+    conflict = _conflict(evidence, claims)
     if missing or claims.masks is None or evidence.worth is None or evidence.pairs is None:
-        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, *conflict)
     of = claims_table(claims.masks)
     alone = {setup.name for setup in evidence.setups if setup.single}
     primary = claims.primary.setup if claims.primary is not None else ""
@@ -47,7 +51,7 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
         lines, means = head_lines(cells), task_means(cells)
         sides = side_means(worth, lines)
     except ValueError as error:
-        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT)
+        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, *conflict)
     tables = {
         "contest-estimates": found.table, "contest-heads": lines, "contest-tasks": means,
         "contest-sides": sides,
@@ -72,10 +76,28 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
         found.primary.word,
         found.primary.reason,
         LIMIT,
-        figures,
-        tables,
+        [*figures, *conflict[0]],
+        {**tables, **conflict[1]},
         _remarks((*found.notes, *unmeasured), sides),
     )
+
+
+def _conflict(
+    evidence: ReportData, claims: ClaimsAndLosses
+) -> tuple[list[tuple[Markup, str]], dict[str, pl.DataFrame]]:
+    """The figure and table of the tasks' gradients by who claims the head, where pairs recorded them."""
+    if evidence.cosines is None or claims.masks is None:
+        return [], {}
+    try:
+        found = conflict_by_claims(of_pairs(evidence.cosines), claims_table(claims.masks))
+    except ValueError:  # no pair of which both tasks have claims
+        return [], {}
+    caption = (
+        "Cosines of two tasks' gradients at heads that neither, one or both of them claim, as recorded while "
+        "pairs were trained; twins have two decoders for one task."
+    )
+    figure = embedded(conflict_figure(found, of_twins(evidence.cosines)), "gradients by claims")
+    return [(figure, caption)], {"conflict": found.heads}
 
 
 def _skill(

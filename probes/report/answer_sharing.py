@@ -6,11 +6,13 @@ import re
 
 import polars as pl
 
+from probes.figures.dose import dose_figure
 from probes.figures.sharing import sharing_figure
 from probes.report.answer import CANNOT_TELL, Answer
 from probes.report.data import ReportData, Setup
 from probes.report.embedded import embedded
 from probes.statistics.contest_cells import CONTROL
+from probes.statistics.dose import dose, word_on
 from probes.statistics.sharing import sharing
 
 QUESTION = "Does sharing an encoder hurt?"
@@ -19,24 +21,57 @@ LIMIT = (
     "with more updates tell."
 )
 
+LIMIT_BY_CHANCE = (
+    "It is about pairs whose tasks have few heads each: heads in common are also fewer heads in all. It does "
+    "not say what sharing a whole encoder costs."
+)
+
 
 def sharing_answer(evidence: ReportData) -> Answer:
-    """By the scores of runs without masks; the word is on the runs of most tasks."""
+    """By the scores of runs without masks; the word is on the runs of most tasks.
+
+    Pairs whose masks have heads in common by chance are shown beside. Without runs to compare, the word is
+    theirs.
+    """
+    by_chance = _by_chance(evidence)
     groups = sharing_groups(evidence)
     if not groups:
+        if by_chance is not None:
+            return by_chance
         missing = (
             "no joint runs and runs of single tasks without masks; a study has them as setups single and all"
         )
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
     result = sharing(evidence.scores, groups)
-    if result.table.is_empty():
-        return Answer(QUESTION, CANNOT_TELL, result.reason, LIMIT)
+    reason, figures, tables = result.reason, [], {}
+    if not result.table.is_empty():
+        caption = (
+            f"What tasks score less jointly than alone on {evidence.split}; the word is on the mean of "
+            f"{next(iter(groups))}. Dashed: the margin below which a loss needs no remedy."
+        )
+        figure = embedded(sharing_figure(result.table), "points lost to joint training per task")
+        figures, tables = [(figure, caption)], {"sharing": result.table}
+    if by_chance is not None:
+        reason = f"{reason}; {by_chance.reason}"
+        figures, tables = [*figures, *by_chance.figures], {**tables, **by_chance.tables}
+    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables)
+
+
+def _by_chance(evidence: ReportData) -> Answer | None:
+    """The answer of pairs under fixed masks; `None` without them."""
+    if evidence.forced is None:
+        return None
+    losses = dose(evidence.forced)
+    word, reason = word_on(losses)
     caption = (
-        f"What tasks score less jointly than alone on {evidence.split}; the word is on the mean of "
-        f"{next(iter(groups))}. Dashed: the margin below which a loss needs no remedy."
+        f"Scores on {evidence.split} of pairs under fixed masks, by the heads that both masks have, which "
+        "were assigned by chance; lines through the means."
     )
-    figure = embedded(sharing_figure(result.table), "points lost to joint training per task")
-    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], {"sharing": result.table})
+    figure = embedded(dose_figure(evidence.forced, losses), "scores by heads in common")
+    return Answer(
+        QUESTION, word, reason, LIMIT_BY_CHANCE, [(figure, caption)],
+        {"dose": losses, "dose-scores": evidence.forced},
+    )  # fmt: skip
 
 
 def sharing_groups(evidence: ReportData) -> dict[str, dict[str, str]]:

@@ -95,6 +95,12 @@ class ReportData:
     remedies: pl.DataFrame | None = None
     """Scores of runs with copies of heads, and of those to compare with: condition, task, seed, run, score,
     parameters; see `probes.statistics.remedies`."""
+    forced: pl.DataFrame | None = None
+    """Scores of pairs under fixed masks, and how many heads the masks have in common, as
+    `probes.statistics.dose` takes them."""
+    cosines: pl.DataFrame | None = None
+    """Mean cosine of two tasks' gradients per head of pair runs that recorded it: first, second (the same for
+    twins), seed, attention, layer, head, cosine."""
     pruning: PruningCurves | None = None
     """Pruning curves; `None` where no run has any."""
     sweep: SweepEvidence | None = None

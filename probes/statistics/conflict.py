@@ -28,6 +28,16 @@ class ConflictByClaims:
     """One-sided: of a difference as low."""
 
 
+def of_pairs(cosines: pl.DataFrame) -> pl.DataFrame:
+    """The cosines of two different tasks."""
+    return cosines.filter(pl.col("first") != pl.col("second"))
+
+
+def of_twins(cosines: pl.DataFrame) -> pl.DataFrame:
+    """The cosines of two decoders for one task."""
+    return cosines.filter(pl.col("first") == pl.col("second"))
+
+
 def conflict_by_claims(
     cosines: pl.DataFrame, claims: pl.DataFrame, level: float = 0.05, draws: int = 4999, seed: int = 0
 ) -> ConflictByClaims:

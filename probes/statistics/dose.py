@@ -7,6 +7,8 @@ import polars as pl
 from jaxtyping import Float, Int
 
 from probes.statistics.resampling import permutations_within
+from probes.statistics.sharing import MARGIN
+from probes.statistics.wanted import CANNOT_TELL, NO, YES, Word
 
 SCHEMA = pl.Schema(
     {"pair": pl.String, "task": pl.String, "runs": pl.Int64}
@@ -34,6 +36,21 @@ def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: in
     runs = shares.group_by("pair", "run", maintain_order=True).agg(pl.col("share", "score").mean())
     rows.append((ALL, ALL, *_fit(runs, level, draws, seed)))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
+
+
+def word_on(losses: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
+    """The word on the row over all pairs, and its reason; the rule and the margin are those of `sharing`."""
+    row = losses.row(by_predicate=(pl.col("pair") == ALL) & (pl.col("task") == ALL), named=True)
+    if row["loss"] is None:
+        return CANNOT_TELL, "masks of pairs have as many heads in common in all runs"
+    reason = (
+        f"under masks that have all heads in common by chance, tasks lose {row['loss']:+.2f} points against "
+        f"masks that have none ({1 - level:.0%} interval {row['low']:+.2f} to {row['high']:+.2f}, one-sided "
+        f"p {row['p']:.3f}, {row['runs']} runs)"
+    )
+    if row["low"] > 0:
+        return YES, reason
+    return (NO if row["high"] < MARGIN else CANNOT_TELL), reason
 
 
 def _fit(runs: pl.DataFrame, level: float, draws: int, seed: int) -> tuple[int, float, float, float, float]:

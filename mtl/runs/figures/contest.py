@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
 from mtl.errors import InputError
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
 from mtl.runs.trained_masks import masks_of
 from mtl.runs.worth import worth_of_run
-from probes import heads_table
 from probes.figures.conflict import conflict_figure
 from probes.figures.contest import contest_figure
 from probes.figures.forest import forest
-from probes.sites import KEYS
-from probes.statistics.conflict import conflict_by_claims
+from probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
 from probes.statistics.contest_cells import contest_cells
 from probes.statistics.contest_lines import head_lines, side_means, task_means
 from probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
@@ -63,45 +61,14 @@ def all_estimates(request: FigureRequest) -> FigureWithTables:
 def conflict(request: FigureRequest) -> FigureWithTables:
     """Cosines of two tasks' gradients by who claims the head, as recorded while pairs were trained."""
     _, pairs, claims, notes = _claims_and_pairs(request)
-    cosines, twins = _cosines(pairs)
-    result = conflict_by_claims(cosines, next(iter(claims.values())))
-    return FigureWithTables(conflict_figure(result, twins), tuple(notes), {"": result.heads})
-
-
-def _cosines(pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The mean cosine over epochs' steps per head of pairs (first, second, seed, ...), and of twins.
-
-    Raises `InputError` if no pair has any.
-    """
-    parts = []
-    for run, of_run in pairs.group_by("run", maintain_order=True):
-        file = Path(str(run[0])) / "heads.parquet"
-        if not file.is_file():
-            continue
-        rows = _heads_of(file).filter((pl.col("measure") == "gradient_conflict") & (pl.col("count") > 0))
-        names = of_run.sort("task").select("task", "of").rows()
-        if rows.is_empty() or len(names) != 2:
-            continue
-        weighted = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
-        means = rows.group_by(*KEYS, maintain_order=True).agg(cosine=weighted)
-        (_, first), (_, second) = names
-        parts.append(
-            means.with_columns(first=pl.lit(first), second=pl.lit(second), seed=pl.lit(of_run["seed"][0]))
-        )
-    if not parts:
+    cosines = cosines_of(pairs)
+    if cosines is None:
         raise InputError(
             "no pair here has recorded gradients: train them with --gradient_conflict_every=10 for instance"
         )
-    table = pl.concat(parts)
-    same = pl.col("first") == pl.col("second")
-    return table.filter(~same), table.filter(same)
-
-
-def _heads_of(file: Path) -> pl.DataFrame:
-    try:
-        return heads_table.read(file)[0]
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    pair, twins = of_pairs(cosines), of_twins(cosines)
+    result = conflict_by_claims(pair, next(iter(claims.values())))
+    return FigureWithTables(conflict_figure(result, twins), tuple(notes), {"": result.heads})
 
 
 def _claims_and_pairs(

@@ -200,6 +200,12 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
     assert table["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
     both = study.cells.claims["pos"] & study.cells.claims["dep"]
     assert table.filter(pl.col("claims") == "both").height == both.sum()
+    answer = answers_of(study.root)[2]
+    assert answer.reason.startswith("no importance of heads in the pair runs")
+    assert answer.tables["conflict"]["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
+    assert [caption.split(" at heads")[0] for _, caption in answer.figures] == [
+        "Cosines of two tasks' gradients"
+    ]
     with pytest.raises(InputError, match="train them with --gradient_conflict_every"):
         figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
 
@@ -226,6 +232,19 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
     assert table["loss"].to_numpy() == pytest.approx(1.5)
     assert table["runs"].to_list() == [12, 12, 12]
     assert table["p"].max() < 0.01
+    # Without joint and single runs the report's answer is theirs; with them they stand beside.
+    answer = answers_of(study.root)[1]
+    assert answer.word == "yes"
+    assert answer.reason.startswith(
+        "under masks that have all heads in common by chance, tasks lose +1.50 po"
+    )
+    assert set(answer.tables) == {"dose", "dose-scores"}
+    for tasks in (["pos"], ["dep"], ["pos", "dep"]):
+        study.run(tasks, 1, pruning="none", probe=False)
+    beside = answers_of(study.root)[1]
+    assert beside.word == "cannot tell"
+    assert beside.reason.endswith(answer.reason)
+    assert set(beside.tables) == {"sharing", "dose", "dose-scores"}
     with pytest.raises(InputError, match="train some with pruning=fixed"):
         figure("dose", [study.run(["pos", "dep"], 9, pruning="none", probe=False)], tmp_path / "x.png")
 

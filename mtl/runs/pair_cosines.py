@@ -1,0 +1,42 @@
+"""Cosines of two tasks' gradients per head, as pair runs recorded them in training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from mtl.errors import InputError
+from probes import heads_table
+from probes.sites import KEYS
+
+
+def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
+    """The mean cosine per head over all recorded steps: first, second, seed, attention, layer, head, cosine.
+
+    `pairs` is what `pairs_of` gives; of twins `first` and `second` are the same task. `None` if no run has
+    recorded any. Raises `InputError` for a file that cannot be read.
+    """
+    parts = []
+    for run, of_run in pairs.group_by("run", maintain_order=True):
+        file = Path(str(run[0])) / "heads.parquet"
+        if not file.is_file():
+            continue
+        rows = _heads_of(file).filter((pl.col("measure") == "gradient_conflict") & (pl.col("count") > 0))
+        names = of_run.sort("task").select("task", "of").rows()
+        if rows.is_empty() or len(names) != 2:
+            continue
+        weighted = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
+        means = rows.group_by(*KEYS, maintain_order=True).agg(cosine=weighted)
+        (_, first), (_, second) = names
+        parts.append(
+            means.with_columns(first=pl.lit(first), second=pl.lit(second), seed=pl.lit(of_run["seed"][0]))
+        )
+    return pl.concat(parts) if parts else None
+
+
+def _heads_of(file: Path) -> pl.DataFrame:
+    try:
+        return heads_table.read(file)[0]
+    except ValueError as error:
+        raise InputError(str(error)) from error
