@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -116,35 +117,38 @@ def _remedies(
     """Scores of runs with copies of heads and of the runs to compare with; `None` if no run has copies."""
     if all(run.config.get("clones", {}).get("kind", "none") == "none" for run in runs):
         return None
-    try:
+    with _left_out("remedies", notes):
         table, left_out = remedy_scores([run.run for run in runs], split, score)
-    except InputError as error:
-        notes.append(f"remedies are left out: {error}")
-        return None
-    notes += left_out
-    return table
+        notes += left_out
+        return table
+    return None
 
 
 def _forced(
     runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
 ) -> pl.DataFrame | None:
     """Scores of pairs under fixed masks by what the masks have in common; `None` without such pairs."""
-    try:
+    with _left_out("pairs under fixed masks", notes):
         table, left_out = overlap_scores([run.run for run in runs], split, score)
-    except InputError as error:
-        notes.append(f"pairs under fixed masks are left out: {error}")
-        return None
-    notes += left_out
-    return None if table.is_empty() else table
+        notes += left_out
+        return None if table.is_empty() else table
+    return None
 
 
 def _cosines(pairs: pl.DataFrame | None, notes: list[str]) -> pl.DataFrame | None:
     """The cosines of gradients that pairs recorded; `None` if none did."""
-    try:
+    with _left_out("cosines of gradients", notes):
         return None if pairs is None else cosines_of(pairs)
+    return None
+
+
+@contextmanager
+def _left_out(what: str, notes: list[str]) -> Iterator[None]:
+    """Note that something is left out of the report if its files cannot be used."""
+    try:
+        yield
     except InputError as error:
-        notes.append(f"cosines of gradients are left out: {error}")
-        return None
+        notes.append(f"{what} are left out: {error}")
 
 
 def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
