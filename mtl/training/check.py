@@ -136,7 +136,8 @@ def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) ->
     for task, weight in config.weights.items():
         if task not in (*tasks, *tasks_of(tasks)):
             raise InputError(
-                f"balancer.weights names {task}, which is not trained: tasks are {', '.join(tasks)}"
+                f"balancer.weights names {task}, which is not trained (tasks are {', '.join(tasks)}): leave "
+                "it out; --balancer.weights={} leaves out all"
             )
         if weight < 0:
             raise InputError(f"balancer.weights.{task}={weight}: give a number from 0 on")
