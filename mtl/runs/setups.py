@@ -69,6 +69,7 @@ def in_words(key: str, value: str) -> str:
     """A setting as legends and tables print it; two settings never have the same words."""
     if (key, value) in _VALUES_IN_WORDS:
         return _VALUES_IN_WORDS[key, value]
+    value = re.sub(r"^(-?\d+)\.0$", r"\1", value)
     if key in _KEYS_IN_WORDS:
         return _KEYS_IN_WORDS[key].format(value)
     above, _, kind = key.rpartition(".")

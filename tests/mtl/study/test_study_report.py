@@ -80,7 +80,7 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
     ("grid", "message"),
     [
         ((SINGLE, STATIC, DYNAMIC), "STL, static"),
-        ((SINGLE, HALF, DYNAMIC), "STL, dynamic, target 6.0"),
+        ((SINGLE, HALF, DYNAMIC), "STL, dynamic, target 6"),
         # One mask for all tasks gives no claims, nor do masks of one task.
         ((SINGLE, Block(("all", "dep"), ("dynamic",)), STATIC), "STL, static"),
         ((Block(("single", "all"), ("none", "dynamic")), STATIC), "STL, dynamic"),
