@@ -33,7 +33,7 @@ OURS = {
         *("task-losses.*", "learning-curves.*", "heads-kept.*", "pruning-curves.*", "pruning-kinds.*"),
         *("head-worth.*", "prediction.*", "agreement.*"),
         *("correlation-*", "overlap-*", "competition-*"),
-        *("wanted.*", "sharing.*", "contest-*", "remedies.*", "remedy-scores.*"),
+        *("wanted.*", "sharing.*", "contest-*", "remedies.*", "remedy-*"),
         *("dose.*", "dose-scores.*", "conflict.*"),
     ),
     "figures": (

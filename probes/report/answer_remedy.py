@@ -14,6 +14,7 @@ from probes.statistics.remedies import (
     FEWEST_SEEDS,
     PLACEBO_OF,
     against_placebo,
+    contrasts,
     recoveries,
 )
 
@@ -48,7 +49,7 @@ def remedy_answer(evidence: ReportData) -> Answer:
         "; ".join([reason, *_reached(table)]),
         LIMIT,
         [(figure, caption)],
-        {"remedies": table, "remedy-scores": scores},
+        {"remedies": table, "remedy-contrasts": contrasts(scores), "remedy-scores": scores},
     )
 
 

@@ -37,6 +37,12 @@ SCHEMA = pl.Schema(
         "p": pl.Float64, "margin": pl.Float64, "word": pl.String,
     }
 )  # fmt: skip
+CONTRASTS = pl.Schema(
+    {
+        "remedy": pl.String, "placebo": pl.String, "seeds": pl.Int64, "difference": pl.Float64,
+        "difference_low": pl.Float64, "difference_high": pl.Float64, "p": pl.Float64, "word": pl.String,
+    }
+)  # fmt: skip
 
 
 def recoveries(scores: pl.DataFrame) -> pl.DataFrame:
@@ -81,6 +87,17 @@ def against_placebo(scores: pl.DataFrame, remedy: str = "C") -> Contrast | None:
     both = sorted(single.keys() & joint.keys())
     gap = float(np.mean([single[seed] - joint[seed] for seed in both])) if both else 0.0
     return contrast(_values(ours, seeds), _values(placebo, seeds), gap)
+
+
+def contrasts(scores: pl.DataFrame) -> pl.DataFrame:
+    """Every remedy that has seeds enough against its placebo (`CONTRASTS`), the primary one first."""
+    found = {remedy: against_placebo(scores, remedy) for remedy in PLACEBO_OF}
+    rows = [
+        (remedy, PLACEBO_OF[remedy], one.runs, one.difference, one.low, one.high, one.p, one.word)
+        for remedy, one in found.items()
+        if one is not None
+    ]
+    return pl.DataFrame(rows, schema=CONTRASTS, orient="row")
 
 
 def _against_single(remedied: Mapping[int, float], single: Mapping[int, float]) -> dict[str, object]:

@@ -31,7 +31,7 @@ def test_the_word_is_that_of_the_contrast_with_the_placebo() -> None:
     )
     assert "pos with C: reaches the single task (margin 1)" in answer.reason
     assert len(answer.figures) == 1
-    assert set(answer.tables) == {"remedies", "remedy-scores"}
+    assert set(answer.tables) == {"remedies", "remedy-contrasts", "remedy-scores"}
     swapped = table.with_columns(pl.col("condition").replace({"C": "D", "D": "C"}))
     assert remedy_answer(evidence(swapped)).word == "refuted"
 

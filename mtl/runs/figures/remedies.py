@@ -10,7 +10,7 @@ from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.remedies import remedy_scores
 from mtl.runs.run import Run
 from probes.figures.recovery import recovery
-from probes.statistics.remedies import recoveries
+from probes.statistics.remedies import contrasts, recoveries
 
 
 def recovered(request: FigureRequest) -> FigureWithTables:
@@ -21,4 +21,5 @@ def recovered(request: FigureRequest) -> FigureWithTables:
         scores = scores.filter(pl.col("task").is_in(request.tasks))
     if scores.is_empty():
         raise InputError("; ".join([*notes, f"no scores on {request.split}"]))
-    return FigureWithTables(recovery(scores), notes, {"": recoveries(scores), "-scores": scores})
+    tables = {"": recoveries(scores), "-contrasts": contrasts(scores), "-scores": scores}
+    return FigureWithTables(recovery(scores), notes, tables)

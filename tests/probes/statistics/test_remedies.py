@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from probes.statistics.equivalence import contrast, equivalence, recovery
-from probes.statistics.remedies import against_placebo, recoveries
+from probes.statistics.remedies import against_placebo, contrasts, recoveries
 from tests.probes.remedy_scores import MEANS, scores
 
 
@@ -39,6 +39,10 @@ def test_every_figure_is_that_of_its_own_function() -> None:
     result = against_placebo(table)
     assert result == contrast(mean["C"], mean["D"], float((mean["single"] - mean["A"]).mean()))
     assert result.word == "supported"
+    first = contrasts(table).row(0, named=True)
+    assert (first["remedy"], first["placebo"], first["seeds"]) == ("C", "D", 6)
+    ends = (first["difference"], first["difference_low"], first["difference_high"], first["p"], first["word"])
+    assert ends == (result.difference, result.low, result.high, result.p, result.word)
 
 
 def test_too_few_seeds_give_figures_and_no_word() -> None:
@@ -48,6 +52,7 @@ def test_too_few_seeds_give_figures_and_no_word() -> None:
     assert found.filter(condition="C")["p"].is_null().all()
     assert against_placebo(scores(seeds=3)) is not None
     assert against_placebo(scores(seeds=2)) is None
+    assert contrasts(scores(seeds=2)).is_empty()
     alone = recoveries(scores(seeds=1))
     assert alone.filter(condition="C")["difference"].is_not_null().all()
     assert alone.filter(condition="C")["recovery"].is_null().all()
