@@ -66,7 +66,7 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
 
 
 def in_words(key: str, value: str) -> str:
-    """A setting as legends and tables print it; two settings never have the same words."""
+    """A setting as legends and tables print it; two settings never have the same words (9.0 is 9)."""
     if (key, value) in _VALUES_IN_WORDS:
         return _VALUES_IN_WORDS[key, value]
     value = re.sub(r"^(-?\d+)\.0$", r"\1", value)
