@@ -43,25 +43,32 @@ def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
     tasks = [tuple(config["tasks"]) for config in configs]
     sets = {len(names): {other for other in tasks if len(other) == len(names)} for names in tasks}
     neutral = neutral_values()
+    prunings = [str(config.get("pruning", "none")) for config in configs]
     flat = [_completed(_flat(_used(config)), config, neutral) for config in configs]
     varying = {size: _varying(flat, configs, tasks, size) for size in sets}
     bases, variants = [], []
-    for config, trained, values in zip(configs, tasks, flat, strict=True):
+    for trained, pruning, values in zip(tasks, prunings, flat, strict=True):
         names = f" {'+'.join(trained)}" if len(sets[len(trained)]) > 1 else ""
         bases.append("STL" if len(trained) == 1 else f"MTL-{len(trained)}{names}")
-        pruning = str(config.get("pruning", "none"))
         keys = [in_words(key, values[key]) for key in varying[len(trained)] if key in values]
         variants.append(tuple([pruning] * (pruning != "none") + keys))
-    single = {variant for base, variant in zip(bases, variants, strict=True) if base == "STL"}
+    settings = [{**values, "pruning": pruning} for values, pruning in zip(flat, prunings, strict=True)]
+    single = {
+        variant: {key: values.get(key) for key in ("pruning", *varying[1])}
+        for base, variant, values in zip(bases, variants, settings, strict=True)
+        if base == "STL"
+    }
     return [
         Setup(
             ", ".join([base, *variant]),
-            _baseline(base, variant, single),
+            _baseline(base, variant, values, single),
             base == "STL",
             len(trained),
-            str(config.get("pruning", "none")),
+            pruning,
         )
-        for base, variant, trained, config in zip(bases, variants, tasks, configs, strict=True)
+        for base, variant, values, trained, pruning in zip(
+            bases, variants, settings, tasks, prunings, strict=True
+        )
     ]
 
 
@@ -79,18 +86,34 @@ def in_words(key: str, value: str) -> str:
     return {"True": words, "False": f"without {words}", "None": f"no {words}"}.get(value, f"{words} {value}")
 
 
-def _baseline(base: str, variant: tuple[str, ...], single: set[tuple[str, ...]]) -> str | None:
+def _baseline(
+    base: str,
+    variant: tuple[str, ...],
+    values: Mapping[str, str],
+    single: Mapping[tuple[str, ...], Mapping[str, str | None]],
+) -> str | None:
     """The single-task setup to compare with: for a joint setup the most similar one, else the plainest.
 
-    `None` for the plainest one itself, and if there is no single-task setup.
+    `single` has the values in which single-task setups differ. `None` for the plainest one itself, and if
+    there is no single-task setup.
     """
     if not single:
         return None
-    plainest = min(single, key=lambda words: (len(words), words))
+    plainest = min(single, key=_plainness)
     if base == "STL":
         return None if variant == plainest else ", ".join(["STL", *plainest])
-    alike = min(single, key=lambda words: (-len({*words} & {*variant}), len(words), words))
+
+    def unlike(words: tuple[str, ...]) -> int:
+        return sum(values.get(key) != value for key, value in single[words].items())
+
+    alike = min(single, key=lambda words: (unlike(words), _plainness(words)))
     return ", ".join(["STL", *alike])
+
+
+def _plainness(words: tuple[str, ...]) -> tuple[int, list[list[str | int]]]:
+    """Sorts fewer words first, and numbers in them by size."""
+    parts = [re.split(r"(\d+)", word) for word in words]
+    return len(words), [[int(part) if part.isdigit() else part for part in word] for word in parts]
 
 
 def _varying(

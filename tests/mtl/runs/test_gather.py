@@ -210,6 +210,25 @@ def test_setups_are_named_by_what_differs():
     ]  # fmt: skip
 
 
+def test_a_joint_setup_is_compared_with_the_single_tasks_of_its_own_settings():
+    def config(tasks, epochs, pruning="none", **gates):
+        settings = TrainConfig(tasks=tasks, pruning=pruning, max_epochs=epochs, gates=GatesConfig(**gates))
+        return plain(asdict(settings))
+
+    pair, five = ("pos", "dep"), ("pos", "ner", "dep", "con", "srl")
+    configs = [
+        config(("pos",), 10), config(("pos",), 5), config(pair, 5), config(five, 5), config(five, 10),
+        config(("pos",), 5, "dynamic", target_open=14.0), config(five, 5, "dynamic", target_open=22.0),
+        config(five, 5, "fixed", masks="m.parquet"),
+    ]  # fmt: skip
+    assert [(setup.name, setup.baseline) for setup in setups_of(configs)] == [
+        ("STL, 10 epochs", "STL, 5 epochs"), ("STL, 5 epochs", None), ("MTL-2", "STL, 5 epochs"),
+        ("MTL-5, 5 epochs", "STL, 5 epochs"), ("MTL-5, 10 epochs", "STL, 10 epochs"),
+        ("STL, dynamic, 5 epochs", "STL, 5 epochs"), ("MTL-5, dynamic, 5 epochs", "STL, dynamic, 5 epochs"),
+        ("MTL-5, fixed, 5 epochs", "STL, 5 epochs"),
+    ]  # fmt: skip
+
+
 def test_runs_made_before_a_key_existed_are_of_the_setup_of_its_default():
     now = plain(asdict(TrainConfig(tasks=("dep",))))
     before = {key: value for key, value in now.items() if key not in ("importance_every", "cola", "clones")}

@@ -65,6 +65,7 @@ def test_the_study_of_contested_heads_has_its_controls_in_the_order_of_what_is_d
         ("single", 15), ("all", 3), ("all twice", 3), ("single dynamic k14", 15), ("control dynamic k14", 3),
         ("pairs", 30), ("twins", 15), ("pos+control", 3), ("dep+control", 3), ("all by-scale", 3),
         ("single dynamic k9", 15), ("single dynamic k22", 15),
+        ("single twice", 15),
     ]  # fmt: skip
     assert {run.config.seed for run in runs if run.masks != "none"} == {11, 12, 13}
     assert {run.config.seed for run in runs if run.masks == "none"} == {1, 2, 3}
