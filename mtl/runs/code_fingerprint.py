@@ -18,6 +18,8 @@ MEASURING = {
     "importance": "mtl.analysis.importance_run",
     "ablation": "mtl.analysis.ablation_run",
     "relevance": "mtl.analysis.relevance_run",
+    "curve": "mtl.analysis.curve_methods",
+    "carry_over": "mtl.analysis.importance_run",
 }
 """The entry modules of the measurements on a run's heads, by their names in a study's file."""
 NO_EFFECT = ("mtl.workers",)

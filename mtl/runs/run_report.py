@@ -45,6 +45,8 @@ OURS = {
         "parallel-coordinates.*",
         "prediction.*",
         "contest.*",
+        "curve.*",
+        "curve-kinds.*",
         "forest.*",
         "conflict.*",
         "dose.*",

@@ -52,9 +52,11 @@ class Block:
     overlap: OverlapConfig | None = None
     """Draws the masks of these runs, which must be pairs with `fixed_per_task` masks: one draw for each pair,
     number of shared heads and seed."""
+    probes: dict[str, Any] = field(default_factory=dict)
+    """Keys of the study's `probes`, with their values for these runs."""
 
 
-MeasureGroup = Literal["probes", "importance", "ablation", "relevance"]
+MeasureGroup = Literal["probes", "importance", "ablation", "relevance", "curve", "carry_over"]
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,25 @@ class ProbesConfig:
     """Kinds of masks whose runs are measured; an empty list: no run is. Setup `static` is always probed."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
     """What is measured: what heads attend to and encode (`mtl probe`), and what they are worth
-    (`mtl importance`, `mtl ablate`, `mtl relevance`). Runs whose tasks label no words are probed only on a
-    `corpus` that is given."""
+    (`mtl importance`, `mtl ablate`, `mtl relevance`), how scores fall with the number of heads (`mtl curve`),
+    and whether importance is the same on another text (`carry_over`). Runs whose tasks label no words are
+    probed only on a `corpus` that is given."""
     corpus: str | None = None
     """Folder with .jsonl files that heads are probed on; `null`: each run's own corpus. For translation runs:
     annotated sources."""
     split: Literal["train", "dev", "test"] = "test"
-    """Split for probes and ablation; importance and relevance are measured on dev."""
+    """Split for probes, ablation, scores of curves and carry-over; what chooses heads is measured on dev."""
     sentences: int | None = None
-    """Sentences for importance, ablation and relevance, spread over the split; `null`: all."""
+    """Sentences for all measures but probes, spread over the split; `null`: all."""
+    close: tuple[Literal["head", "all_but_one", "layer"], ...] = ("head",)
+    """What ablation closes: each head by itself, `all_but_one` head of a layer, or a whole `layer`."""
+    orders: tuple[str, ...] = ("importance", "recomputed", "random")
+    """Orders in which heads go along curves; those of `mtl curve --by`."""
+    draws: int = 5
+    """Random orders of a curve."""
+    other: str | None = None
+    """The corpus of `carry_over`, SOURCE:TARGET for translations: importance is measured on `split` of the
+    run's corpus and on this one, for importance-own.parquet and importance-other.parquet."""
     centroids: Literal["self", "train"] = "self"
     """Where centroids of clusters come from; see `mtl probe`."""
     final_special: bool = False

@@ -14,7 +14,8 @@ from mtl.config.keys import known_keys_of
 from mtl.config.parse import configuration_from
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, PruningRegime, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.study.config import Block, Masks, OverlapConfig, StudyConfig
+from mtl.study.check_measures import check_measures
+from mtl.study.config import Block, Masks, OverlapConfig, ProbesConfig, StudyConfig
 from mtl.study.planned import Draw, Planned
 from mtl.study.study_claims import with_claims
 from mtl.study.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
@@ -47,8 +48,6 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
         if block.label is not None:
             plain_name(block.label, "a block's label")
     check_sets(study)
-    if study.probes.sentences is not None and study.probes.sentences < 1:
-        raise InputError(f"probes.sentences={study.probes.sentences}: give at least 1, or null for all")
     if probes_the_encoder(study) and not on_words(study.train.tasks):
         raise InputError(
             f"setup '{STATIC}' probes heads for labels of words, and train.tasks has no task on words "
@@ -61,7 +60,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
     runs: dict[str, Planned] = {}
     block_of: dict[str, int] = {}
     for number, block in enumerate(study.grid):
-        train = settings(study.train, block)
+        train, probes = settings(study.train, block), probes_of(study, block)
         if block.overlap is not None:
             _check_overlap(block, block.overlap)
         if block.masks_of is not None:
@@ -72,7 +71,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
         _check_once(seeds, "a block's seeds")
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
             for tasks in task_sets(setup, study):
-                cell = _Cell(study, folder, setup, tasks, seed)
+                cell = _Cell(study, folder, setup, tasks, seed, probes)
                 if block.overlap is not None:
                     for shared in block.overlap.shared:
                         _add(runs, cell.drawn(masks, train, block.label, Draw(block.overlap, shared)))
@@ -109,13 +108,14 @@ def _with_sources(cell: _Cell, block: Block, masks: Masks, train: TrainConfig) -
     study = cell.study
     if masks.startswith("static"):
         setup, other = _source(study, block, cell.setup, cell.tasks)
-        unpruned = dataclasses.replace(cell, setup=setup)
+        unpruned = dataclasses.replace(cell, setup=setup, probes=probes_of(study, other))
         source = unpruned.run("none", settings(study.train, other), other.label, None)
         return [source, cell.run(masks, train, block.label, source.name)]
     if block.masks_of is not None:
         setup, other, learned = _mask_source(study, block, masks, cell.tasks)
         of_other = settings(study.train, other)
-        before = _with_sources(dataclasses.replace(cell, setup=setup), other, learned, of_other)
+        of_mask = dataclasses.replace(cell, setup=setup, probes=probes_of(study, other))
+        before = _with_sources(of_mask, other, learned, of_other)
         path = cell.folder / "runs" / before[-1].name / "gates.parquet"
         train = dataclasses.replace(train, gates=dataclasses.replace(train.gates, masks=str(path)))
         return [*before, cell.run(masks, train, block.label, before[-1].name)]
@@ -239,6 +239,16 @@ def settings(train: TrainConfig, block: Block) -> TrainConfig:
     return configuration_from(TrainConfig, values, "a block's set")
 
 
+def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:
+    """The measurements on the heads of a block's runs; raises `InputError` for those that cannot be made."""
+    probes = study.probes
+    if block.probes:
+        values = {**plain(dataclasses.asdict(probes)), **block.probes}
+        probes = configuration_from(ProbesConfig, values, "a block's probes")
+    check_measures(probes)
+    return probes
+
+
 def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[TaskName, ...]) -> tuple[str, Block]:
     """The setup and block of the run without masks that static masks start from.
 
@@ -272,6 +282,7 @@ class _Cell:
     setup: str
     tasks: tuple[TaskName, ...]
     seed: int
+    probes: ProbesConfig
 
     def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Planned:
         """The run of a pair under drawn masks; draws of one number of shared heads differ in their seeds."""
@@ -313,9 +324,9 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        measures = measurable(self.tasks, self.study.probes)
-        probed = masks in self.study.probes.masks and bool(measures)
-        return Planned(name, " ".join(kind), masks, only_used(config), needs, probed, label)
+        probed = masks in self.probes.masks and measurable(self.tasks, self.probes)
+        probes = self.probes if probed else None
+        return Planned(name, " ".join(kind), masks, only_used(config), needs, probes, label)
 
 
 def _add(runs: dict[str, Planned], run: Planned) -> None:
@@ -324,6 +335,8 @@ def _add(runs: dict[str, Planned], run: Planned) -> None:
     if first is run:
         return
     differing = different_keys(plain(dataclasses.asdict(first.config)), plain(dataclasses.asdict(run.config)))
+    if first.probes != run.probes:
+        differing.append("probes")
     if differing:
         raise InputError(
             f"two blocks of the grid make the run {run.name} in different ways ({', '.join(differing[:3])}): "

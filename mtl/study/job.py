@@ -15,6 +15,12 @@ MEASURED = get_args(MeasureGroup)
 """What can be measured on the heads of a finished run."""
 
 
+def file_of(measure: MeasureGroup) -> str:
+    """The file in the run's folder that a measure is complete with."""
+    files: Mapping[MeasureGroup, str] = {"curve": "curve.parquet", "carry_over": "importance-other.parquet"}
+    return files.get(measure, "heads.parquet")
+
+
 def code_part(measure: str) -> str:
     """The part of `Job.made_of` for the code of a measure; that of its settings has the measure's name."""
     return f"{measure}.code"
@@ -78,7 +84,7 @@ class Progress:
     """Most memory reserved on a GPU."""
     error: str = ""
     measured: dict[MeasureGroup, float] = field(default_factory=dict)
-    """The measures that heads.parquet has, made as `made_of` says, with the seconds that each took."""
+    """The measures that are in the run's folder, made as `made_of` says, with the seconds that each took."""
 
 
 def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import SPLITS, sources
+from mtl.corpora.load import SPLITS, corpus_at, sources
 from mtl.corpora.readers import files, reader_modules
 from mtl.errors import InputError
 from mtl.files import fingerprint
@@ -35,9 +35,13 @@ SETTINGS: Mapping[MeasureGroup, tuple[str, ...]] = {
     "probes": ("corpus", "split", "centroids", "final_special"),
     "importance": ("sentences",),
     "relevance": ("sentences",),
-    "ablation": ("split", "sentences"),
+    "ablation": ("split", "sentences", "close"),
+    "curve": ("split", "sentences", "orders", "draws"),
+    "carry_over": ("split", "sentences", "other"),
 }
 """The keys of `ProbesConfig` that change what a measure gives."""
+CORPUS_OF: Mapping[MeasureGroup, str] = {"probes": "corpus", "carry_over": "other"}
+"""The keys of `ProbesConfig` that name a corpus of the measure's own."""
 
 
 def wanted_jobs(
@@ -79,14 +83,12 @@ def _jobs(
     study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder, masks: Mapping[str, DrawnMasks]
 ) -> list[Job]:
     contents = _Contents(masks)
-    probes = plain(dataclasses.asdict(study.probes))
-    del probes["masks"]
     jobs: list[Job] = []
     if probes_the_encoder(study):
         tasks = tuple(study.train.chosen())
         source = plain(dataclasses.asdict(only_used(study.train).corpus))
         arguments = {
-            **probes,
+            **_settings_of_probes(study.probes),
             "measures": ["probes"],
             "sentences": None,
             "target": study.train.encoder.name,
@@ -96,15 +98,18 @@ def _jobs(
         arguments["out"] = str(folder.run(STATIC))
         job = Job(STATIC, 0, STATIC, {}, {}, probe=arguments)
         made_of = {
-            "configuration": digest({**settings_of(job), **contents.probed(arguments, "probes")}),
+            "configuration": digest({**settings_of(job), **contents.probed(arguments, "probes", tasks)}),
             "corpus": contents.corpus(study.train.corpus, tasks),
             "code": measuring_code("probes", arguments, source),
             **contents.encoder(study.train.encoder.name),
         }
         jobs.append(dataclasses.replace(job, made_of=made_of))
     for run in runs:
-        measures = list(measurable(run.config.tasks, study.probes))
-        probe = {**probes, "measures": measures, "target": str(folder.run(run.name))} if run.probe else None
+        probe: dict[str, Any] | None = None
+        if run.probes is not None:
+            measures = list(measurable(run.config.tasks, run.probes))
+            target = str(folder.run(run.name))
+            probe = {**_settings_of_probes(run.probes), "measures": measures, "target": target}
         settings = plain(dataclasses.asdict(run.config))
         claims = list(run.claims_from)
         job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe, claims)
@@ -117,12 +122,22 @@ def _jobs(
             **contents.claims(run),
         }
         if probe is not None:
-            for measure in measures:
-                used = {**probe_settings(probe, measure), **contents.probed(probe, measure)}
+            for measure in job.measures():
+                used = {
+                    **probe_settings(probe, measure),
+                    **contents.probed(probe, measure, tuple(run.config.chosen())),
+                }
                 made_of[measure] = digest(used)
                 made_of[code_part(measure)] = measuring_code(measure, probe, settings["corpus"])
         jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs
+
+
+def _settings_of_probes(probes: ProbesConfig) -> dict[str, Any]:
+    """The settings of measurements as a job has them."""
+    settings: dict[str, Any] = plain(dataclasses.asdict(probes))
+    del settings["masks"]
+    return settings
 
 
 def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
@@ -133,10 +148,11 @@ def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
 def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
     """The fingerprint of the code of a measure and of the readers of what it reads.
 
-    These are the readers of the run's corpus and, for probing, of `probes.corpus`, if there is one.
+    These are the readers of the run's corpus and of another one that the measure reads (`CORPUS_OF`).
     """
-    probed = {"path": probe.get("corpus") if measure == "probes" else None}
-    return code_fingerprint(MEASURING[measure], *reader_modules(corpus), *reader_modules(probed))
+    key = CORPUS_OF.get(measure)
+    read = {"path": None if key is None else probe.get(key)}
+    return code_fingerprint(MEASURING[measure], *reader_modules(corpus), *reader_modules(read))
 
 
 def settings_of(job: Job) -> dict[str, Any]:
@@ -176,19 +192,23 @@ class _Contents:
         self._masks = masks
         self._known: dict[tuple[Path, ...], str] = {}
 
-    def corpus(self, config: CorpusConfig, tasks: Sequence[str]) -> str:
+    def corpus(
+        self, config: CorpusConfig, tasks: Sequence[str], splits: Sequence[str] = tuple(SPLITS)
+    ) -> str:
         """One fingerprint of all corpus files that a run reads; their paths do not count."""
         return digest(
             [
                 [list(source.tasks), split, self._of(tuple(files(Path(path), source.files.format)))]
                 for source in sources(config, tasks)
-                for split in SPLITS
+                for split in splits
                 if (path := getattr(source.files, split)) is not None
             ]
         )
 
-    def probed(self, probe: Mapping[str, Any], measure: MeasureGroup) -> dict[str, str]:
-        """The fingerprint of `probes.corpus`, which counts instead of its path; empty if it is not read."""
+    def probed(self, probe: Mapping[str, Any], measure: MeasureGroup, tasks: Sequence[str]) -> dict[str, str]:
+        """The fingerprint of a measure's own corpus, which counts instead of its path; empty without one."""
+        if measure == "carry_over":
+            return {"probes.other": self.corpus(corpus_at(probe["other"], tasks), tasks, [probe["split"]])}
         if measure != "probes" or probe["corpus"] is None:
             return {}
         splits = dict.fromkeys([probe["split"], *(["train"] if probe["centroids"] == "train" else [])])

@@ -20,7 +20,7 @@ from mtl.runs.code_fingerprint import TRAINING
 from mtl.runs.run import Run
 from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, code_part, kept_measures, trained_alike
+from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
 from mtl.study.jobs import code_of, measuring_code
 from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
@@ -58,7 +58,11 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
             return False
         if trained_alike(before.made_of, job.made_of):
             update_paths(study, job)
-        measured = kept_measures(job, before) if (study.run(job.name) / "heads.parquet").exists() else {}
+        measured = {
+            measure: seconds
+            for measure, seconds in kept_measures(job, before).items()
+            if (study.run(job.name) / file_of(measure)).exists()
+        }
         _check_code(job, before, measured)
         fresh = before.made_of != job.made_of
         tries = 0 if fresh else before.tries

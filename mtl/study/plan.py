@@ -185,7 +185,8 @@ def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[Measure
     from mtl.analysis.heads_file import forget_measures, read_measures
     from probes.measures.table import MADE_BY
 
-    forgotten = {name for measure in measures for name in MADE_BY[measure]}
+    # Curves and carry-over are in files of their own, which a new measurement replaces.
+    forgotten = {name for maker, names in MADE_BY.items() if maker in measures for name in names}
     if forgotten.isdisjoint(read_measures(table)[0]["measure"]):
         return
     archive = _free_name(folder, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mtl.config.schema import TrainConfig
-from mtl.study.config import Masks, OverlapConfig
+from mtl.study.config import Masks, OverlapConfig, ProbesConfig
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Planned:
     config: TrainConfig
     needs: str | None
     """Name of the run that it starts from, or whose masks it has."""
-    probe: bool
-    """Whether its heads are measured afterwards."""
+    probes: ProbesConfig | None
+    """The measurements on its heads; `None`: its heads are not measured."""
     label: str | None = None
     """The label of its block; with drawn masks, also the number of heads that they share."""
     claims_from: tuple[str, ...] = ()

@@ -57,6 +57,11 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
                 figures["conflict"] = partial(draw, "conflict", of_contest)
         if data.forced is not None:
             figures["dose"] = partial(draw, "dose", _runs_in(data.forced), split=config.split)
+        if data.pruning is not None:
+            with_curves = _runs_in(data.pruning.points)
+            figures["curve"] = partial(draw, "curve", with_curves, split=config.split)
+            if data.pruning.kinds is not None:
+                figures["curve-kinds"] = partial(draw, "curve-kinds", with_curves, split=config.split)
         if data.remedies is not None:
             figures["recovery"] = partial(draw, "recovery", _runs_in(data.remedies), split=config.split)
         tables = run_report(study.path, data, figures, console, primary)

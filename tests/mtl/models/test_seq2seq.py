@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional
-from transformers import BertConfig, MBart50Tokenizer, MBartTokenizer
+from transformers import BertConfig, MBart50Tokenizer, MBartTokenizer, NllbTokenizer
 
 from mtl.config.schema import Seq2SeqConfig
 from mtl.errors import InputError
@@ -19,7 +20,7 @@ from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelTokenizer
-from mtl.models.seq2seq import Seq2Seq, require_languages
+from mtl.models.seq2seq import Seq2Seq, require_language_codes, require_languages
 from mtl.models.vocabulary import train_vocabulary
 from tasks.sentence import Label, Sentence
 from tasks.task import UNKNOWN, Labels
@@ -234,6 +235,34 @@ def test_a_checkpoint_for_other_languages_is_refused():
         with pytest.raises(InputError, match="the other way round"):
             require_languages("opus", model, BertConfig(source_lang="en", target_lang="de"), "de", "en")
     require_languages("opus", BertConfig(source_lang="en"), None, "de", "en")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "german", "french"),
+    [
+        (MBart50Tokenizer, "de_DE", "fr_XX"),
+        (MBartTokenizer, "de_DE", "fr_XX"),
+        (NllbTokenizer, "deu_Latn", "fra_Latn"),
+    ],
+)
+def test_languages_that_a_checkpoint_does_not_know_are_refused(tokenizer, german, french):
+    words = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefgh", "de"]
+    if tokenizer is NllbTokenizer:
+        known = tokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
+    else:
+        known = tokenizer(vocab=[(word, 0.0) for word in words])
+    require_language_codes("many", known, german, french)
+    # A piece of text is not a language.
+    with pytest.raises(InputError, match=rf"translate\.target=de: many knows \d+ languages .* {german}"):
+        require_language_codes("many", known, french, "de")
+    with pytest.raises(InputError, match=r"translate\.source is not set: many knows"):
+        require_language_codes("many", known, "", german)
+    # M2M100 has tokens of its own for codes.
+    m2m = SimpleNamespace(src_lang="en", lang_code_to_id={"en": 9, "de": 10})
+    require_language_codes("m2m", m2m, "en", "de")
+    with pytest.raises(InputError, match=r"translate\.target=ger: m2m knows 2 languages .* de, en"):
+        require_language_codes("m2m", m2m, "en", "ger")
+    require_language_codes("of one pair", SimpleNamespace(), "", "")
 
 
 def test_a_width_that_heads_do_not_divide_is_refused():

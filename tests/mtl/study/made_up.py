@@ -39,7 +39,7 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
     for number, run in enumerate(runs):
         settings = plain(dataclasses.asdict(run.config))
         made_of = {"configuration": str(settings)}
-        probe = {"split": "test"} if run.probe else None
+        probe = None if run.probes is None else {"split": "test"}
         folder.write_job(Job(run.name, number, run.grid_cell, settings, made_of, run.needs, probe))
         if run.grid_cell == but:
             continue
@@ -48,7 +48,7 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
             gates = {"scope": run.config.gates.scope, "target_open": run.config.gates.target_open}
             made.run(
                 run.config.tasks, run.config.seed, pruning=run.config.pruning, name=run.name,
-                scope=run.config.gates.scope, gates=gates, probe=run.probe,
+                scope=run.config.gates.scope, gates=gates, probe=run.probes is not None,
             )  # fmt: skip
     folder.plan.write_text(yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False))
     return folder

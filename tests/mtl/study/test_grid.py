@@ -47,7 +47,7 @@ def test_the_papers_experiment_has_every_run_of_the_paper():
         (5, "dynamic"): 3, (5, "dynamic_per_task"): 3,
     }  # fmt: skip
     assert probes_the_encoder(study)
-    assert all(run.probe == (run.masks == "none") for run in runs)
+    assert all((run.probes is not None) == (run.masks == "none") for run in runs)
 
 
 @pytest.mark.parametrize("file", sorted(Path("configs/study").glob("*.yaml")), ids=lambda file: file.name)
@@ -197,9 +197,46 @@ def test_a_set_is_not_offered_where_only_tasks_can_be():
         names(Block(("synatx+pos",)), sets=sets)
 
 
-def test_probes_of_no_sentence_are_refused():
-    with pytest.raises(InputError, match=r"^probes\.sentences=0: give at least 1, or null for all"):
-        names(Block(("all",)), probes=ProbesConfig(sentences=0))
+@pytest.mark.parametrize(
+    ("probes", "message"),
+    [
+        (ProbesConfig(sentences=0), r"^probes\.sentences=0: give at least 1, or null for all"),
+        (ProbesConfig(measures=("ablation",), close=()), r"^probes\.close is empty: say what"),
+        (ProbesConfig(measures=("carry_over",)), r"^probes\.measures has carry_over: give the other corpus"),
+        (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: give an order"),
+        (ProbesConfig(measures=("curve",), draws=0), r"^probes\.draws=0: give at least 1"),
+        (
+            ProbesConfig(measures=("curve",), orders=("radnom",)),
+            r"no such order or measure: did you mean 'ra",
+        ),
+        (ProbesConfig(measures=("curve",), orders=("fisher",)), r"fisher, which no measure of .*'mtl import"),
+    ],
+)
+def test_measures_that_cannot_be_made_are_refused(probes, message):
+    with pytest.raises(InputError, match=message):
+        names(Block(("all",)), probes=probes)
+
+
+def test_a_block_has_measures_of_its_own():
+    study = ProbesConfig(measures=("importance", "curve"), orders=("fisher",))
+    own = {"measures": ["ablation"], "close": ["layer"]}
+    grid = (
+        Block(("single",)),
+        Block(("all",), probes=own),
+        # Static masks start from the run of the block before, which is measured as its own block says.
+        Block(("all",), ("static",), probes={"masks": ["static"]}),
+    )
+    train = TrainConfig(tasks=("pos", "dep"))
+    runs = planned(StudyConfig(grid=grid, probes=study, train=train, seeds=(1,)), HERE)
+    of_all = replace(study, measures=("ablation",), close=("layer",))
+    of_static = replace(study, masks=("static",))
+    assert {run.name: run.probes for run in runs} == {
+        "pos-seed1": study, "dep-seed1": study, "all-seed1": of_all, "all-static-seed1": of_static,
+    }  # fmt: skip
+    with pytest.raises(InputError, match=r"a block's probes.*'mesures': did you mean 'measures'"):
+        names(Block(("all",), probes={"mesures": []}))
+    with pytest.raises(InputError, match=r"make the run all-seed1 in different ways \(probes\)"):
+        names(Block(("all",), label="x"), Block(("all",)), Block(("all",), probes=own))
 
 
 def test_a_study_of_some_tasks_has_no_others():
@@ -302,7 +339,7 @@ def test_twins_are_a_task_beside_itself():
 
 def test_a_control_task_and_a_twin_are_spelled_as_pairs_are():
     runs = planned(StudyConfig(grid=(Block(("control+dep", "dep~a", "control")),), seeds=(1,)), HERE)
-    assert sorted((run.name, run.config.tasks, run.probe) for run in runs) == [
+    assert sorted((run.name, run.config.tasks, run.probes is not None) for run in runs) == [
         ("control-seed1", ("control",), False),
         ("dep+control-seed1", ("dep", "control"), True),
         ("dep~a-seed1", ("dep~a",), True),

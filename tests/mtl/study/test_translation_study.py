@@ -21,6 +21,7 @@ from mtl.study.grid import planned
 from mtl.study.perform import work
 from mtl.study.plan import carrying_out, make_plan
 from mtl.study.report import collect
+from probes import heads_table
 from tasks.sentence import Sentence
 from tests.mtl import digits
 
@@ -134,7 +135,11 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     train = digits.config(
         tmp_path, epochs=2, seq2seq=dataclasses.replace(digits.config(tmp_path).seq2seq, layers=2)
     )
-    probes = ProbesConfig(("none",), ("importance", "relevance", "ablation"))
+    probes = ProbesConfig(
+        measures=("importance", "relevance", "ablation", "curve", "carry_over"),
+        close=("head", "all_but_one"), orders=("importance", "random"), draws=1,
+        other=digits.write(tmp_path, 5, 9),
+    )  # fmt: skip
     study = study_of(train, PLAIN, PRUNED, COMPETING, SCRATCH, probes=probes, seeds=(1, 2))
     folder = StudyFolder(tmp_path / "s")
     inputs = InputCache()
@@ -150,6 +155,21 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     assert last[0]["open"].to_list() == last[1]["open"].to_list()
     assert last[1].filter(attention="encoder")["open"].sum() == 2
 
+    # Everything that the file asks for, of the unmasked runs alone.
+    unmasked = folder.run("translate-seed1")
+    heads = pl.read_parquet(unmasked / "heads.parquet")
+    assert {"importance", "relevance", "ablation", "ablation_all_but_one"} <= set(heads["measure"])
+    assert set(pl.read_parquet(unmasked / "curve.parquet")["by"]) == {"importance", "random"}
+    carried = [heads_table.read(unmasked / f"importance-{place}.parquet")[1] for place in ("own", "other")]
+    assert [made["importance.sentences"] for made in carried] == ["8", "5"]
+    assert not (folder.run("translate-dynamic-all-seed1") / "curve.parquet").exists()
+    # The content of the other text counts, and of the measures only carry-over.
+    before = {job.name: job.made_of for job in folder.jobs()}
+    changed = dataclasses.replace(probes, other=digits.write(tmp_path, 5, 10))
+    for job in make_plan(dataclasses.replace(study, probes=changed), folder, None).wanted:
+        differing = {part for part in job.made_of if job.made_of[part] != before[job.name][part]}
+        assert differing == ({"carry_over"} if job.probe is not None else set())
+
     printed = io.StringIO()
     page = collect(folder, study, Console(file=printed, width=500))
     assert page is not None
@@ -163,4 +183,5 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     notes = [line for line in printed.getvalue().splitlines() if line.startswith("note: ")]
     assert [note for note in notes if "by force" not in note] == []
     assert "no figure" not in printed.getvalue()
-    assert (folder.path / "figures" / "heads-kept.pdf").is_file()
+    for figure in ("heads-kept", "curve", "curve-kinds"):
+        assert (folder.path / "figures" / f"{figure}.pdf").is_file()

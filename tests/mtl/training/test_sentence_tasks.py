@@ -273,7 +273,7 @@ def test_a_study_probes_runs_with_tasks_on_words_only(tmp_path) -> None:
         grid=(Block(setups=("single", "all")),),
         seeds=(1,),
     )
-    probed = {run.config.tasks: run.probe for run in planned(study, tmp_path)}
+    probed = {run.config.tasks: run.probes is not None for run in planned(study, tmp_path)}
     assert probed == {("pos",): True, ("cola",): False, ("sst2",): False, ("pos", "cola", "sst2"): True}
     alone = StudyConfig(
         train=TrainConfig(tasks=("cola",)), grid=(Block(setups=("static", "all")),), seeds=(1,)

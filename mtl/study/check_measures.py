@@ -1,0 +1,40 @@
+"""Checks of what a study measures, before its first run."""
+
+from __future__ import annotations
+
+from mtl.errors import InputError
+from mtl.study.config import ProbesConfig
+
+
+def check_measures(probes: ProbesConfig) -> None:
+    """Raise `InputError` for settings by which a wanted measure cannot be made, or would be none."""
+    if probes.sentences is not None and probes.sentences < 1:
+        raise InputError(f"probes.sentences={probes.sentences}: give at least 1, or null for all")
+    if "ablation" in probes.measures and not probes.close:
+        raise InputError(
+            "probes.close is empty: say what ablation closes, or leave it out of probes.measures"
+        )
+    if "carry_over" in probes.measures and probes.other is None:
+        raise InputError("probes.measures has carry_over: give the other corpus, probes.other")
+    if "curve" in probes.measures:
+        _check_curve(probes)
+
+
+def _check_curve(probes: ProbesConfig) -> None:
+    from mtl.analysis.curve_methods import ORDERS, check_orders
+    from mtl.analysis.head_order import made_with
+    from probes.measures.table import MADE_BY
+
+    if not probes.orders:
+        raise InputError(
+            "probes.orders is empty: give an order of heads, or leave curve out of probes.measures"
+        )
+    if probes.draws < 1:
+        raise InputError(f"probes.draws={probes.draws}: give at least 1")
+    check_orders(probes.orders)
+    made = {name for maker, names in MADE_BY.items() if maker in probes.measures for name in names}
+    for order in probes.orders:
+        if order not in ORDERS and order not in made:
+            raise InputError(
+                f"probes.orders has {order}, which no measure of this study makes; '{made_with(order)}' does"
+            )

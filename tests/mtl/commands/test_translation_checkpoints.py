@@ -1,0 +1,103 @@
+"""`mtl train` on encoder-decoder checkpoints in a folder, of one pair of languages and of many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import MBart50Tokenizer, NllbTokenizer, PreTrainedTokenizerBase
+
+from mtl.commands.main import main
+from mtl.models.joint import JointModel
+from mtl.models.seq2seq import Seq2Seq
+from mtl.models.vocabulary import train_vocabulary
+from mtl.runs.run import Run
+from tests.mtl import digits, tiny
+
+LETTERS = ("▁", *"0123456789", *sorted(set("".join(digits.NAMES))), ".")
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+SLOW = pytest.mark.slow
+
+
+def of_digits() -> PreTrainedTokenizerBase:
+    return train_vocabulary([text for digit in "0123456789" for text in digits.pair(digit)], 300, 40)
+
+
+def mbart50() -> PreTrainedTokenizerBase:
+    return MBart50Tokenizer(vocab=[(piece, 0.0) for piece in (*SPECIALS, *LETTERS)])
+
+
+def nllb() -> PreTrainedTokenizerBase:
+    vocabulary = {piece: number for number, piece in enumerate((*SPECIALS, *LETTERS))}
+    return NllbTokenizer(vocab=vocabulary, merges=[])
+
+
+def checkpoint(architecture: str, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
+    """A random model of the architecture, with its tokenizer, as `transformers` saves them."""
+    start = tokenizer.pad_token_id if architecture == "t5" else tokenizer.eos_token_id
+    transformer = tiny.translator(
+        architecture, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id, decoder_start_token_id=start,
+    )  # fmt: skip
+    transformer.float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def words(folder: Path, encoder: Path, source: str, target: str) -> list[str]:
+    """A training of two epochs on 24 sentences."""
+    files = {split: digits.write(folder, number, seed) for split, number, seed in
+             (("train", 24, 1), ("dev", 4, 2), ("test", 4, 3))}  # fmt: skip
+    return [
+        "train", f"--encoder.name={encoder}", "--tasks=translate", "--corpus.path=null",
+        "--corpus.translate.format=parallel",
+        *(f"--corpus.translate.{split}={pair}" for split, pair in files.items()),
+        f"--translate.source={source}", f"--translate.target={target}", "--translate.beam=2",
+        "--max_epochs=2", "--name=run", f"--runs={folder}", "--trainer.accelerator=cpu",
+        "--pruning=dynamic", "--gates.target_open=0.5",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tokenizer", "source", "target"),
+    [
+        ("bart", of_digits, "digits", "names"),
+        pytest.param("t5", of_digits, "digits", "names", marks=SLOW),
+        ("mbart", mbart50, "en_XX", "de_DE"),
+        pytest.param("m2m_100", nllb, "eng_Latn", "deu_Latn", marks=SLOW),
+    ],
+)
+def test_a_checkpoint_is_trained_on_and_translates(architecture, tokenizer, source, target, tmp_path, capsys):
+    folder = checkpoint(architecture, tokenizer(), tmp_path / "checkpoint")
+    assert main(words(tmp_path, folder, source, target)) == 0
+    run = Run.open(tmp_path / "run")
+    assert 0 <= run.metrics()["test"]["translate"]["bleu"] <= 100
+    trained, before = (
+        JointModel.from_pretrained(run.model),
+        Seq2Seq.from_pretrained(str(folder), source, target),
+    )
+    assert isinstance(trained.encoder, Seq2Seq)
+    assert (trained.encoder.source, trained.encoder.target) == (source, target)
+    assert type(trained.encoder.tokenizer.tokenizer) is type(before.tokenizer.tokenizer)
+    moved = [
+        name for name, weights in before.transformer.named_parameters()
+        if not weights.equal(trained.encoder.transformer.get_parameter(name))
+    ]  # fmt: skip
+    for kind in ("encoder.", "decoder."):
+        assert any(kind in name for name in moved)
+    capsys.readouterr()
+    assert main(["evaluate", str(run.folder)]) == 0
+    assert f"{run.metrics()['test']['translate']['bleu']:.2f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("tokenizer", "code"), [(mbart50, "de_DE"), (nllb, "deu_Latn")])
+def test_a_language_that_a_checkpoint_does_not_know_is_one_line_before_training(
+    tokenizer, code, tmp_path, capsys
+):
+    folder = checkpoint("mbart", tokenizer(), tmp_path / "checkpoint")
+    assert main(words(tmp_path, folder, code, "de")) == 2
+    message = " ".join(capsys.readouterr().err.split())  # the console's width breaks its lines
+    assert "translate.target=de:" in message
+    assert code in message
+    assert "Traceback" not in message
+    assert not (tmp_path / "run" / "model").exists()
