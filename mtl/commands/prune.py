@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -12,6 +12,9 @@ from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TaskName, TrainConfig
 from mtl.runs.run import Run
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def prune(
@@ -32,6 +35,7 @@ def prune(
         accelerator: What to score on; auto takes a GPU where there is one.
     """
     from mtl.corpora.load import load_split, require_layers
+    from mtl.heads.families import heads_per_group, key_groups
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, own_heads, tasks_of
     from mtl.models.batches import examples
@@ -60,12 +64,21 @@ def prune(
     opened = int((gates > OPEN).sum())
     if not opened:
         console.print("warning: all heads of all layers are closed: the encoder attends to nothing")
-    before = sum(parameter.numel() for parameter in model.encoder.parameters())
+    before, groups = _parameters(model.encoder), key_groups(model.encoder.transformer)
     scores = {"dev, masked": evaluate(model, batches(corpus, model), gates)}
     heads = sum(map(len, model.encoder.tap.remaining))
     smaller = apply_masks(model, gates, tasks)
     scores["dev, cut"] = evaluate(smaller, batches(corpus, smaller))
-    after = sum(parameter.numel() for parameter in smaller.encoder.parameters())
+    after = _parameters(smaller.encoder)
     write_cut_run(source, out, smaller, {"dev": scores["dev, cut"]}, opened)
     print_scores(scores, f"{run} -> {out}", console)
     console.print(f"{opened} of {heads} heads kept; encoder parameters {before:,} -> {after:,}")
+    if heads_per_group(model.encoder.transformer) > 1:
+        left = key_groups(smaller.encoder.transformer)
+        copied = f", {left.copies} of them copies for groups that keep unequally many" if left.copies else ""
+        console.print(f"keys and values: {left.number} of {groups.number} groups of heads{copied}")
+
+
+def _parameters(encoder: nn.Module) -> int:
+    """The number of parameters, shared ones counted once."""
+    return sum(parameter.numel() for parameter in encoder.parameters())

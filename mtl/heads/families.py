@@ -185,6 +185,25 @@ def heads_per_group(model: PreTrainedModel) -> int:
     return int(heads // groups)
 
 
+class KeyGroups(NamedTuple):
+    """The keys and values that a model has, a pair for each group of heads that share it."""
+
+    number: int
+    copies: int
+    """How many of them are copies of another group's, made where groups kept unequally many heads."""
+
+
+def key_groups(model: PreTrainedModel) -> KeyGroups:
+    """The groups of heads that share keys and values at all sites."""
+    per_group, shared, clones = heads_per_group(model), heads_sharing_keys(model), cloned_heads(model)
+    number = groups = 0
+    for site, attention in enumerate(attentions(model, family_of(model))):
+        source = clones.get(site, {})
+        number += len(attention.remaining) // shared.get(site, per_group)
+        groups += len({source.get(head, head) // per_group for head in attention.remaining})
+    return KeyGroups(number, number - groups)
+
+
 def looks_back_only(model: PreTrainedModel) -> bool:
     """Whether no position of the model sees a later one."""
     # EmbeddingGemma is a Gemma 3 without the causal mask.

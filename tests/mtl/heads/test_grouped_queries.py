@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.families import attentions, family_of, heads_per_group, heads_sharing_keys
+from mtl.heads.families import attentions, family_of, heads_per_group, heads_sharing_keys, key_groups
 from mtl.heads.prune import load_pruned, prune_heads
 from mtl.heads.select import common_share
 from mtl.heads.tap import HeadTap, head_scale
@@ -26,25 +27,29 @@ def key_heads(model: PreTrainedModel, layer: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("cut", "keys"),
+    ("cut", "keys", "copies"),
     [
-        ([0, 1], 3),  # a whole group
-        ([0, 1, 6, 7], 2),
-        ([0, 2, 5, 7], 4),  # one of each group
-        ([0, 1, 2, 4], 4),  # groups of one, one and two stay: the last one's two heads have a copy each
-        ([3], 7),
+        ([0, 1], 3, 0),  # a whole group
+        ([0, 1, 6, 7], 2, 0),
+        ([0, 2, 5, 7], 4, 0),  # one of each group
+        ([0, 1, 2, 4], 4, 1),  # groups of one, one and two stay: the last one's two heads have a copy each
+        ([3], 7, 3),
+        (range(8), 0, 0),
     ],
 )
-def test_keys_go_with_their_group(cut: list[int], keys: int) -> None:
+def test_keys_go_with_their_group(cut: Sequence[int], keys: int, copies: int) -> None:
     model = eight()
+    assert key_groups(model) == (12, 0)
     scale = torch.ones(3, 8)
-    scale[1, cut] = 0
+    scale[1, list(cut)] = 0
     with head_scale(model, scale):
         masked = tiny.vectors(model)
     prune_heads(model, {1: cut})
     torch.testing.assert_close(tiny.vectors(model), masked, rtol=0, atol=1e-5)
-    assert key_heads(model, 1) == keys
+    if keys:
+        assert key_heads(model, 1) == keys
     assert (key_heads(model, 0), key_heads(model, 2)) == (4, 4)
+    assert key_groups(model) == (8 + keys, copies)
 
 
 def test_as_many_as_the_greatest_common_divisor_share() -> None:

@@ -43,6 +43,24 @@ def test_a_scale_of_one_changes_nothing(name: str) -> None:
         assert torch.equal(tiny.vectors(model, ids, mask), plain)
 
 
+def test_heads_of_a_model_with_bounded_scores_are_scaled() -> None:
+    bounded, plain = (
+        tiny.model("gemma2", attn_logit_softcapping=bound, attn_implementation="eager")
+        for bound in (0.5, None)
+    )
+    before = tiny.vectors(bounded)
+    assert (before - tiny.vectors(plain)).abs().max() > 1e-3
+    tap, scale = HeadTap(bounded, family_of(bounded)), (random_scale() > 0.5).double()
+    with tap.scale(torch.ones(tiny.LAYERS, tiny.HEADS)):
+        assert torch.equal(tiny.vectors(bounded), before)
+    with tap.scale(scale):
+        gated = tiny.vectors(bounded)
+    for layer, attention in enumerate(attentions(bounded, family_of(bounded))):
+        attention.output.weight.data *= scale[layer].repeat_interleave(tiny.HEAD_DIM)
+    torch.testing.assert_close(gated, tiny.vectors(bounded), rtol=0, atol=1e-12)
+    assert (gated - before).abs().max() > 1e-3
+
+
 @families
 def test_a_scale_of_zero_is_a_projection_with_zeroed_columns(name: str) -> None:
     # ALBERT without sharing; with sharing see below.
