@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -61,9 +61,11 @@ def load(
             else:
                 model, report = AutoModel.from_pretrained(
                     where, config=config, dtype=dtype, attn_implementation=kind,
-                    output_loading_info=True, **without_pooler(config),
+                    output_loading_info=True, ignore_mismatched_sizes=True, **without_pooler(config),
                 )  # fmt: skip
-                misfits = _misfits(model, Path(where), report["missing_keys"], report["unexpected_keys"])
+                misfits = other_shapes(report["mismatched_keys"]) or _misfits(
+                    model, Path(where), report["missing_keys"], report["unexpected_keys"]
+                )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
@@ -76,6 +78,11 @@ def load(
             "was it changed?"
         )
     return model, tokenizer
+
+
+def other_shapes(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]]) -> list[str]:
+    """The weights that have another shape than config.json gives them, as transformers reports them."""
+    return sorted(f"{name} is {tuple(has)}, not {tuple(wanted)}" for name, has, wanted in mismatched)
 
 
 def _misfits(

@@ -330,18 +330,24 @@ def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrai
             tokenizer = AutoTokenizer.from_pretrained(name)
             kind = pretrained.implementation(attention, config)
             if needs_rebuild(config):
-                model = rebuild(config, Path(name), kind, torch.float32)
+                model, misfits = rebuild(config, Path(name), kind, torch.float32), []
                 model.generation_config = GenerationConfig.from_pretrained(name)
             else:
-                model = AutoModelForSeq2SeqLM.from_pretrained(
-                    name, config=config, dtype=torch.float32, attn_implementation=kind
-                )
+                model, report = AutoModelForSeq2SeqLM.from_pretrained(
+                    name, config=config, dtype=torch.float32, attn_implementation=kind,
+                    output_loading_info=True, ignore_mismatched_sizes=True,
+                )  # fmt: skip
+                misfits = pretrained.other_shapes(report["mismatched_keys"])
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"cannot load the encoder-decoder model {name!r} ({reason}); give a folder with config.json, "
                 "model.safetensors and tokenizer files, or a name on the hub"
             ) from error
+    if misfits:
+        raise InputError(
+            f"the weights of {name!r} do not fit its config.json (first at {misfits[0]}): was it changed?"
+        )
     return model, tokenizer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from mtl.commands.main import main
 from mtl.corpora.readers import read
 from mtl.models.joint import JointModel
+from mtl.runs.run import Run
 from tests.mtl import tiny
+from tests.mtl.training.test_sentence_tasks import options, planted
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,19 @@ def test_from_training_to_the_cut_model(
     assert main(["prune", str(run), f"--out={tmp_path / 'cut'}"]) == 0
     assert main(["evaluate", str(tmp_path / "cut"), "--split=dev"]) == 0
     assert main(["report", str(tmp_path)]) == 0
+
+
+def test_sentences_and_pairs_are_classified(qwen: Path, tmp_path: Path) -> None:
+    """CoLA's label follows from the first word, which the last piece has to look back to."""
+    planted(tmp_path, 0, 200)
+    words = options(tmp_path, qwen, "cola", "mrpc")
+    assert main([*words, f"--runs={tmp_path}", "--name=run", "--max_epochs=8"]) == 0
+    run = Run.open(tmp_path / "run")
+    assert run.metrics()["test"]["cola"]["matthews"] > 90
+    assert main(["evaluate", str(run.folder), f"--json_out={tmp_path / 'scores.json'}"]) == 0
+    again = json.loads((tmp_path / "scores.json").read_text())["test"]
+    for task in ("cola", "mrpc"):
+        assert again[task] == pytest.approx(run.metrics()["test"][task])
 
 
 @pytest.mark.slow

@@ -98,6 +98,18 @@ def test_changed_settings(saved: Path, tmp_path: Path, file: str, old: str, new:
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_weights_of_another_number_of_groups_are_named(groups: int, tmp_path: Path) -> None:
+    encoder = tiny.encoder("llama")
+    encoder.transformer.save_pretrained(tmp_path)
+    encoder.tokenizer.tokenizer.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "num_key_value_heads": groups}))
+    message = rf"first at layers\.0\.self_attn\.k_proj\.weight is \(16, 32\), not \({8 * groups}, 32\)\)"
+    with pytest.raises(InputError, match=message):
+        Encoder.from_pretrained(str(tmp_path))
+
+
 def test_an_encoder_from_elsewhere_may_have_a_head_but_no_further_layers(tmp_path: Path) -> None:
     encoder = tiny.encoder("bert")
     pretrained = BertForMaskedLM(encoder.transformer.config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -219,6 +220,12 @@ def test_models_of_the_other_kind_are_refused(tiny_encoder, tmp_path):
         Encoder.from_pretrained(str(tmp_path))
     with pytest.raises(InputError, match="cannot load the encoder-decoder model"):
         Seq2Seq.from_pretrained(str(tmp_path / "gone"))
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "encoder_ffn_dim": 7}))
+    with pytest.raises(
+        InputError, match=r"do not fit its config\.json \(first at .*fc1\.bias is \(24,\), not \(7,"
+    ):
+        Seq2Seq.from_pretrained(str(tmp_path))
 
 
 def test_a_checkpoint_for_other_languages_is_refused():
