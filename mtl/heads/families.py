@@ -174,12 +174,16 @@ def heads_per_group(model: PreTrainedModel) -> int:
 
     Raises `InputError` if the groups do not divide the heads.
     """
-    config = model.config
+    return group_size(model.config, type(model).__name__)
+
+
+def group_size(config: PretrainedConfig, name: str) -> int:
+    """As `heads_per_group`, from the configuration of the model of this name."""
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
     if heads % groups:
         raise InputError(
-            f"{type(model).__name__}: {groups} groups of keys and values do not divide {heads} heads: "
+            f"{name}: {groups} groups of keys and values do not divide {heads} heads: "
             "correct num_key_value_heads in its config.json"
         )
     return int(heads // groups)

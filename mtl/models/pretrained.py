@@ -22,8 +22,8 @@ from transformers import (
 from transformers.utils import logging
 
 from mtl.errors import InputError
-from mtl.heads.families import family_of, needs_rebuild
-from mtl.heads.family_table import Family
+from mtl.heads.families import family_of, group_size, needs_rebuild
+from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.prune import rebuild
 from mtl.models.known_encoders import embedded_minilm
 
@@ -56,6 +56,8 @@ def load(
             config = with_dropout(AutoConfig.from_pretrained(where), dropout)
             tokenizer = AutoTokenizer.from_pretrained(where)
             kind = implementation(attention, config)
+            if config.model_type in FAMILIES:
+                group_size(config, repr(name))
             if needs_rebuild(config):
                 model, misfits = rebuild(config, Path(where), kind, dtype), []
             else:

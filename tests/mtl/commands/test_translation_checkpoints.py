@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,14 +91,71 @@ def test_a_checkpoint_is_trained_on_and_translates(architecture, tokenizer, sour
     assert f"{run.metrics()['test']['translate']['bleu']:.2f}" in capsys.readouterr().out
 
 
+def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The message of a command that is refused, in one line: the console's width breaks it."""
+    assert main(command) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "Traceback" not in message
+    return message
+
+
 @pytest.mark.parametrize(("tokenizer", "code"), [(mbart50, "de_DE"), (nllb, "deu_Latn")])
 def test_a_language_that_a_checkpoint_does_not_know_is_one_line_before_training(
     tokenizer, code, tmp_path, capsys
 ):
     folder = checkpoint("mbart", tokenizer(), tmp_path / "checkpoint")
-    assert main(words(tmp_path, folder, code, "de")) == 2
-    message = " ".join(capsys.readouterr().err.split())  # the console's width breaks its lines
+    message = refused(words(tmp_path, folder, code, "de"), capsys)
     assert "translate.target=de:" in message
     assert code in message
-    assert "Traceback" not in message
     assert not (tmp_path / "run" / "model").exists()
+
+
+def test_files_of_unequal_length_are_refused(tmp_path, capsys):
+    folder = checkpoint("bart", of_digits(), tmp_path / "checkpoint")
+    command = words(tmp_path, folder, "digits", "names")
+    with (tmp_path / "2.names").open("a") as file:
+        file.write("eins.\n")
+    message = refused(command, capsys)
+    assert "2.digits" in message
+    assert "4 lines" in message
+    assert "5" in message
+
+
+def test_a_pair_given_the_wrong_way_round_is_refused(tmp_path, capsys):
+    folder = checkpoint("marian", of_digits(), tmp_path / "checkpoint")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps({**settings, "source_lang": "digits", "target_lang": "names"})
+    )
+    message = refused(words(tmp_path, folder, "names", "digits"), capsys)
+    assert "translates from digits to names, the other way round: give translate.source=digits" in message
+
+
+def test_models_of_the_other_shape_are_refused(tiny_encoder, toy, tmp_path, capsys):
+    message = refused(words(tmp_path, tiny_encoder, "digits", "names"), capsys)
+    assert "has no decoder that reads an encoder, and cannot translate: give an encoder-decoder" in message
+    folder = checkpoint("bart", of_digits(), tmp_path / "checkpoint")
+    tagging = [
+        "train",
+        f"--encoder.name={folder}",
+        f"--corpus.path={toy}",
+        "--tasks=pos",
+        f"--runs={tmp_path}",
+    ]
+    assert "has no vector for each word of one text" in refused([*tagging, "--name=x"], capsys)
+
+
+def test_groups_that_do_not_divide_the_heads_are_refused(toy, tmp_path, capsys):
+    encoder, folder = tiny.encoder("llama"), tmp_path / "llama"
+    encoder.transformer.save_pretrained(folder)
+    encoder.tokenizer.tokenizer.save_pretrained(folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "num_key_value_heads": 3}))
+    tagging = [
+        "train",
+        f"--encoder.name={folder}",
+        f"--corpus.path={toy}",
+        "--tasks=pos",
+        f"--runs={tmp_path}",
+    ]
+    assert "3 groups of keys and values do not divide 4 heads" in refused([*tagging, "--name=x"], capsys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 from sacrebleu import corpus_bleu
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 
 from mtl.analysis.ablation import mean_outputs
 from mtl.analysis.trained import open_trained
@@ -63,6 +66,21 @@ def test_a_run_is_scored_on_other_files_and_exported(run, tmp_path, capsys):
     )
     assert gold == Path(other.split(":")[1]).read_text().splitlines()
     assert f"{corpus_bleu(predicted, [gold]).score:.2f}" in printed
+
+
+def test_exported_translations_are_what_sacrebleus_paired_bootstrap_takes(run, tmp_path, monkeypatch, capsys):
+    """The test of two systems that docs/translation.md names: here of two widths of beam."""
+    scores, out = tmp_path / "scores.json", tmp_path / "out"
+    assert main(["evaluate", str(run.folder), f"--export={out}", f"--json_out={scores}"]) == 0
+    gold, first = ((out / f"translate.{side}.txt").read_text().splitlines() for side in ("gold", "pred"))
+    given(monkeypatch, Path(run.config()["corpus"]["translate"]["test"].split(":")[0]).read_bytes())
+    capsys.readouterr()
+    assert main(["translate", str(run.folder), "--beam=1"]) == 0
+    systems = [("beam of 2", first), ("beam of 1", capsys.readouterr().out.splitlines())]
+    _, results = PairedTest(systems, {"BLEU": BLEU()}, [gold], "bs", n_samples=100)()
+    whole, other = results["BLEU"]
+    assert whole.score == pytest.approx(json.loads(scores.read_text())["test"]["translate"]["bleu"])
+    assert 0 < other.p_value <= 1
 
 
 def test_heads_are_measured_closed_and_cut(run, tmp_path, capsys):

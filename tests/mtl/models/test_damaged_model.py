@@ -98,7 +98,7 @@ def test_changed_settings(saved: Path, tmp_path: Path, file: str, old: str, new:
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("groups", [1, 4])
 def test_weights_of_another_number_of_groups_are_named(groups: int, tmp_path: Path) -> None:
     encoder = tiny.encoder("llama")
     encoder.transformer.save_pretrained(tmp_path)
