@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
@@ -11,32 +13,39 @@ from probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_
 from probes.sites import grid
 from probes.statistics.head_values import SIGNED
 
+WIDEST = 2
+"""Columns of a paper that a figure with several kinds of attention takes, at most."""
+
 
 @styled
 def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
-    """A row of maps per task, a map per setup; a dot marks heads that are significant in most runs.
+    """A row of maps per task, a map per setup and kind of attention; a dot: significant in most runs.
 
     `means` as `head_means` gives them, of one measure. A task's maps share their colours: white is zero, and
     blue is below it where values may be or are negative. `key` names the measure beside its colours.
     """
     tasks = list(means["task"].unique(maintain_order=True))
-    setups = list(means["setup"].unique(maintain_order=True))
     sites, heads = grid_size(means)
-    across = COLUMN / len(setups) - 0.3
-    height = cell_inches(len(sites), heads, across) + 0.55
-    figure = new_figure(len(tasks) * height + 0.15, COLUMN)
-    panels = figure.subplots(len(tasks), len(setups), squeeze=False)
+    kinds = list(dict.fromkeys(site.attention for site in sites))
+    columns = list(itertools.product(means["setup"].unique(maintain_order=True), kinds))
+    width = COLUMN * (1 if len(kinds) == 1 else min(len(columns) // len(kinds), WIDEST))
+    across = width / len(columns) - 0.3
+    tallest = max(sum(site.attention == kind for site in sites) for kind in kinds)
+    height = cell_inches(tallest, heads, across) + (0.55 if len(kinds) == 1 else 0.7)
+    figure = new_figure(len(tasks) * height + 0.15, width)
+    panels = figure.subplots(len(tasks), len(columns), squeeze=False)
     signed = measure in SIGNED or bool((means["value"] < 0).any())
     for task, row in zip(tasks, panels, strict=True):
         of_task = means.filter(pl.col("task") == task)
         most = float(np.nanmax(np.abs(of_task["value"].fill_null(np.nan).to_numpy()), initial=0)) or 1.0
         image = None
-        for setup, axes in zip(setups, row, strict=True):
-            cells = of_task.filter(pl.col("setup") == setup)
+        for (setup, kind), axes in zip(columns, row, strict=True):
+            cells = of_task.filter(pl.col("setup") == setup, pl.col("attention") == kind)
             if cells.is_empty():
                 axes.axis("off")
                 continue
-            values = grid(cells, "value", sites, heads)
+            layers = [site for site in sites if site.attention == kind]
+            values = grid(cells, "value", layers, heads)
             image = axes.imshow(
                 np.ma.masked_invalid(values),
                 cmap=MAP if signed else "Reds",
@@ -45,13 +54,13 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
                 aspect="auto",
                 interpolation="nearest",
             )
-            marked = np.argwhere(grid(cells, "significant", sites, heads) == 1)
+            marked = np.argwhere(grid(cells, "significant", layers, heads) == 1)
             axes.plot(
                 marked[:, 1], marked[:, 0], linestyle="", marker="o", markersize=2.2, color="black",
                 markeredgecolor="white", markeredgewidth=0.4,
             )  # fmt: skip
-            head_axes(axes, sites, heads, across)
-            axes.set_title(f"{task}, {setup}")
+            head_axes(axes, layers, heads, across)
+            axes.set_title(f"{task}, {setup}" + ("" if len(kinds) == 1 else f"\n{kind}"))
         if image is not None:
             bar = figure.colorbar(image, ax=list(row), fraction=0.05, pad=0.02)
             bar.set_label(key)

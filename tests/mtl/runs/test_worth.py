@@ -105,6 +105,21 @@ def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:
     for axes in below.axes[:4]:
         low, high = axes.images[0].get_clim()
         assert low == -high < 0
+    # Kinds of attention are side by side, each with its own heads and marks.
+    kinds = [means.with_columns(attention=pl.lit(kind)) for kind in ("encoder", "cross")]
+    both = head_maps(
+        pl.concat([kinds[0], kinds[1].with_columns(value=-pl.col("value"))]), "ablation", "points"
+    )
+    shown = {axes.get_title(): axes for axes in both.axes if axes.images}
+    assert list(shown) == [
+        f"{task}, {setup}\n{kind}"
+        for task in means["task"].unique(maintain_order=True)
+        for setup in ("STL", "MTL-2")
+        for kind in ("encoder", "cross")
+    ]
+    first, second = (shown[f"pos, STL\n{kind}"].images[0].get_array() for kind in ("encoder", "cross"))
+    assert first.shape == SHAPE
+    assert np.array_equal(first, -second)
     figure("heads", list(study.truth), tmp_path / "heads.png", measure="importance", tasks=("pos",))
     assert set(pl.read_parquet(tmp_path / "heads.parquet")["task"]) == {"pos"}
 
