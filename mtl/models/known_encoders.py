@@ -42,6 +42,18 @@ def encoder_configuration(name: str) -> dict[str, Any]:
     return configuration
 
 
+def encoder_shape(name: str) -> tuple[int, int] | None:
+    """Layers and heads per layer, by config.json alone; `None` if it does not name them as most families do.
+
+    Copied heads have numbers above those of the configuration, and encoder-decoder models have several kinds
+    of attention: `None` for both. Raises `InputError` as `check_encoder` does.
+    """
+    configuration = encoder_configuration(name)
+    layers, heads = (configuration.get(f"num_{name}") for name in ("hidden_layers", "attention_heads"))
+    other = configuration.get("is_encoder_decoder") or configuration.get("cloned_heads")
+    return None if other or layers is None or heads is None else (int(layers), int(heads))
+
+
 def _from_hub(name: str) -> Path:
     """The path of a hub encoder's config.json, downloaded if need be."""
     from huggingface_hub import hf_hub_download

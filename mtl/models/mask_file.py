@@ -10,6 +10,18 @@ import polars as pl
 from mtl.config.schema import NAMES, GateScope
 from mtl.errors import InputError, did_you_mean
 from mtl.heads.gate_file import read_masks
+from mtl.models.known_encoders import encoder_shape
+
+
+def check_shape(path: Path, masks: pl.DataFrame, encoder: str) -> None:
+    """Raise `InputError` if masks are of another shape than the encoder has by its config.json."""
+    shape = encoder_shape(encoder)
+    found = masks.select("attention", "layer").n_unique(), int(masks["head"].to_numpy().max()) + 1
+    if shape is not None and found != shape:
+        raise InputError(
+            f"{path} is a mask over {found[0]} layers of {found[1]} heads, but the encoder {encoder} has "
+            f"{shape[0]} layers of {shape[1]} heads: give masks that were learned on it"
+        )
 
 
 def check_masks(path: Path, scope: GateScope, tasks: Sequence[str]) -> pl.DataFrame:

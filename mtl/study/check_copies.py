@@ -8,7 +8,7 @@ from pathlib import Path
 from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, no_copies_because
-from mtl.models.known_encoders import encoder_configuration
+from mtl.models.known_encoders import encoder_configuration, encoder_shape
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.planned import Planned
@@ -26,7 +26,7 @@ def check_copies(runs: Sequence[Planned]) -> None:
             check_family(run.name, run.config)
         if copies_claimed_heads(run.config.clones) and not run.claims_from:
             path, tasks = str(run.config.clones.claims), tuple(run.config.chosen())
-            claims = read_claims(Path(path), tasks, None)
+            claims = read_claims(Path(path), tasks, encoder_shape(run.config.encoder.name))
             if not claims.contested(tasks):
                 raise InputError(f"run {run.name}: {nothing_contested(tasks, path)}")
             if reason := too_few_heads(claims, tasks, run.config.clones):

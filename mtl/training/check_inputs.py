@@ -30,9 +30,12 @@ def check_inputs(
             seen.add(config.encoder.name)
             check_encoder(config.encoder.name)
         if config.pruning == "fixed" and config.gates.masks not in given:
-            from mtl.models.mask_file import check_masks
+            from mtl.models.mask_file import check_masks, check_shape
 
-            check_masks(Path(str(config.gates.masks)), config.gates.scope, tuple(config.chosen()))
+            path = Path(str(config.gates.masks))
+            masks = check_masks(path, config.gates.scope, tuple(config.chosen()))
+            if config.seq2seq.architecture is None and config.init_from is None:
+                check_shape(path, masks, config.encoder.name)
         corpus = plain(dataclasses.asdict(config.corpus))
         for name, task in config.chosen().items():
             if not task.layers and len(config.tasks) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import polars as pl
@@ -20,6 +21,7 @@ from probes.figures.conflict import conflict_figure
 from probes.figures.contest import contest_figure
 from probes.figures.forest import forest
 from probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
+from probes.statistics.contest import FEWEST_SEEDS
 from probes.statistics.contest_cells import contest_cells
 from probes.statistics.contest_lines import head_lines, side_means, task_means
 from probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
@@ -47,6 +49,8 @@ def lines(request: FigureRequest) -> FigureWithTables:
     heads, means = head_lines(cells), task_means(cells)
     sides = side_means(worth, heads)
     tables = {"-heads": heads, "-tasks": means, "-sides": sides}
+    if len(cells.seeds) < FEWEST_SEEDS:
+        notes = (*notes, f"{len(cells.seeds)} of {FEWEST_SEEDS} seeds that a word on the contest needs")
     return FigureWithTables(contest_figure(heads, means, sides), (*read.notes, *notes), tables)
 
 
@@ -55,7 +59,10 @@ def all_estimates(request: FigureRequest) -> FigureWithTables:
     read = _read(request)
     (_, claims), *others = read.claims.items()
     found = estimates(read.values, read.pairs, claims, dict(others))
-    return FigureWithTables(forest(found.table), (*read.notes, *found.notes), {"": found.table})
+    if math.isnan(found.primary.beta):
+        raise InputError(f"no estimate of the contest: {found.primary.reason}")
+    word = f"the contest by importance: {found.primary.word}, {found.primary.reason}"
+    return FigureWithTables(forest(found.table), (*read.notes, *found.notes, word), {"": found.table})
 
 
 def conflict(request: FigureRequest) -> FigureWithTables:

@@ -55,7 +55,15 @@ def test_forest_of_runs_has_the_estimates_of_their_numbers(planted, tmp_path, ca
     alone = {f"{task} alone" for task in ("pos", "dep", "srl")}
     assert set(table["estimate"][1:]) == {"importance, normal scores", *alone}
     assert not table["primary"][1:].any()
-    assert "wrote" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "wrote" in printed
+    assert "the contest by importance: supported, " in printed
+    # One seed gives figures, and no word.
+    few = runs_of(planted, "*-dynamic-*", "*-none-*1")
+    figure("contest", few, tmp_path / "few.png")
+    assert "1 of 3 seeds that a word on the contest needs" in " ".join(capsys.readouterr().out.split())
+    figure("forest", few, tmp_path / "few.png")
+    assert "cannot tell, 1 seed of every pair, and 3 are needed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_contest_of_runs_has_their_heads_and_the_twin_at_the_side(planted, tmp_path):
@@ -79,8 +87,9 @@ def test_figures_say_which_runs_are_missing(planted, tmp_path):
     with pytest.raises(InputError, match="no run of two tasks without masks"):
         figure("forest", runs_of(planted, "pos-dynamic-*", "dep-none-*"), tmp_path / "x.png")
     one_pair = runs_of(planted, "pos-dynamic-*", "dep-dynamic-*", "pos-dep-none-*")
-    with pytest.raises(InputError, match="no claimed head has both a partner"):
-        figure("contest", one_pair, tmp_path / "x.png")
+    for name in ("contest", "forest"):
+        with pytest.raises(InputError, match="no claimed head has both a partner"):
+            figure(name, one_pair, tmp_path / "x.png")
     bare = Study(tmp_path / "bare", layers=6, heads=12)
     masked = [bare.run([task], 1, probe=False) for task in ("pos", "dep")]
     pair = bare.run(["pos", "dep"], 1, pruning="none", probe=False)

@@ -100,6 +100,24 @@ def gates(folder: Path, task: str, *opened: int) -> None:
     pl.DataFrame(rows, schema=SCHEMA).write_parquet(folder / "gates.parquet")
 
 
+def test_claims_and_masks_of_another_shape_are_refused_when_the_study_is_planned(
+    toy: Path, tiny_encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "claims.json"
+    write_claims(path, Claims((6, 12), {"pos": ((0, 1),), "dep": ((0, 1),)}), {})
+    block = GRID[1] | {"set": {"clones.kind": "routed", "clones.claims": str(path)}}
+    assert dry_run(tmp_path, toy, tiny_encoder, [block]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "about 6 layers of 12 heads, and the encoder has 3 layers of 4: give claims on the same" in line
+    gates(tmp_path / "given", "pos", 1)
+    masks = tmp_path / "given" / "gates.parquet"
+    fixed = {"setups": ["pos"], "masks": ["fixed"], "set": {"gates.masks": str(masks)}}
+    assert dry_run(tmp_path, toy, tiny_encoder, [fixed]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{masks} is a mask over 1 layers of 3 heads, but the encoder {tiny_encoder} has 3 layers" in line
+    assert line.endswith("give masks that were learned on it")
+
+
 def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) -> None:
     study = StudyFolder(tmp_path)
     tasks = TrainConfig(tasks=("pos", "dep"), clones=ClonesConfig("routed", claims=str(tmp_path / "c.json")))
