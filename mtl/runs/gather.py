@@ -28,7 +28,7 @@ from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import remedy_scores
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
-from mtl.runs.trained_masks import masks_of
+from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
 from probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
 from probes.report.sweep import SweepEvidence
@@ -100,6 +100,7 @@ def gather(
         forced=_forced(same, split, score, notes),
         cosines=_cosines(pairs, notes),
         pruning=pruning_of(same, split, notes),
+        choices=choices_of(same),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
         on_words=not runs or any(_labels_words(run.config["tasks"]) for run in runs),

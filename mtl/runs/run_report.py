@@ -30,7 +30,14 @@ FORMS = ("pdf", "png")
 OURS = {
     "tables": (
         *("runs.*", "scores.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
-        *("task-losses.*", "learning-curves.*", "heads-kept.*", "pruning-curves.*", "pruning-kinds.*"),
+        *(
+            "task-losses.*",
+            "learning-curves.*",
+            "heads-kept.*",
+            "choices.*",
+            "pruning-curves.*",
+            "pruning-kinds.*",
+        ),
         *("head-worth.*", "prediction.*", "agreement.*"),
         *("correlation-*", "overlap-*", "competition-*"),
         *("wanted.*", "sharing.*", "contest-*", "remedies.*", "remedy-*"),

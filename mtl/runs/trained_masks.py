@@ -10,6 +10,7 @@ from mtl.errors import InputError
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
 from mtl.runs.tables import gates_of
+from probes.report.data import CHOICES
 from probes.sites import KEYS
 
 
@@ -42,6 +43,17 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     if runs and not parts:
         notes.append("no run has masks: train with --pruning=dynamic to see them")
     return pl.concat(parts) if parts else None
+
+
+def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:
+    """What the final choice of a target changed, a row per mask (`CHOICES`); `None` without a target."""
+    counts = CHOICES.names()[4:]
+    rows = [
+        (run.setup.name, str(run.run.folder), run.config["seed"], mask, *map(choice.get, counts))
+        for run in runs
+        for mask, choice in run.run.status().get("choices", {}).items()
+    ]
+    return pl.DataFrame(rows, schema=CHOICES, orient="row") if rows else None
 
 
 def _forced(run: Run) -> list[tuple[Run, str, float]]:

@@ -26,6 +26,14 @@ PAIRS = pl.Schema(
 )  # fmt: skip
 
 
+CHOICES = pl.Schema(
+    {
+        "setup": pl.String, "run": pl.String, "seed": pl.Int64, "mask": pl.String, "open_at_choice": pl.Int64,
+        "forced_open": pl.Int64, "forced_closed": pl.Int64, "narrowly_kept": pl.Int64,
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class HeadsKept:
     """Score against open heads, as the figure `heads_kept` takes it."""
@@ -103,6 +111,8 @@ class ReportData:
     twins), seed, attention, layer, head, cosine."""
     pruning: PruningCurves | None = None
     """Pruning curves; `None` where no run has any."""
+    choices: pl.DataFrame | None = None
+    """What the final choice of heads for a target changed in each mask: `CHOICES`."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""
     on_words: bool = True

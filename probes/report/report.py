@@ -142,6 +142,8 @@ def _tables(
     tables["learning-curves"] = evidence.history
     if evidence.kept is not None:
         tables["heads-kept"] = evidence.kept.table
+    if evidence.choices is not None:
+        tables["choices"] = evidence.choices
     if evidence.pruning is not None:
         tables["pruning-curves"] = evidence.pruning.points
         if evidence.pruning.kinds is not None:

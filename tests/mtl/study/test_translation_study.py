@@ -178,6 +178,13 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     assert "2 encoder, 2 decoder and 2 cross layers of 2 heads" in text
     assert '[["encoder",0],["encoder",1],["decoder",0]' in text  # by which the head explorer names heads
     assert '<section id="worth">' in text
+    # Three kinds of masks with a target, two seeds.
+    choices = pl.read_parquet(folder.path / "tables" / "choices.parquet")
+    assert set(choices["mask"]) == {"shared"}
+    assert choices.height == 4
+    moved = choices["open_at_choice"] + choices["forced_open"] - choices["forced_closed"]
+    assert sorted(moved.to_list()) == [2, 2, 6, 6]
+    assert "What the final choice of heads for a target changed: 4 masks" in text
     assert '<section id="labels">' not in text
     assert '<section id="competition">' not in text
     notes = [line for line in printed.getvalue().splitlines() if line.startswith("note: ")]
