@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -32,6 +31,7 @@ from mtl.heads.prune import prune_heads, rebuild
 from mtl.heads.query_key import query_key_parameters
 from mtl.heads.tap import HeadTap
 from mtl.models import pretrained
+from mtl.models.languages import require_language_codes, require_languages
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
 from mtl.models.pretrained import AttentionKind
 from tasks.task import UNKNOWN
@@ -274,52 +274,6 @@ def require_decoder(kind: str, where: str) -> None:
             f"{where} has no decoder that reads an encoder, and cannot translate: give an encoder-decoder "
             "model (marian, bart, t5 and their like), or seq2seq.architecture for one from scratch"
         )
-
-
-def require_languages(name: str, config: Any, tokenizer: Any, source: str, target: str) -> None:
-    """Raise `InputError` if a checkpoint states other languages, or the same in the other direction."""
-    stated = [
-        next((value for holder in (config, tokenizer) if (value := getattr(holder, key, None))), None)
-        for key in ("source_lang", "target_lang")
-    ]
-    pair = getattr(config, "langs", None) or stated
-    if len(pair) != 2 or not all(pair) or not (source or target):
-        return
-    given = (source or pair[0], target or pair[1])
-    if given == tuple(pair):
-        return
-    mend = f"give translate.source={pair[0]} and translate.target={pair[1]}, or another checkpoint"
-    if given == tuple(reversed(pair)):
-        raise InputError(f"{name} translates from {pair[0]} to {pair[1]}, the other way round: {mend}")
-    raise InputError(
-        f"{name} translates from {pair[0]} to {pair[1]}, not from {given[0]} to {given[1]}: {mend}"
-    )
-
-
-def require_language_codes(name: str, tokenizer: Any, source: str, target: str) -> None:
-    """Raise `InputError` if a tokenizer of many languages is not told two of them, by its own codes."""
-    if not hasattr(tokenizer, "src_lang"):
-        return
-    codes = _language_codes(tokenizer)
-    for key, language in (("source", source), ("target", target)):
-        if language in codes:
-            continue
-        # A code begins with its language: en_XX, eng_Latn.
-        near = [code for code in codes if language and code.startswith(language[:2])][:5] or codes[:3]
-        where = f"translate.{key}={language}" if language else f"translate.{key} is not set"
-        raise InputError(
-            f"{where}: {name} knows {len(codes)} languages by its own codes; give one of them, such as "
-            f"{', '.join(near)}"
-        )
-
-
-def _language_codes(tokenizer: Any) -> list[str]:
-    """The codes of the languages that a tokenizer tells apart, sorted."""
-    known = getattr(tokenizer, "lang_code_to_id", None)  # mBART, mBART-50, M2M100
-    if known is None:  # NLLB has them only as special tokens
-        named = set(tokenizer.special_tokens_map.values())
-        known = [token for token in tokenizer.all_special_tokens if token not in named]
-    return sorted(known)
 
 
 def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

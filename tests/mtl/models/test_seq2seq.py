@@ -19,9 +19,10 @@ from mtl.models.batches import collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
+from mtl.models.languages import require_language_codes, require_languages
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelTokenizer
-from mtl.models.seq2seq import Seq2Seq, require_language_codes, require_languages
+from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
 from tasks.sentence import Label, Sentence
 from tasks.task import UNKNOWN, Labels
