@@ -1,4 +1,4 @@
-"""The error that the command line prints as one line, and what its messages share."""
+"""The error that the command line prints as one line, and what messages share."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None
     if close:
         return f": did you mean '{close[0]}'?"
     return f"; known are {', '.join(known)}" if otherwise is None else otherwise
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 run, 12 runs, 1,200 runs."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def plain_name(value: str, what: str) -> str:

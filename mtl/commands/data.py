@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
+from mtl.errors import counted
+
 _NO_FILES: list[str] = []
 
 
@@ -109,10 +111,10 @@ def convert(
     for split, joined in convert(splits, out, format, overwrite).items():
         if len(joined.sources) > 1:
             counts = " + ".join(f"{count:,} of {path}" for path, count in joined.sources)
-            print(f"{split}: {counts} make {joined.sentences:,} sentences")
+            print(f"{split}: {counts} make {counted(joined.sentences, 'sentence')}")
         if joined.repeated:
             print(
-                f"{split}: {joined.repeated:,} sentences have the id of an earlier one: "
+                f"{split}: {counted(joined.repeated, 'sentence')} with the id of an earlier one: "
                 "'mtl data select' needs unique ids"
             )
     Console().print(stats_table(corpus_stats(out), str(out)))
@@ -130,7 +132,7 @@ def select(corpus: Path, *, ids: list[Path], out: Path, overwrite: bool = False)
     from mtl.corpora.select import select
 
     for name, count in select(corpus, ids, out, overwrite).items():
-        print(f"{out / name}.jsonl: {count} sentences")
+        print(f"{out / name}.jsonl: {counted(count, 'sentence')}")
 
 
 def stats(corpus: Path, json: bool = False) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from mtl.config.schema import BatchConfig
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.runs.run import Run
 from tasks.sentence import Sentence
 
@@ -87,7 +87,7 @@ def predict(
         sys.stdout.flush()
         done += len(chunk)
         if watched:
-            print(f"\r{done:,} sentences", end="", file=sys.stderr, flush=True)
+            print(f"\r{counted(done, 'sentence')}", end="", file=sys.stderr, flush=True)
     if watched:
         print(file=sys.stderr)
 

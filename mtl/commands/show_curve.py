@@ -12,6 +12,7 @@ from rich.table import Table
 from mtl.analysis.curve import CurvePoint
 from mtl.analysis.curve_start import Start
 from mtl.analysis.heads_file import read_measures
+from mtl.errors import counted
 from probes import curve_table
 from probes.sites import kinds_in_order, several_kinds
 from probes.statistics.surviving_heads import ROLES, heads_with_roles, surviving_kinds, surviving_roles
@@ -28,15 +29,16 @@ def show_scores(
     for task, metric in start.scoring.tasks.items():
         of_task = [point for point in points if point.task == task]
         methods = list(dict.fromkeys(point.by for point in of_task))
-        title = f"{task}: {metric.score} on {start.scoring.split} ({len(start.scoring.corpus)} sentences)"
+        sentences = counted(len(start.scoring.corpus), "sentence")
+        title = f"{task}: {metric.score} on {start.scoring.split} ({sentences})"
         shown = Table(title=title)
         shown.add_column("heads kept", justify="right")
         for name in methods:
             number = len({point.draw for point in of_task if point.by == name})
             several = number > 1 and name != "gates"
             shown.add_column(f"{name}\n({number} draws: mean ± sd)" if several else name, justify="right")
-            if any(point.by == name for point in trained):
-                shown.add_column(f"{name}, cut,\n{epochs} epochs on", justify="right")
+            if epochs and any(point.by == name for point in trained):
+                shown.add_column(f"{name}, cut,\n{counted(epochs, 'epoch')} on", justify="right")
         for kept in sorted({len(point.kept) for point in of_task}, reverse=True):
             here = [point for point in of_task if len(point.kept) == kept]
             cells = []
@@ -44,7 +46,7 @@ def show_scores(
                 scores = [point.score for point in here if point.by == name]
                 spread = f" ± {np.std(scores, ddof=1):.2f}" if len(scores) > 1 else ""
                 cells.append(f"{np.mean(scores):.2f}{spread}" if scores else "")
-                if any(point.by == name for point in trained):
+                if epochs and any(point.by == name for point in trained):
                     on = [point.score for point in trained if point.by == name and len(point.kept) == kept]
                     cells.append(f"{on[0]:.2f}" if on else "")
             shown.add_row(f"{kept} ({here[0].share:.0%})", *cells)

@@ -15,7 +15,7 @@ from rich.live import Live
 from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
 from mtl.config.yaml_file import read_mapping
-from mtl.errors import InputError, plain_name
+from mtl.errors import InputError, counted, plain_name
 from mtl.files import check_folder_place
 from mtl.study.folder import StudyFolder
 from mtl.study.status import overview, totals
@@ -90,7 +90,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         console.print(overview(folder, plan.jobs))
         page = collect(folder, config, console)
     if failed:
-        console.print(f"{failed} jobs have failed; the same command tries them again")
+        console.print(f"{counted(failed, 'job')} failed; the same command tries again")
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
     return 1 if failed else 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from mtl.commands.arguments import split_options
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 
 if TYPE_CHECKING:
     from mtl.sweep.file import Sweep
@@ -167,7 +167,7 @@ def _local(
         console.print(f"report: {page}", soft_wrap=True)
     failed = [trial for trial in trials if folder.state(trial) == "failed"]
     if failed:
-        console.print(f"{len(failed)} trials have failed; the same command tries them again")
+        console.print(f"{counted(len(failed), 'trial')} failed; the same command tries again")
     return 1 if failed else 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
@@ -110,9 +110,7 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
     states = {trial.name: trial.state for trial in sweep.trials}
     ended = [run for run in runs if states.get(run.run.folder.name) != "stopped"]
     if len(ended) < len(runs):
-        notes.append(
-            f"{len(runs) - len(ended)} trials were stopped early: they are in the sweep's table only"
-        )
+        notes.append(f"{counted(len(runs) - len(ended), 'trial')} stopped early: in the sweep's table only")
     ranks = {name: place for place, name in enumerate(sweep.table()["trial"])}
     by_rank = sorted(ended, key=lambda run: ranks.get(run.run.folder.name, len(ranks)))
     settings = list(dict.fromkeys(run.setup.name for run in by_rank))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.files import whole_file, write_text
 from mtl.runs.figures.drawn import FigureWithTables, save
 from mtl.workers.lease import lease
@@ -129,6 +129,7 @@ def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Pa
         archived.parent.mkdir(parents=True, exist_ok=True)
         path.rename(archived)
     console.print(
-        f"archived {len(stale)} files of an earlier report that these runs do not give, in {archive}",
+        f"archived {counted(len(stale), 'file')} of an earlier report that these runs do not give, "
+        f"in {archive}",
         soft_wrap=True,
     )

@@ -11,6 +11,7 @@ from mtl.config.effective import neutral_values
 from probes.report.data import Setup
 
 _VALUES_IN_WORDS = {
+    ("max_epochs", "1"): "1 epoch",
     ("gates.scope", "per_task"): "a mask per task",
     ("gates.scope", "shared"): "one mask",
     ("gates.target_open", "None"): "no target",

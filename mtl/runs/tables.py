@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
 from probes import heads_table
@@ -63,9 +63,10 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     parts, notes = [], []
     controls = [path for path in folders if _is_run(path) and _is_control(Run.open(path))]
     if controls:
+        names = ", ".join(path.name for path in controls[:4]) + (", …" if len(controls) > 4 else "")
+        runs = counted(len(controls), "run")
         notes.append(
-            f"{len(controls)} runs of twins or with a control task are left out of the measures on heads by "
-            f"regime: {', '.join(path.name for path in controls[:4])}{', …' if len(controls) > 4 else ''}"
+            f"{runs} of twins or with a control task left out of the measures on heads by regime: {names}"
         )
     folders = [path for path in folders if path not in controls]
     encoders, settings = {}, {}

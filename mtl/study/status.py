@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mtl.config.effective import ROWS_PER_TASK
+from mtl.errors import counted
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Snapshot, State
 from mtl.workers.pool import STATE_STYLES, clock
@@ -55,7 +56,7 @@ def totals(snapshot: Snapshot, workers: int = 1) -> str:
         parts.append(
             f"about {clock(left / max(1, workers))} to go" + (f" by {workers}" if workers > 1 else "")
         )
-    return f"{len(snapshot.jobs)} jobs: {', '.join(parts)}"
+    return f"{counted(len(snapshot.jobs), 'job')}: {', '.join(parts)}"
 
 
 def remaining(snapshot: Snapshot) -> float | None:

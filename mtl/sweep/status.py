@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 from rich.text import Text
 
+from mtl.errors import counted
 from mtl.sweep.engine import point
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import State, SweepFolder, progress_of, trials_of, usable
@@ -62,7 +63,7 @@ def totals(folder: SweepFolder, study: optuna.Study, limit: int) -> str:
     parts = [f"{states[state]} {state}" for state in STATE_STYLES if states[state] and state != "waiting"]
     if limit > started:
         parts.append(f"{limit - started} to come")
-    return f"{max(limit, started)} trials: {', '.join(parts)}"
+    return f"{counted(max(limit, started), 'trial')}: {', '.join(parts)}"
 
 
 def ended_line(folder: SweepFolder, sweep: Sweep, trial: FrozenTrial, state: State) -> str:

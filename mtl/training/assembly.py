@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from rich.console import Console
 
 from mtl.config.schema import OptimizerConfig, TrainConfig
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.models.apply_masks import fixed_gates
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
@@ -157,7 +157,7 @@ def _report(
     for split, corpus in corpora.items():
         annotated = Counter(name for example in corpus for name in example.targets)
         counts = "  ".join(f"{name} {annotated[name]}" for name in tasks)
-        console.print(f"{split}: {len(corpus)} sentences, annotated: {counts}", highlight=False)
+        console.print(f"{split}: {counted(len(corpus), 'sentence')}, annotated: {counts}", highlight=False)
     train = [example.sentence for example in corpora["train"]]
     for name, task in tasks.items():
         dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.schema import ClonesConfig
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.models.encoder import Encoder
 from mtl.models.routes import Owners, Place
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
@@ -132,12 +132,13 @@ def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig) -> str:
         + (f" onto {'+'.join(map(str, copied.onto))}" if copied.onto else f" x {len(copied.groups)}")
         for copied in plan
     )
-    return f"clones: {config.kind}, {config.heads}: {len(plan)} heads (layer.head from 0): {heads}"
+    return f"clones: {config.kind}, {config.heads}: {counted(len(plan), 'head')} (layer.head from 0): {heads}"
 
 
 def _draw(generator: random.Random, heads: Sequence[int], number: int, layer: int, purpose: str) -> list[int]:
     if number > len(heads):
         raise InputError(
-            f"layer {layer} has {len(heads)} heads {purpose}, and {number} are needed: learn smaller masks"
+            f"layer {layer} has {counted(len(heads), 'head')} {purpose}, and {number} are needed: "
+            "learn smaller masks"
         )
     return generator.sample(list(heads), number)

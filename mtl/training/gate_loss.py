@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.config.schema import ByKind, GatesConfig, PruningRegime
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.families import heads_per_group
 from mtl.heads.gates import CLOSED, HeadGates
@@ -250,7 +250,7 @@ def choice_warnings(loss: GateLoss) -> list[str]:
         if choice.forced_open + choice.forced_closed > FORCED_WARNING * wanted:
             of_kind, key = (f", {kind}", f".{kind}") if kind else ("", "")
             lines.append(
-                f"warning: mask {mask}{of_kind}: training had {choice.open_at_choice} heads open, "
+                f"warning: mask {mask}{of_kind}: training had {counted(choice.open_at_choice, 'head')} open, "
                 f"gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
                 f"{choice.forced_closed} closed by force; {mend}"
             )

@@ -20,7 +20,7 @@ from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.parallel import describe_empty, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
@@ -166,7 +166,8 @@ def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> 
     resumes = resumes and run.resume_checkpoint.exists()
     console.print(
         f"{run.folder}: {'resuming' if resumes else 'training'} {', '.join(module.names)} on "
-        f"{len(training.data.corpus)} sentences, {trainer.max_epochs} epochs, {module.updates} updates, "
+        f"{counted(len(training.data.corpus), 'sentence')}, {counted(trainer.max_epochs or 0, 'epoch')}, "
+        f"{counted(module.updates, 'update')}, "
         f"{device_name(trainer.strategy.root_device)}, {trainer.precision}",
         highlight=False,
         soft_wrap=True,

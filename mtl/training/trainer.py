@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 
 from mtl.config.schema import TrainConfig
+from mtl.errors import counted
 from mtl.models.device import device_of, has_fast_bfloat16
 from mtl.training.checkpoint import DirectCheckpointIO
 
@@ -70,4 +71,4 @@ def device_name(device: torch.device) -> str:
     """The device of a run, as its status names it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"

@@ -49,7 +49,8 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
     handles = [_handle(panels.looks[name], _title(name), name == "gates") for name in methods]
     epochs_after = [number for number in points["trained_epochs"].unique().sort() if number]
     if epochs_after:
-        words = f"cut, and trained on for {', '.join(map(str, epochs_after))} epochs"
+        unit = "epoch" if epochs_after == [1] else "epochs"
+        words = f"cut, and trained on for {', '.join(map(str, epochs_after))} {unit}"
         handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label=words))
     panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
     return panels.figure

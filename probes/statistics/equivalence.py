@@ -146,7 +146,7 @@ def contrast(remedy: Float[np.ndarray, " run"], placebo: Float[np.ndarray, " run
 
 def _paired(one: Float[np.ndarray, " run"], other: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
     if len(one) < 2:
-        raise ValueError(f"{len(one)} seeds have no spread: train 2 or more")
+        raise ValueError("one seed has no spread: train 2 or more")
     return np.asarray(one, dtype=np.float64) - np.asarray(other, dtype=np.float64)
 
 

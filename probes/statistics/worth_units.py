@@ -32,11 +32,12 @@ def logs(worth: Worth) -> Worth:
     An open head always has some importance; exact zeros are heads that were closed or cut, and a floor for
     them would decide the result by its own size.
     """
-    bad = ~(np.isfinite(worth) & (worth > 0))
-    if bad.any():
+    bad = int((~(np.isfinite(worth) & (worth > 0))).sum())
+    if bad:
+        heads = "1 head has" if bad == 1 else f"{bad} heads have"
         raise ValueError(
-            f"{int(bad.sum())} heads have importance 0 or none (closed or cut heads): logs need a model with "
-            "all heads open; measure with --masks=false, or leave cut runs out"
+            f"{heads} importance 0 or none (closed or cut heads): logs need a model with all heads open; "
+            "measure with --masks=false, or leave cut runs out"
         )
     return np.log(worth)
 

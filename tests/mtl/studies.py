@@ -50,7 +50,7 @@ class Study:
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         status = {
             "state": "finished", "seed": seed, "finished": "2026-11-20T12:00:00Z", "training_seconds": 61.5,
-            "versions": VERSIONS, "device": "CPU, 1 threads", "git": "0123456789ab",
+            "versions": VERSIONS, "device": "CPU, 1 thread", "git": "0123456789ab",
             "corpus_fingerprint": "f0" * 32,
         }  # fmt: skip
         (folder / "status.json").write_text(json.dumps(status))

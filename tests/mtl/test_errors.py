@@ -1,10 +1,10 @@
-"""Names that can be a file's, and the nearest known name."""
+"""Names that can be a file's, the nearest known name, and numbers with their nouns."""
 
 from __future__ import annotations
 
 import pytest
 
-from mtl.errors import LONGEST_NAME, InputError, did_you_mean, plain_name
+from mtl.errors import LONGEST_NAME, InputError, counted, did_you_mean, plain_name
 
 
 @pytest.mark.parametrize("name", ["x", "pos-seed1", "MTL 5 (λ=0.01)", "a.b", "x" * LONGEST_NAME])
@@ -43,3 +43,12 @@ def test_the_nearest_name_is_named_or_all_are():
     assert did_you_mean("wrmup", ["warmup", "clip"]) == ": did you mean 'warmup'?"
     assert did_you_mean("zzz", ["warmup", "clip"]) == "; known are warmup, clip"
     assert did_you_mean("zzz", ["warmup"], "; see --help") == "; see --help"
+
+
+def test_one_has_the_singular():
+    assert [counted(number, "run") for number in (0, 1, 2, 1200)] == [
+        "0 runs",
+        "1 run",
+        "2 runs",
+        "1,200 runs",
+    ]

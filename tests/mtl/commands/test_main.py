@@ -299,8 +299,8 @@ def test_convert_count_and_overwrite(tmp_path, capsys):
     (tmp_path / "dev.conllu").write_text(f"# sent_id = 1\n{rows}\n# sent_id = 1\n{rows}\n{rows}\n{rows}\n")
     assert main([*again, f"--dev={tmp_path}/dev.conllu", "--overwrite"]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "dev: 1 sentences have the id of an earlier one" in output
-    assert "test: 4 sentences have the id of an earlier one: 'mtl data select' needs unique ids" in output
+    assert "dev: 1 sentence with the id of an earlier one" in output
+    assert "test: 4 sentences with the id of an earlier one: 'mtl data select' needs unique ids" in output
 
 
 @pytest.mark.parametrize(

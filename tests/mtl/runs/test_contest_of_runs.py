@@ -162,7 +162,7 @@ def test_what_pairs_lack_is_one_line(tmp_path):
     worth["pos"][5] = 0.0
     closed.worth(root / "runs" / "pos-dep-none-shared-seed1", worth)
     assert answers_of(root)[2].reason.startswith(
-        "pos beside dep, srl: 1 heads have importance 0 or none (closed or cut heads)"
+        "pos beside dep, srl: 1 head has importance 0 or none (closed or cut heads)"
     )
 
 

@@ -591,7 +591,7 @@ def test_settings_in_words_are_never_the_same():
     values = ["1", "2", "True", "False", "None", "none", "shared", "per_task"]
     words = [in_words(key, value) for key in keys for value in values]
     assert len(set(words)) == len(words)
-    assert in_words("max_epochs", "1") == "1 epochs"
+    assert in_words("max_epochs", "1") == "1 epoch"
     assert in_words("gates.scope", "per_task") == "a mask per task"
     assert in_words("gates.target_open.cross", "8.0") == "cross target 8"
 

@@ -164,7 +164,7 @@ def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encode
     log = small.folder(file) / "logs" / "pos-static-impossible-seed1.log"
     assert log.name in printed.replace("\n", "")
     assert "there are only 12 heads" in log.read_text()
-    assert "1 jobs have failed; the same command tries them again" in printed
+    assert "1 job failed; the same command tries again" in printed
 
 
 @pytest.mark.slow

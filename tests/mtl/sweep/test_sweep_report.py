@@ -111,7 +111,7 @@ def test_tables_of_an_earlier_report_are_archived_and_one_process_writes_at_a_ti
     with lease(sweep.folder.path / "report.lease"):
         assert collected(sweep.folder) == "another process makes the report\n"
     assert (tables / "labels.csv").exists()
-    assert "archived 1 files" in collected(sweep.folder)
+    assert "archived 1 file of" in collected(sweep.folder)
     assert not (tables / "labels.csv").exists()
     assert (tables / "mine.csv").exists()
     assert not list(tables.glob(".*"))

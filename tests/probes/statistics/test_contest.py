@@ -214,7 +214,7 @@ def test_closed_heads_have_no_logarithm():
         pl.when(pl.int_range(pl.len()) == 5).then(0.0).otherwise("worth").alias("worth")
     )
     with pytest.raises(
-        ValueError, match=r"pos beside ner.*: 1 heads have importance 0 or none \(closed or cut"
+        ValueError, match=r"pos beside ner.*: 1 head has importance 0 or none \(closed or cut"
     ):
         contest(closed, claims, draws=99)
     assert contest(closed, claims, NORMAL_SCORES, draws=99)[0].seeds == (1, 2, 3)

@@ -105,7 +105,7 @@ def test_the_contrast_is_a_one_sided_paired_test_with_three_words() -> None:
 
 
 def test_runs_that_cannot_be_compared_are_one_line() -> None:
-    with pytest.raises(ValueError, match="1 seeds have no spread"):
+    with pytest.raises(ValueError, match="one seed has no spread"):
         contrast(np.ones(1), np.ones(1), 1.0)
     with pytest.raises(ValueError, match="above 0"):
         equivalence(np.ones(6), np.ones(6), 0.0)
