@@ -26,7 +26,7 @@ from mtl.runs.heads_kept import heads_kept_of
 from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
-from mtl.runs.remedies import remedy_scores
+from mtl.runs.remedies import has_remedy, remedy_scores
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
@@ -115,8 +115,8 @@ def _labels_words(tasks: Sequence[str]) -> bool:
 def _remedies(
     runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
 ) -> pl.DataFrame | None:
-    """Scores of runs with copies of heads and of the runs to compare with; `None` if no run has copies."""
-    if all(run.config.get("clones", {}).get("kind", "none") == "none" for run in runs):
+    """Scores of runs with a remedy and of the runs to compare with; `None` if no run has one."""
+    if not any(has_remedy(run.config) for run in runs):
         return None
     with _left_out("remedies", notes):
         table, left_out = remedy_scores([run.run for run in runs], split, score)

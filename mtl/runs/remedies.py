@@ -1,4 +1,4 @@
-"""Scores of runs with copies of heads, beside those without and those of single tasks."""
+"""Scores of runs with copied or allotted heads, beside those without and those of single tasks."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ _LETTERS = {
     ("transplant", "uncontested"): "G'",
 }
 """The condition by the kind of copies and the heads that are copied."""
+_LIMITS = ("overlap_penalty", "at_most")
+"""The keys of `gates` that limit how many heads masks have in common."""
+
+
+def has_remedy(config: Mapping[str, Any]) -> bool:
+    """Whether a run has copies of heads, or a mask per task of a target's size whose overlap is limited."""
+    return _kind(config) != "none" or _allotment(config) in ("H", "O")
 
 
 def remedy_scores(
@@ -41,31 +48,40 @@ def remedy_scores(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """A row per run and task: condition, task, seed, run, score (per cent), parameters; and notes.
 
-    The tasks are those of the runs with copies, which must be of one set. Joint and single-task runs count if
-    they have no masks and were trained like the runs with copies. Raises `InputError` if no run has copies,
-    if these are of several sets of tasks, or if two runs are of the same condition and seed.
+    The tasks are those of the runs with a remedy, which must be of one set. Joint and single-task runs count
+    if they have no masks and were trained like the runs with a remedy. Joint runs with a mask per task count
+    if there are some with limited overlap, and their gates are like those. Raises `InputError` if no run has
+    a remedy, if these are of several sets of tasks, or if two runs are of the same condition and seed.
     """
     configs = {str(run.folder): run.config() for run in runs}
-    copied = [name for name, config in configs.items() if _kind(config) != "none"]
-    if not copied:
-        raise InputError("no run with clones.kind: give the runs of a study of remedies")
-    sets = {tuple(configs[name]["tasks"]) for name in copied}
+    remedied = [name for name, config in configs.items() if has_remedy(config)]
+    if not remedied:
+        raise InputError(
+            "no run with clones.kind, nor with gates.at_most or gates.overlap_penalty at a target of its own "
+            "for each task: give the runs of a study of remedies"
+        )
+    sets = {tuple(configs[name]["tasks"]) for name in remedied}
     if len(sets) > 1:
         several = ", ".join(sorted("+".join(names) for names in sets))
-        raise InputError(f"runs with copies are of several sets of tasks ({several}): give those of one")
+        raise InputError(f"runs with a remedy are of several sets of tasks ({several}): give those of one")
     [tasks] = sets
-    like = configs[copied[0]]
+    limited = next((name for name in remedied if _allotment(configs[name]) is not None), None)
     conditions, notes = {}, []
     for name, config in configs.items():
-        if config.get("pruning", "none") != "none" or not set(config["tasks"]) <= set(tasks):
+        if not set(config["tasks"]) <= set(tasks):
             continue
-        condition = _condition(config, tasks)
+        condition = _condition(config, tasks, masked=limited is not None)
         if condition is None:
             if _kind(config) != "none":
                 notes.append(f"{name}: copies of this kind have no place in the figure: left out")
             continue
-        if others := _otherwise(config, like):
-            notes.append(f"{name} was trained with another {others[0]} than {copied[0]}: left out")
+        like = remedied[0]
+        others = _otherwise(config, configs[like])
+        if not others and limited is not None and _allotment(config) is not None:
+            like = limited
+            others = _gated_otherwise(config, configs[like])
+        if others:
+            notes.append(f"{name} was trained with another {others[0]} than {like}: left out")
             continue
         conditions[name] = condition
     chosen = [run for run in runs if str(run.folder) in conditions]
@@ -111,8 +127,11 @@ def _kind(config: Mapping[str, Any]) -> str:
     return str(config.get("clones", {}).get("kind", "none"))
 
 
-def _condition(config: Mapping[str, Any], tasks: tuple[str, ...]) -> str | None:
+def _condition(config: Mapping[str, Any], tasks: tuple[str, ...], masked: bool) -> str | None:
+    """A run's condition; `masked`: whether masks per task are among what is compared."""
     kind = _kind(config)
+    if config.get("pruning", "none") != "none":
+        return _allotment(config) if masked and tuple(config["tasks"]) == tasks else None
     if kind != "none":
         return _LETTERS.get((kind, None if kind == "rows" else config["clones"]["heads"]))
     if tuple(config["tasks"]) == tasks:
@@ -120,7 +139,40 @@ def _condition(config: Mapping[str, Any], tasks: tuple[str, ...]) -> str | None:
     return SINGLE if len(config["tasks"]) == 1 else None
 
 
+def _allotment(config: Mapping[str, Any]) -> str | None:
+    """How heads are allotted by a learned mask per task at a target: H, O, or H' without a limit."""
+    gates = config.get("gates") or {}
+    learned = config.get("pruning", "none") in ("dynamic", "static") and _kind(config) == "none"
+    if not learned or gates.get("scope") != "per_task" or gates.get("target_open") is None:
+        return None
+    at_most = gates.get("at_most")
+    if at_most is not None and at_most < len(config["tasks"]):
+        return "H"
+    penalty = gates.get("overlap_penalty") or 0.0
+    return "O" if penalty > 0 else "H'" if penalty == 0 else None
+
+
 def _otherwise(config: Mapping[str, Any], like: Mapping[str, Any]) -> list[str]:
     """The keys in which a run was trained otherwise, without settings that only some tasks or copies use."""
-    used_by_some = {"tasks", "name", "seed", "clones", "gates", "balancer", "corpus", *like["tasks"]}
+    used_by_some = {
+        "tasks",
+        "name",
+        "seed",
+        "clones",
+        "pruning",
+        "gates",
+        "balancer",
+        "corpus",
+        *like["tasks"],
+    }
     return [key for key in different_keys(config, like) if key.partition(".")[0] not in used_by_some]
+
+
+def _gated_otherwise(config: Mapping[str, Any], like: Mapping[str, Any]) -> list[str]:
+    """The keys in which two runs with masks have other masks, but for limits of overlap."""
+    limits = {f"gates.{key}" for key in _LIMITS}
+    return [
+        key
+        for key in different_keys(config, like)
+        if key == "pruning" or (key.startswith("gates.") and key not in limits)
+    ]

@@ -21,14 +21,16 @@ from probes.statistics.remedies import (
 QUESTION = "Does a remedy help?"
 LIMIT = (
     "That copies of contested heads help more than copies of others does not say that contest was the loss: "
-    "contested heads matter more to every task. Shuffled copies (F) tell part of it."
+    "contested heads matter more to every task. Shuffled copies (F) tell part of it. Masks with limited "
+    "overlap also lose heads that a task wants."
 )
 
 
 def remedy_answer(evidence: ReportData) -> Answer:
-    """What copies of contested heads give back of what sharing costs, against copies of others.
+    """What copies of contested heads, or masks with few heads in common, give back of what sharing costs.
 
-    The word is on the first remedy that has a placebo beside it: copies for each task, split, transplanted.
+    The word is on the first remedy that has a placebo beside it: copies for each task, split, transplanted,
+    masks with a limit of overlap.
     """
     scores = evidence.remedies
     if scores is None or scores.is_empty():
@@ -39,7 +41,7 @@ def remedy_answer(evidence: ReportData) -> Answer:
     table = recoveries(scores)
     word, reason = _contrast(scores)
     caption = (
-        f"What copies of heads bring back on {evidence.split} of what joint training loses, 95 % intervals "
+        f"What remedies bring back on {evidence.split} of what joint training loses, 95 % intervals "
         "over seeds (joint 0, single task 100), and mean scores against parameters."
     )
     figure = embedded(recovery(scores), "recovered share per task and condition")

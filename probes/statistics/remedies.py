@@ -23,10 +23,14 @@ CONDITIONS: Mapping[str, str] = {
     "S'": "placebo: others split",
     "G": "contested transplanted",
     "G'": "placebo: others transplanted",
+    "H": "masks with limited overlap",
+    "O": "masks, overlap penalised",
+    "H'": "placebo: masks without limit",
 }
 """What is compared, by its letter, in the order of figures and tables."""
-PLACEBO_OF: Mapping[str, str] = {"C": "D", "S": "S'", "G": "G'"}
-"""By remedy the condition that differs from it only in which heads are copied; the first is primary."""
+PLACEBO_OF: Mapping[str, str] = {"C": "D", "S": "S'", "G": "G'", "H": "H'", "O": "H'"}
+"""By remedy the condition that differs from it only in which heads are copied, or in that nothing limits the
+overlap of masks; the first is primary."""
 FEWEST_SEEDS = 3
 """Seeds of both conditions that a word on a contrast needs."""
 SCHEMA = pl.Schema(

@@ -72,6 +72,34 @@ def test_every_run_has_its_condition(runs: list[Run]) -> None:
     assert not {"claims-11", "ner-1"} & {Path(folder).name for folder in conditions}
 
 
+def allotted(root: Path, name: str, seed: int, **gates: object) -> Run:
+    """A run with a mask of 14 heads per task."""
+    gates = {"scope": "per_task", "target_open": 14, "overlap_penalty": 0.0, "at_most": None} | gates
+    return run(root, name, ("pos", "dep"), seed, pruning="dynamic", gates=gates)
+
+
+def test_masks_with_a_limit_are_beside_those_without(runs: list[Run], tmp_path: Path) -> None:
+    limits = {"H": {"at_most": 1}, "O": {"overlap_penalty": 0.01}, "H'": {}}
+    masked = [allotted(tmp_path, name, seed, **gates) for name, gates in limits.items() for seed in (1, 2, 3)]
+    masked[-1] = allotted(tmp_path, "smaller", 3, target_open=9)
+    shared = allotted(tmp_path, "shared", 4, scope="shared")
+    rewarded = allotted(tmp_path, "rewarded", 4, overlap_penalty=-0.01)
+    table, notes = remedy_scores([*runs, *masked, shared, rewarded], "test", SCORE)
+    found = {
+        Path(folder).name: condition for folder, condition in table.select("run", "condition").iter_rows()
+    }
+    assert {found[f"{name}-{seed}"] for name in limits for seed in (1, 2)} == set(limits)
+    assert all(found[f"{name}-1"] == name for name in (*limits, "A", "C"))
+    assert not {"smaller-3", "shared-4", "rewarded-4"} & set(found)
+    assert [note for note in notes if "smaller-3 was trained with another gates.target_open than" in note]
+    alone, _ = remedy_scores([*masked[:8], *(one for one in runs if one.folder.name == "A-1")], "test", SCORE)
+    assert set(alone["condition"]) == {"H", "O", "H'", "A"}
+    without, _ = remedy_scores([*runs, *masked[6:8]], "test", SCORE)
+    assert "H'" not in set(without["condition"])
+    with pytest.raises(InputError, match=r"gates\.at_most or gates\.overlap_penalty"):
+        remedy_scores([*masked[6:8]], "test", SCORE)
+
+
 def test_runs_trained_otherwise_are_left_out_with_a_note(runs: list[Run], tmp_path: Path) -> None:
     longer = run(tmp_path, "long", ("pos", "dep"), 3, max_epochs=9)
     table, notes = remedy_scores([*runs, longer], "test", SCORE)

@@ -45,6 +45,16 @@ def test_every_figure_is_that_of_its_own_function() -> None:
     assert ends == (result.difference, result.low, result.high, result.p, result.word)
 
 
+def test_masks_with_limited_overlap_are_held_against_masks_without() -> None:
+    table = scores(seeds=3)
+    copies = contrasts(table).row(0, named=True)
+    penalised = table.filter(condition="C").with_columns(condition=pl.lit("O"))
+    allotted = table.with_columns(pl.col("condition").replace({"C": "H", "D": "H'"}))
+    for row in contrasts(pl.concat([allotted, penalised])).iter_rows(named=True):
+        assert row == copies | {"remedy": row["remedy"], "placebo": "H'"}
+    assert set(contrasts(pl.concat([allotted, penalised]))["remedy"]) == {"H", "O"}
+
+
 def test_too_few_seeds_give_figures_and_no_word() -> None:
     found = recoveries(scores(seeds=3))
     assert set(found["word"]) == {""}
