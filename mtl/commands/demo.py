@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtl.errors import InputError
-
-STUDY = Path(__file__).parents[2] / "configs" / "study" / "demo.yaml"
 CORPUS = Path("data/demo")
 
 
@@ -20,8 +17,6 @@ def demo(*, jobs: int = 0) -> int:
     from mtl.corpora.toy.corpus import write_toy
     from mtl.workers.pool import cores
 
-    if not STUDY.is_file():
-        raise InputError(f"{STUDY} is missing: the demo needs a checkout of mtl, not only the package")
     if not (CORPUS / "test.jsonl").exists():
         write_toy(CORPUS, 200, 30, 80, seed=1, overwrite=True)
-    return study([str(STUDY), f"--jobs={jobs or min(2, cores())}"])
+    return study(["demo", f"--jobs={jobs or min(2, cores())}"])

@@ -68,7 +68,7 @@ def sweep(words: Sequence[str]) -> int:
         join(options.join, options.trials)
         return 0
     if file is None:
-        raise InputError("mtl sweep needs a file: mtl sweep configs/sweep/penalty.yaml --local")
+        raise InputError("mtl sweep needs a file: mtl sweep penalty --local")
     if options.status:
         _refuse(words, "--status")
         return _status(file, options, console)

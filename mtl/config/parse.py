@@ -60,13 +60,14 @@ def given_values(
     """The values that YAML files and dotted keys give, nested and unchecked; defaults are not among them."""
     values: dict[str, Any] = {}
     others = [] if options is None else [option.name for option in fields(options)]
+    command = program.removeprefix("mtl ")
     for word in joined(words, switches_of(kind)):
         if word == _PRINT:
             continue
         if not word.startswith("-"):
-            _lay_over(values, read_mapping(Path(word)), kind)
+            _lay_over(values, read_mapping(Path(word), command), kind)
         elif word.startswith("--config="):
-            _lay_over(values, read_mapping(Path(word.removeprefix("--config="))), kind)
+            _lay_over(values, read_mapping(Path(word.removeprefix("--config=")), command), kind)
         elif not word.startswith("--") or "=" not in word:
             key = word.lstrip("-").partition("=")[0]
             _hint_of(kind, ALIASES.get(key, key), others)

@@ -21,14 +21,41 @@ LARGEST = 100_000
 """Values in a file, at most, with every alias counted as what it repeats."""
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; raises `InputError` with file and line for anything else."""
+SHIPPED = Path(__file__).parents[1] / "configs"
+"""The configurations that come with the package: the folder `configs` at the top of the repository."""
+
+
+def shipped(path: Path, command: str) -> Path:
+    """The file that comes with the package for a name (`joint`) or a path (`configs/joint.yaml`) of one.
+
+    Names for a command are those of the folder that has its name (`study`, `sweep`), else of the top folder.
+    A file or folder of this path goes before. Without either, the path is returned as it is.
+    """
+    if path.exists() or path.is_absolute():
+        return path
+    inside = Path(*path.parts[1:]) if path.parts[:1] == ("configs",) else _folder(command) / f"{path}.yaml"
+    return SHIPPED / inside if (SHIPPED / inside).is_file() else path
+
+
+def _folder(command: str) -> Path:
+    return Path(command if (SHIPPED / command).is_dir() else "")
+
+
+def read_mapping(path: Path, command: str | None = None) -> dict[str, Any]:
+    """The mapping in a YAML file; raises `InputError` with file and line for anything else.
+
+    For a command, the path may be the name of a configuration that comes with the package (`shipped`).
+    """
+    if command is not None:
+        path = shipped(path, command)
     if path.is_dir():
         raise InputError(f"{path} is a folder: give a YAML file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        names = sorted(file.stem for file in (SHIPPED / _folder(command)).glob("*.yaml")) if command else []
+        known = f"; configurations that come with mtl are {', '.join(names)}" if names else ""
+        raise InputError(f"{path}: no such file{known}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except OSError as error:

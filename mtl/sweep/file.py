@@ -131,7 +131,7 @@ def read_sweep(path: Path, name: str | None = None, words: Sequence[str] = ()) -
 
     Raises `InputError` with the file's name.
     """
-    given = read_mapping(path)
+    given = read_mapping(path, "sweep")
     try:
         return sweep_from({**given, "name": name or given.get("name") or path.stem}, words)
     except InputError as error:
