@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
-from mtl.config.yaml_file import DEEPEST, read_mapping
+from mtl.config.yaml_file import DEEPEST, SHIPPED, read_mapping
 from mtl.errors import InputError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -63,3 +64,18 @@ def test_values_are_those_of_yaml_but_for_dates_and_with_plain_exponents(tmp_pat
         "a": 1e-3, "b": -0.5, "c": 1000, "d": "2020-01-01", "e": [True, None], "f": float("inf"),
         "g": {"h": 1}, "i": {"h": 1}, "j": 1500.0, "k": "1.2.3", "l": "e5", "m": 12000.0, "n": "-x",
     }  # fmt: skip
+
+
+def test_configurations_of_the_package_are_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # outside a checkout
+    for file in SHIPPED.rglob("*.yaml"):
+        inside = file.relative_to(SHIPPED)
+        command = inside.parts[0] if len(inside.parts) == 2 else "train"
+        for path in (Path(inside.stem), Path("configs", inside)):
+            assert read_mapping(path, command) == read_mapping(file)
+    with pytest.raises(InputError, match=r"^jont: no such file; .* come with mtl are .*joint"):
+        read_mapping(Path("jont"), "train")
+    (tmp_path / "joint").write_text("seed: 3\n")
+    assert read_mapping(Path("joint"), "train") == {"seed": 3}  # a file of the user's goes before
