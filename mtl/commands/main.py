@@ -93,7 +93,7 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
     if words[0] == "--version":
         from importlib.metadata import version
 
-        print(f"mtl {version('mtl')}")
+        print(f"mtl {version('mtl-heads')}")
         raise SystemExit(0)
     for length in (2, 1):
         name = " ".join(words[:length])

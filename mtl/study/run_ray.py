@@ -189,7 +189,7 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
             problem = ray.get(worker)
         except ray.exceptions.RayTaskError as error:
             last = str(error.cause).strip().splitlines()[-1]
-            problem = f"node {error.ip}: {last} (every node needs the same version of mtl[ray])"
+            problem = f"node {error.ip}: {last} (every node needs the same version of mtl-heads[ray])"
         except ray.exceptions.RayError as error:
             first = (str(error).strip().splitlines() or [""])[0]
             problem = (
