@@ -55,6 +55,7 @@ COMMANDS = {
         resumes=True,
     ),
     "evaluate": Command("mtl.commands.evaluate:evaluate", "score a trained model"),
+    "compare": Command("mtl.commands.compare:compare", "test whether two sets of runs score differently"),
     "figure": Command(
         "mtl.commands.figure:figure",
         "draw a figure from runs given by hand",

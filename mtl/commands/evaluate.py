@@ -12,6 +12,7 @@ from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.runs import sentence_counts
 from mtl.runs.run import Run
 from tasks.catalogue import LAYERS
 
@@ -67,7 +68,9 @@ def evaluate(
     )
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
-    scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))
+    scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples)
+    if corpus is None and precision == "32-true":
+        sentence_counts.write(opened, split, counts)
     print_scores({split: scores}, str(run))
     signatures = mtl.models.evaluate.signatures_of(model.tasks)
     for of_task in signatures.values():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import polars as pl
 import torch
 
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.joint import JointModel, TaskScale
 from mtl.models.modes import in_evaluation_mode
 from mtl.runs.run import SIGNATURES
+from mtl.runs.sentence_counts import SCHEMA, key_of
+from tasks.metrics.metric import TaskMetric
+from tasks.sentence import Sentence
 from tasks.task import Task
 from tasks.translate import Translate
 
@@ -23,8 +28,17 @@ def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: 
     return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rank, ranks))
 
 
+Watch = Callable[[str, TaskMetric, Sequence[Any], Sequence[Sentence]], None]
+"""Told of every batch and task: its name, metric, predictions and gold sentences."""
+
+
 @torch.inference_mode()
-def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale | None = None) -> Scores:
+def evaluate(
+    model: JointModel,
+    batches: Iterable[Batch],
+    head_scale: TaskScale | None = None,
+    watch: Watch | None = None,
+) -> Scores:
     """The figures over all batches, for the tasks annotated in them.
 
     In distributed training they cover the batches of all processes. `head_scale` replaces the model's gates:
@@ -40,6 +54,8 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
             for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
                 gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
                 metrics[name].update(decoded.predicted, gold, decoded.given)
+                if watch is not None:
+                    watch(name, metrics[name], decoded.predicted, gold)
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     figures = {}
     for name, metric in metrics.items():
@@ -47,6 +63,23 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
             continue  # no sentence is annotated in this task
         figures[name] = {key: float(value) for key, value in metric.compute().items()}
     return figures
+
+
+def evaluate_sentences(model: JointModel, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
+    """The figures over a corpus, and the counts per sentence that they follow from.
+
+    The table has the columns of `mtl.runs.sentence_counts`, sentences in the order of the corpus.
+    """
+    numbers = {id(example.sentence): number for number, example in enumerate(corpus)}
+    rows: list[dict[str, Any]] = []
+
+    def keep(name: str, metric: TaskMetric, predicted: Sequence[Any], gold: Sequence[Sentence]) -> None:
+        for sentence, counts in zip(gold, metric.sentence_counts(predicted, gold).tolist(), strict=True):
+            row = {"task": name, "sentence": numbers[id(sentence)], "key": key_of(sentence)}
+            rows.append({**row, "counts": counts})
+
+    scores = evaluate(model, batches(corpus, model), watch=keep)
+    return scores, pl.DataFrame(rows, schema=SCHEMA).sort("task", "sentence", maintain_order=True)
 
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:

@@ -23,7 +23,7 @@ from mtl.config.effective import different_keys
 from mtl.errors import InputError
 from mtl.files import recover_folder, remove_temporary_files, write_json, write_text
 
-_PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl")
+_PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl-heads")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """A report reads every configuration several times, and the loader in C is some ten times as fast."""

@@ -25,11 +25,12 @@ from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
 from mtl.models.device import device_of
-from mtl.models.evaluate import Scores, batches, evaluate, signatures_of
+from mtl.models.evaluate import Scores, evaluate_sentences, signatures_of
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.models.mask_file import check_masks
+from mtl.runs import sentence_counts
 from mtl.runs.run import Run, git_revision, versions
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
@@ -201,7 +202,8 @@ def _score(
         for split in ("dev", "test"):
             if any(annotated(sentence, tasks) for sentence in splits[split]):
                 corpus = examples(splits[split], model.encoder.tokenizer, model.tasks, model.labels)
-                metrics[split] = evaluate(model, batches(corpus, model))
+                metrics[split], counts = evaluate_sentences(model, corpus)
+                sentence_counts.write(run, split, counts)
         run.write_metrics(metrics | signatures_of(model.tasks))
     run.update_status({"state": "finished", "finished": _now()})
     _remove_leftovers(run)
