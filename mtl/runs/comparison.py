@@ -64,8 +64,8 @@ def compare_runs(
     unknown = [name for name in tasks if name not in common]
     if unknown or not common:
         raise InputError(
-            f"{', '.join(unknown) or 'no task'}: not among the tasks of both sides; the runs before --against "
-            f"have {', '.join(_tasks(sides[0]))}, those after it {', '.join(_tasks(sides[1]))}"
+            f"{', '.join(unknown) or 'no task'}: not among the tasks of both sides; the first has "
+            f"{', '.join(_tasks(sides[0]))}, the second {', '.join(_tasks(sides[1]))}"
         )
     rows, notes = [], []
     for name in (task for task in common if not tasks or task in tasks):
