@@ -37,6 +37,8 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
     metrics = {name: task.metric() for name, task in model.tasks.items()}
     with in_evaluation_mode(model):
         for batch in batches:
+            if batch.idle:  # this rank has none of its sentences
+                continue
             for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
                 gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
                 metrics[name].update(decoded.predicted, gold, decoded.given)

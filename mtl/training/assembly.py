@@ -95,6 +95,7 @@ def assemble(
         gate_lr=gate_rate(config.gates, updates),
         balancer_lr=config.balancer.lr,
         conflict=conflict,
+        seed=config.seed,
     )
     evaluation = Evaluation(
         run=run,
