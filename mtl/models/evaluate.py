@@ -10,6 +10,7 @@ from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.joint import JointModel, TaskScale
 from mtl.models.modes import in_evaluation_mode
 from mtl.runs.run import SIGNATURES
+from tasks.metrics.metric import TaskMetric
 from tasks.task import Task
 from tasks.translate import Translate
 
@@ -42,13 +43,22 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
             for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
                 gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
                 metrics[name].update(decoded.predicted, gold, decoded.given)
-    several = torch.distributed.is_available() and torch.distributed.is_initialized()
     figures = {}
-    for name, metric in metrics.items():
-        if not metric.update_called and not several:
-            continue  # no sentence is annotated in this task
+    for name in _scored(metrics, device):
+        metric = metrics[name]
+        if not metric.update_called:
+            metric.update([], [])  # another rank has sentences of this task: all ranks exchange their states
         figures[name] = {key: float(value) for key, value in metric.compute().items()}
     return figures
+
+
+def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str]:
+    """The tasks of which any rank has annotated sentences."""
+    called = torch.tensor([metric.update_called for metric in metrics.values()], dtype=torch.int32)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        called = called.to(device)
+        torch.distributed.all_reduce(called, torch.distributed.ReduceOp.MAX)
+    return [name for name, there in zip(metrics, called.tolist(), strict=True) if there]
 
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:

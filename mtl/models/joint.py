@@ -195,7 +195,7 @@ class JointModel(nn.Module):
         return {name: Decoded(predicted, references)}
 
     def own_scale(self) -> TaskScale | None:
-        """The scale that gates and owners make; in training they may draw it at random. `None` without any."""
+        """The scale of gates and owners, which may be drawn at random in training; `None` without any."""
         gates = None if self.gates is None else self._gate_scale(self.gates)
         if self.routes is None:
             return gates

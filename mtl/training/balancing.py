@@ -84,8 +84,8 @@ def gram_of(
 class KeptGradients:
     """Per task the sum of its gradients over the batches of an update.
 
-    A balancer whose weights depend on the losses knows them only after the last batch. Until then the batches'
-    gradients are kept apart by task, since the graphs of all batches would not fit into memory.
+    A balancer whose weights depend on the losses knows them only after the last batch. Until then gradients
+    are kept apart by task, since the graphs of all batches would not fit into memory.
 
     Args:
         parameters: All that is trained by the tasks' losses.

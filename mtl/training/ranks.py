@@ -21,6 +21,12 @@ def is_first_process() -> bool:
     )
 
 
+def own_rank() -> int:
+    """The number of this process as its launcher gave it; known before Lightning has started the others."""
+    given = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
+    return max((int(number) for number in given if number and number.isdecimal()), default=0)
+
+
 def rank_and_ranks() -> tuple[int, int]:
     """The rank of this process and the number of processes that train together."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -28,7 +28,7 @@ Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
 class JointTraining(pl.LightningModule):
     """Trains a joint model: losses per task, weighted by the balancer, plus what the gates cost.
 
-    An update's loss of a task is its sum over the batches of *all* ranks and all batches that are accumulated,
+    An update's loss of a task is its sum over the batches of *all* ranks and all that are accumulated,
     divided by the annotated words, sentences or pieces (`Task.unit`) in them. Two ranks with half of a batch
     each, or two halves one after the other, thus make the same step as one rank with all of it. Balancer and
     gates' costs see the losses of the whole update. What belongs to an update and not to a sentence (the
@@ -95,8 +95,8 @@ class JointTraining(pl.LightningModule):
     def forward(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch.
 
-        Before the last batch of an update it is that batch's part of the losses. Only if the balancer must see
-        all losses first, the gradients are kept until then, and the last loss has those of all batches.
+        Before the last batch of an update it is that batch's part of the losses. Only if the balancer must
+        see all losses first, gradients are kept until then, and the last loss has those of all batches.
         """
         accumulated = self.trainer.accumulate_grad_batches
         update, place = divmod(batch_index, accumulated)
@@ -219,7 +219,7 @@ class JointTraining(pl.LightningModule):
                     gradient.mul_(scale)
         gates = [] if self.gate_loss is None else [self.gate_loss.gates.log_alpha.detach().abs().amax()[None]]
         values = torch.cat([self._losses.to(norms.device), norms, norm[None], *gates])
-        # AdamW's `step` reads both attributes; torch declares neither. It leaves out an update if `found_inf`.
+        # AdamW's `step` reads both attributes; torch declares neither. With `found_inf` it changes nothing.
         found_inf = (~values.isfinite().all()).to(scale.dtype)
         vars(optimizer).update(grad_scale=scale, found_inf=found_inf)
         self._watch.note(
@@ -238,8 +238,8 @@ class JointTraining(pl.LightningModule):
         self._watch.look()
         if parameters and (wrong := not_finite(self.named_parameters())):
             raise RunError(
-                f"update {self.global_step:,} (epoch {self.current_epoch + 1}): {wrong[0]} has values that are "
-                f"not finite, as have {len(wrong) - 1} other parameters"
+                f"update {self.global_step:,} (epoch {self.current_epoch + 1}): {wrong[0]} has values that "
+                f"are not finite, as have {len(wrong) - 1} other parameters"
             )
 
     def configure_optimizers(self) -> Any:
