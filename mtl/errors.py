@@ -13,6 +13,10 @@ class InputError(Exception):
     """Bad arguments or bad input; the message says what is wrong, where, and how to mend it (exit code 2)."""
 
 
+class RunError(Exception):
+    """A run that cannot go on, though its input was good; the message says where and why (exit code 1)."""
+
+
 def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
     """The end of a message about an unknown name: the nearest known one.
 

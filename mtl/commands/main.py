@@ -12,7 +12,7 @@ from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, Command, load
 from mtl.commands.help import help_of, overview
 from mtl.config.parse import configured, given_values
-from mtl.errors import InputError, did_you_mean
+from mtl.errors import InputError, RunError, did_you_mean
 
 _FILE_ERRORS = {
     errno.EACCES: "permission denied: give another place, or change its permissions",
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(f"mtl {name}", command, rest)
     except InputError as error:
         message, code = str(error), 2
+    except RunError as error:
+        message, code = str(error), 1
     except KeyboardInterrupt:
         resumes = command is not None and command.resumes
         message, code = "interrupted" + ("; the same command resumes it" if resumes else ""), 130

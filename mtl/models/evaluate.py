@@ -51,16 +51,18 @@ def evaluate(
     metrics = {name: task.metric() for name, task in model.tasks.items()}
     with in_evaluation_mode(model):
         for batch in batches:
+            if batch.idle:  # this rank has none of its sentences
+                continue
             for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
                 gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
                 metrics[name].update(decoded.predicted, gold, decoded.given)
                 if watch is not None:
                     watch(name, metrics[name], decoded.predicted, gold)
-    several = torch.distributed.is_available() and torch.distributed.is_initialized()
     figures = {}
-    for name, metric in metrics.items():
-        if not metric.update_called and not several:
-            continue  # no sentence is annotated in this task
+    for name in _scored(metrics, device):
+        metric = metrics[name]
+        if not metric.update_called:
+            metric.update([], [])  # another rank has sentences of this task: all ranks exchange their states
         figures[name] = {key: float(value) for key, value in metric.compute().items()}
     return figures
 
@@ -80,6 +82,15 @@ def evaluate_sentences(model: JointModel, corpus: Sequence[Example]) -> tuple[Sc
 
     scores = evaluate(model, batches(corpus, model), watch=keep)
     return scores, pl.DataFrame(rows, schema=SCHEMA).sort("task", "sentence", maintain_order=True)
+
+
+def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str]:
+    """The tasks of which any rank has annotated sentences."""
+    called = torch.tensor([metric.update_called for metric in metrics.values()], dtype=torch.int32)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        called = called.to(device)
+        torch.distributed.all_reduce(called, torch.distributed.ReduceOp.MAX)
+    return [name for name, there in zip(metrics, called.tolist(), strict=True) if there]
 
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:

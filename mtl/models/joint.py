@@ -125,8 +125,10 @@ class JointModel(nn.Module):
         multiplied on top of either, for all tasks.
         """
         if head_scale is None:
-            head_scale = self._own_scale()
+            head_scale = self.own_scale()
         rows = batch.rows
+        if not rows:
+            return {}
         first = self.reads_first(rows)
         if head_scale is None or head_scale.dim() == 2:
             scale = sentence_scale if head_scale is None else head_scale
@@ -136,7 +138,7 @@ class JointModel(nn.Module):
             vectors = {name: words if len(row) == len(words) else words[row] for name, row in rows.items()}
         else:
             sizes = [len(row) for row in rows.values()]
-            index = torch.cat(list(rows.values())) if rows else batch.mask.new_zeros(0, dtype=torch.long)
+            index = torch.cat(list(rows.values()))
             order = tuple(self.tasks)
             scales = [head_scale[order.index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
             scale = torch.cat(scales)
@@ -177,7 +179,7 @@ class JointModel(nn.Module):
         self, encoder: Seq2Seq, batch: Batch, head_scale: TaskScale | None, given: bool
     ) -> dict[str, Decoded]:
         if head_scale is None:
-            head_scale = self._own_scale()
+            head_scale = self.own_scale()
         if head_scale is not None and head_scale.dim() == 3:
             head_scale = head_scale[0]  # of the only task
         [(name, task)] = self.tasks.items()
@@ -192,7 +194,8 @@ class JointModel(nn.Module):
             references = decoder.references(encoder(subwords, head_scale), batch.targets[name])
         return {name: Decoded(predicted, references)}
 
-    def _own_scale(self) -> TaskScale | None:
+    def own_scale(self) -> TaskScale | None:
+        """The scale of gates and owners, which may be drawn at random in training; `None` without any."""
         gates = None if self.gates is None else self._gate_scale(self.gates)
         if self.routes is None:
             return gates
@@ -206,10 +209,14 @@ class JointModel(nn.Module):
         return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task this rank's loss in nats, divided by the units (`Task.unit`) in the batch of all ranks."""
+        """Per task this rank's loss in nats, divided by the units (`Task.unit`) of the whole update.
+
+        In a batch that is `idle` losses are 0, with a graph.
+        """
+        share = 0.0 if batch.idle else 1.0
         return {
             name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
-            / max(batch.units[name], 1)
+            * (share / max(batch.units[name], 1))
             for name, output in scores.items()
         }
 

@@ -17,6 +17,7 @@ from mtl.runs.run import Run
 from mtl.training.gate_loss import choice_warnings
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
+from mtl.training.watch import require_finite
 
 
 class Evaluation(pl.Callback):
@@ -75,9 +76,14 @@ class Evaluation(pl.Callback):
             return
         assert isinstance(pl_module, JointTraining)
         model = pl_module.model
+        pl_module.require_finite(parameters=True)
         scores = evaluate(model, self.batches())
         mean = mean_score(scores, model.tasks)
         losses = pl_module.mean_losses()
+        require_finite(
+            f"evaluation after epoch {epoch}",
+            {f"the {key} of {task} on dev": value for task in scores for key, value in scores[task].items()},
+        )
         gate_loss = pl_module.gate_loss
         settled = gate_loss is None or gate_loss.settled
         better = settled and mean > self.best

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
@@ -18,6 +19,12 @@ def is_first_process() -> bool:
     return all(
         int(os.environ.get(name, 0)) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
     )
+
+
+def own_rank() -> int:
+    """The number of this process as its launcher gave it; known before Lightning has started the others."""
+    given = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
+    return max((int(number) for number in given if number and number.isdecimal()), default=0)
 
 
 def rank_and_ranks() -> tuple[int, int]:
@@ -67,3 +74,22 @@ def distributed(config: TrainerConfig) -> Iterator[None]:
         raise InputError(
             f"trainer.devices={config.devices}, trainer.num_nodes={config.num_nodes}: {reason}"
         ) from error
+
+
+@contextmanager
+def alike_on_all_ranks(device: torch.device, *seeds: int) -> Iterator[None]:
+    """Draw from `seeds` alone during the block; afterwards the generators are as they were before it."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(_mixed(*seeds))
+        yield
+
+
+def draw_apart(seed: int, rank: int) -> None:
+    """Seed torch's generators so that no two ranks draw alike; the first one's are left as they are."""
+    if rank:
+        torch.manual_seed(_mixed(seed, rank))
+
+
+def _mixed(*seeds: int) -> int:
+    return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(1))

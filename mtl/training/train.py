@@ -20,7 +20,7 @@ from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.parallel import describe_empty, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
-from mtl.errors import InputError, counted
+from mtl.errors import InputError, RunError, counted
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
@@ -37,8 +37,9 @@ from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target, unused_gates
 from mtl.training.checkpoint import check_checkpoint
 from mtl.training.initial_model import with_settings_of_source
+from mtl.training.launch import failures, note_failure
 from mtl.training.observer import Observer
-from mtl.training.ranks import check_processes, is_first_process
+from mtl.training.ranks import check_processes, is_first_process, own_rank
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
 from mtl.workers.lease import holder_of, lease
 from tasks.sentence import Sentence
@@ -182,10 +183,22 @@ def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> 
             trainer.fit(module, datamodule=training.data, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
         raise KeyboardInterrupt from error
+    except RunError as error:
+        if not is_first_process():
+            raise SystemExit(1) from error  # the first one says it
+        raise RunError(f"{run.folder}: {error}; {_kept(run)}") from error
     if trainer.world_size > 1:
         torch.distributed.destroy_process_group()  # one process does the rest
     if is_first_process():
         run.update_status({"trained": True, "training_seconds": round(training.evaluation.seconds, 1)})
+
+
+def _kept(run: Run) -> str:
+    """What a run that failed has kept, in words."""
+    if not run.resume_checkpoint.exists():
+        return "no state was saved before"
+    progress = torch.load(run.resume_checkpoint, map_location="cpu", mmap=True, weights_only=True)
+    return f"the last good state, of update {progress['global_step']:,}, is in {run.resume_checkpoint}"
 
 
 def _score(
@@ -218,6 +231,8 @@ def _remove_leftovers(run: Run) -> None:
     """
     if is_first_process():
         shutil.rmtree(run.resume_checkpoint.parent, ignore_errors=True)
+        for note in failures(run):
+            note.unlink(missing_ok=True)
         run.remove_replaced()
 
 
@@ -233,6 +248,8 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
             run.update_status(
                 {"state": "interrupted"} if interrupted else {"state": "failed", "error": message}
             )
+        elif not interrupted and isinstance(error, Exception) and not failures(run):
+            note_failure(run, own_rank(), error)
         for observer in observers:
             observer.on_run_failure()
         raise

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypeVar
 
-from mtl.errors import InputError
+from mtl.errors import InputError, RunError
 
 T = TypeVar("T")
 INTERRUPTED, DISK_FULL, REFUSED = 130, 3, 2
@@ -125,7 +125,7 @@ def logged(log: Path, work: Callable[[], T]) -> T:
     with redirect_output(log):
         try:
             return work()
-        except InputError as error:
+        except (InputError, RunError) as error:
             print(f"mtl: {error}", file=sys.stderr)
             raise Failed(" ".join(str(error).split())) from error
         except Exception as error:  # of any kind: other work continues
