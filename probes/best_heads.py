@@ -7,8 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from probes.head_names import with_names
 from probes.measures.table import BY_NAME, MEASURES, SKILLS
-from probes.sites import in_order, several_kinds, sites_of
+from probes.sites import in_order, sites_of
 
 
 def best_heads(table: pl.DataFrame) -> pl.DataFrame:
@@ -62,27 +63,27 @@ def weighted_means(best: pl.DataFrame) -> pl.DataFrame:
 
 def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
     """Both summaries as Markdown tables, one per task, figures in per cent."""
-    parts, layers = [], layer_texts(best)
+    parts, named = [], with_names(best)
     for mean in means.iter_rows(named=True):
         measure = BY_NAME[mean["measure"]]
-        titles = ["label", "count", "best head", "layer", "head", measure.chance_title]
+        titles = ["label", "count", "best head", "head", measure.chance_title]
         lines = [
             f"## {mean['task']}: {mean['measure']} ({mean['choice']})",
             "",
             f"| {' | '.join(titles)} |",
             "|---|" + "---:|" * (len(titles) - 1),
         ]
-        of_task = best.filter((pl.col("task") == mean["task"]) & (pl.col("measure") == mean["measure"]))
+        of_task = named.filter((pl.col("task") == mean["task"]) & (pl.col("measure") == mean["measure"]))
         lines += [
             f"| {row['label'].replace('|', chr(92) + '|')} | {row['count']:,} | {per_cent(row['value'])} | "
-            f"{' | '.join(place(row, layers))} | {per_cent(row['chance'])} |"
+            f"{hit_by(row)} | {per_cent(row['chance'])} |"
             for row in of_task.iter_rows(named=True)
         ]
         most = ""
         if measure.majority is not None:
             most = f"; the most frequent label alone: {per_cent(mean['majority'])}"
         lines += [
-            f"| *weighted mean* | {mean['items']:,} | {per_cent(mean['value'])} | | | "
+            f"| *weighted mean* | {mean['items']:,} | {per_cent(mean['value'])} | | "
             f"{per_cent(mean['chance'])} |",
             "",
             f"{mean['labels']} labels{most}.",
@@ -91,16 +92,9 @@ def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def layer_texts(table: pl.DataFrame) -> dict[tuple[str, int], str]:
-    """How each layer of a table is printed: its number from 0, with its kind where there are several."""
-    sites = sites_of(table)
-    several = several_kinds(sites)
-    return {site: f"{site.layer} ({site.attention})" if several else str(site.layer) for site in sites}
-
-
-def place(row: Mapping[str, Any], layers: Mapping[tuple[str, int], str]) -> tuple[str, str]:
-    """Layer and head of a row of `best_heads` as they are printed; empty for a label that no head hits."""
-    return (layers[row["attention"], row["layer"]], str(row["head"])) if row["value"] else ("", "")
+def hit_by(row: Mapping[str, Any]) -> str:
+    """The name of the best head of a row of `best_heads` with names; empty for a label that no head hits."""
+    return row["name"] if row["value"] else ""
 
 
 def per_cent(share: float | None) -> str:

@@ -20,6 +20,7 @@ from mtl.errors import InputError
 from mtl.heads.gates import OPEN
 from mtl.models.batches import BatchLoader, aligned_plan
 from mtl.models.joint import JointModel
+from probes.head_names import head_name
 from probes.heads_table import Site
 from probes.measures.table import BY_NAME, MadeBy
 from probes.sites import grid
@@ -199,7 +200,7 @@ def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Sit
     tasks = [name for name in rows["task"].unique(maintain_order=True) if name]
     if tasks and task not in tasks:
         return f"heads.parquet has {measure} for {', '.join(tasks)}, not for {task}: '{made_by}' makes it"
-    where = f"head {place[1]} in layer {sites[place[0]].layer}"
+    where = head_name(sites[place[0]], place[1], sites)
     return f"heads.parquet has no {measure} of {where} for {task}: '{made_by}' makes it"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from probes.head_names import cell_names
 from probes.heads_table import Site
 from probes.report.head_measures import head_measures, skill_titles
 from probes.sites import grid
@@ -42,6 +43,7 @@ def heads_data(
     return {
         "sites": [list(site) for site in sites],
         "heads": heads,
+        "names": cell_names(sites, heads),
         "masks": [
             {
                 "setup": setup,

@@ -114,8 +114,7 @@
   };
   const title = (cell) => {
     if (cell === null) return "No head chosen";
-    const [kind, layer] = data.sites[Math.floor(cell / data.heads)];
-    return `Layer ${layer + 1}${several ? ` (${kind})` : ""}, head ${(cell % data.heads) + 1}${cell === held ? " · held" : ""}`;
+    return `${data.names[cell]}${cell === held ? " · held" : ""}`;
   };
 
   const table = (head, rows) => {
