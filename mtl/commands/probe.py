@@ -77,7 +77,7 @@ def probe(
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
     """Print the best head of every label beside chance, in per cent."""
-    from probes.best_heads import hit_by, per_cent
+    from probes.best_heads import hit_by, label_name, left_out, per_cent
     from probes.head_names import with_names
     from probes.measures.table import BY_NAME
 
@@ -91,13 +91,15 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
         for row in best.iter_rows(named=True):
             if row["task"] == mean["task"]:
                 figures = (per_cent(row["value"]), hit_by(row), per_cent(row["chance"]))
-                shown.add_row(row["label"], f"{row['count']:,}", *figures)
+                shown.add_row(label_name(row), f"{row['count']:,}", *figures)
         shown.add_section()
         weighted = (per_cent(mean["value"]), "", per_cent(mean["chance"]))
         shown.add_row("weighted mean", f"{mean['items']:,}", *weighted)
         if measure.majority is not None:
             shown.add_row("most frequent label", "", per_cent(mean["majority"]), "", "")
         console.print(shown)
+        if message := left_out(mean):
+            console.print(message, highlight=False, soft_wrap=True)
 
 
 def _show_roles(heads: pl.DataFrame, console: Console) -> None:
@@ -106,7 +108,7 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
 
     from probes.best_heads import per_cent
     from probes.head_names import with_names
-    from probes.measures.roles import roles
+    from probes.statistics.held_roles import roles
 
     shown = Table(title="roles (Voita et al. 2019)")
     for title in ("role", "task", "label"):

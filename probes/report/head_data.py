@@ -79,7 +79,7 @@ def _labels(skills: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> d
     """Value and skill of every head per regime and label."""
     if skills is None:
         return {"labels": [], "value": {}, "skill": {}}
-    counts = skills.group_by("task", "label").agg(pl.col("count").max())
+    counts = skills.group_by("task", "label").agg(pl.col("count", "counted").max())
     labels = counts.sort("task", "count", "label", descending=[False, True, False])
     known: dict[str, dict[str, list[str | None]]] = {"value": {}, "skill": {}}
     blocks = dict(skills.group_by("regime", "task", "label"))
@@ -92,6 +92,6 @@ def _labels(skills: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> d
                 packed(grid(blocks[regime, task, label], column, sites, heads))
                 if (regime, task, label) in blocks
                 else None
-                for task, label, _ in labels.iter_rows()
+                for task, label, *_ in labels.iter_rows()
             ]
     return {"labels": [list(row) for row in labels.iter_rows()], **known}

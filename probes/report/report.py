@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from probes.head_names import cell_names
 from probes.heads_table import Site
+from probes.label_scores import FEWEST_ITEMS
 from probes.report import number_format
 from probes.report.answer import Answer
 from probes.report.answers import answers
@@ -109,6 +110,7 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         worth=worth,
         predictors=PREDICTORS,
         shape=shape_text(sites, heads) if sites else "",
+        fewest=FEWEST_ITEMS,
         head_names=cell_names(sites, heads),
         seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
         corpora=sorted(set(evidence.runs["corpus"]) - {""}),

@@ -18,11 +18,11 @@ from probes.figures.pruning_curves import kind_curves
 from probes.figures.rgb_overlap import rgb_overlap
 from probes.head_names import cell_names, layer_name
 from probes.heads_table import Site
-from probes.measures.roles import roles
 from probes.report.head_data import heads_data
 from probes.report.head_svg import head_map
 from probes.sites import grid, shape_text, sites_of
 from probes.statistics.competition import compete
+from probes.statistics.held_roles import roles
 from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
 from probes.statistics.skill import skills

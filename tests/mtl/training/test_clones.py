@@ -72,9 +72,9 @@ def test_what_cannot_be_planned_is_one_line() -> None:
         )
     every = tuple((0, head) for head in range(4))
     crowded = Claims((1, 6), {"pos": every, "dep": every})
-    with pytest.raises(InputError, match=r"layer 0 has 2 heads for the placebo .*, and 4 are needed"):
+    with pytest.raises(InputError, match=r"L0 has 2 heads for the placebo .*, and 4 are needed"):
         planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", heads="uncontested"))
-    with pytest.raises(InputError, match=r"layer 0 has 2 heads that nobody claims, .*, and 4 are needed"):
+    with pytest.raises(InputError, match=r"L0 has 2 heads that nobody claims, .*, and 4 are needed"):
         planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", kind="transplant"))
     with pytest.raises(InputError, match="L0H1 is claimed, but it has been cut out"):
         planned_copies(CLAIMS, [(0, 2)] * 3, ("pos", "dep"), ClonesConfig(claims="FILE"))
