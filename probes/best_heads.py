@@ -7,100 +7,104 @@ from typing import Any
 
 import polars as pl
 
-from probes.measures.table import BY_NAME, MEASURES, SKILLS
-from probes.sites import in_order, several_kinds, sites_of
+from probes.head_names import with_names
+from probes.label_scores import FEWEST_ITEMS, best_of_labels, label_scores, weighted_mean
+from probes.measures.table import BY_NAME, MEASURES
+from probes.sites import KEYS
 
 
 def best_heads(table: pl.DataFrame) -> pl.DataFrame:
     """Per task and label the best head of the task's probe (the first one on ties) beside its chance level.
 
     `chance` is the best fixed offset for attention, and for clustering the best head under shuffled labels:
-    the best of as many heads as the value beside it.
+    the best of as many heads as the value beside it. `counted` says whether the label is in the means.
     """
     label = ["task", "label"]
-    probes = table.filter(pl.col("measure").is_in(list(SKILLS)))
-    best = (
-        probes.sort(-pl.col("value"), in_order(sites_of(probes)), "layer", "head")
-        .group_by(label, maintain_order=True)
-        .first()
-    )
-    chance = (
-        table.filter(pl.col("measure").is_in(list(SKILLS.values())))
-        .group_by(label)
-        .agg(chance=pl.col("value").max())
-    )
+    best = best_of_labels(label_scores(table))
     majorities = [measure.majority for measure in MEASURES if measure.majority is not None]
     majority = table.filter(pl.col("measure").is_in(majorities)).select(*label, majority="value")
+    columns = ("measure", *label, "count", "value", *KEYS, "chance", "majority", "choice", "counted")
     return (
-        best.join(chance, on=label, how="left")
-        .join(majority, on=label, how="left")
-        .select(
-            "measure", *label, "count", "value", "attention", "layer", "head", "chance", "majority", "choice"
-        )
+        best.join(majority, on=label, how="left")
+        .select(columns)
         .sort("task", "count", "label", descending=[False, True, False])
     )
 
 
 def weighted_means(best: pl.DataFrame) -> pl.DataFrame:
-    """Per task the count-weighted means over labels of the best heads' values and of chance."""
+    """Per task the means of the best heads' values and of chance over the labels that count, by their items.
+
+    Null for a task without such a label.
+    """
+    counted = pl.col("counted")
 
     def mean(column: str) -> pl.Expr:
-        return ((pl.col(column) * pl.col("count")).sum() / pl.col("count").sum()).alias(column)
+        of = pl.when(counted).then(pl.col(column))
+        return pl.when((counted & pl.col(column).is_not_null()).any()).then(weighted_mean(of)).alias(column)
 
     return (
         best.group_by("measure", "task", "choice", maintain_order=True)
         .agg(
-            labels=pl.len(),
-            items=pl.col("count").sum(),
-            value=mean("value"),
-            chance=mean("chance"),
-            majority=pl.when(pl.col("majority").is_null().all()).then(None).otherwise(mean("majority")),
+            mean("value"), mean("chance"), mean("majority"), labels=counted.sum(),
+            items=pl.col("count").filter(counted).sum(), left_out=(~counted).sum(),
         )
+        .select("measure", "task", "choice", "labels", "items", "value", "chance", "majority", "left_out")
         .sort("task")
-    )
+    )  # fmt: skip
+
+
+def left_out(mean: Mapping[str, Any]) -> str:
+    """How many labels a row of `weighted_means` leaves out, and why; empty for none."""
+    if not mean["left_out"]:
+        return ""
+    number = f"{mean['left_out']} label{'s' * (mean['left_out'] != 1)}"
+    return f"{number} marked * left out of the mean: root, or fewer than {FEWEST_ITEMS} items"
+
+
+def label_name(row: Mapping[str, Any]) -> str:
+    """The label of a row of `best_heads`, with a star if it does not count."""
+    return row["label"] + ("" if row["counted"] else " *")
 
 
 def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
     """Both summaries as Markdown tables, one per task, figures in per cent."""
-    parts, layers = [], layer_texts(best)
+    parts, named = [], with_names(best)
     for mean in means.iter_rows(named=True):
         measure = BY_NAME[mean["measure"]]
-        titles = ["label", "count", "best head", "layer", "head", measure.chance_title]
+        titles = ["label", "count", "best head", "head", measure.chance_title]
         lines = [
             f"## {mean['task']}: {mean['measure']} ({mean['choice']})",
             "",
             f"| {' | '.join(titles)} |",
             "|---|" + "---:|" * (len(titles) - 1),
         ]
-        of_task = best.filter((pl.col("task") == mean["task"]) & (pl.col("measure") == mean["measure"]))
+        of_task = named.filter((pl.col("task") == mean["task"]) & (pl.col("measure") == mean["measure"]))
         lines += [
-            f"| {row['label'].replace('|', chr(92) + '|')} | {row['count']:,} | {per_cent(row['value'])} | "
-            f"{' | '.join(place(row, layers))} | {per_cent(row['chance'])} |"
+            f"| {_escaped(label_name(row))} | {row['count']:,} | {per_cent(row['value'])} | "
+            f"{hit_by(row)} | {per_cent(row['chance'])} |"
             for row in of_task.iter_rows(named=True)
         ]
-        most = ""
+        most, rest = "", _escaped(left_out(mean))
         if measure.majority is not None:
             most = f"; the most frequent label alone: {per_cent(mean['majority'])}"
         lines += [
-            f"| *weighted mean* | {mean['items']:,} | {per_cent(mean['value'])} | | | "
+            f"| *weighted mean* | {mean['items']:,} | {per_cent(mean['value'])} | | "
             f"{per_cent(mean['chance'])} |",
             "",
-            f"{mean['labels']} labels{most}.",
+            f"{mean['labels']} labels{most}." + (f" {rest[0].upper()}{rest[1:]}." if rest else ""),
         ]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def layer_texts(table: pl.DataFrame) -> dict[tuple[str, int], str]:
-    """How each layer of a table is printed: its number from 0, with its kind where there are several."""
-    sites = sites_of(table)
-    several = several_kinds(sites)
-    return {site: f"{site.layer} ({site.attention})" if several else str(site.layer) for site in sites}
+def _escaped(text: str) -> str:
+    """Text that Markdown prints literally in a cell of a table."""
+    return text.replace("|", r"\|").replace("*", r"\*")
 
 
-def place(row: Mapping[str, Any], layers: Mapping[tuple[str, int], str]) -> tuple[str, str]:
-    """Layer and head of a row of `best_heads` as they are printed; empty for a label that no head hits."""
-    return (layers[row["attention"], row["layer"]], str(row["head"])) if row["value"] else ("", "")
+def hit_by(row: Mapping[str, Any]) -> str:
+    """The name of the best head of a row of `best_heads` with names; empty for a label that no head hits."""
+    return row["name"] if row["value"] else ""
 
 
 def per_cent(share: float | None) -> str:

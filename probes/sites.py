@@ -59,12 +59,6 @@ def several_kinds(sites: Sequence[Site]) -> bool:
     return len({site.attention for site in sites}) > 1
 
 
-def layer_name(site: Site, sites: Sequence[Site]) -> str:
-    """A layer's number from 1, with the kind of attention where there are several: `3` or `3 (cross)`."""
-    number = str(site.layer + 1)
-    return f"{number} ({site.attention})" if several_kinds(sites) else number
-
-
 def kind_starts(sites: Sequence[Site]) -> list[int]:
     """The places of the sites with which a kind of attention begins."""
     return [

@@ -10,6 +10,8 @@ from typing import Literal
 
 import polars as pl
 
+from probes.head_names import by_name, with_names
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -44,11 +46,14 @@ def latex(table: pl.DataFrame, decimals: int = 2) -> str:
 
 
 def write(table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2) -> None:
-    """Write the table as a file of this kind; `decimals` are those of LaTeX, the others keep all."""
+    """Write the table as a file of this kind; `decimals` are those of LaTeX, the others keep all.
+
+    Heads and layers have their names: instead of their numbers in LaTeX, in a further column `name` in CSV.
+    """
     if kind == "tex":
-        path.write_text(latex(table, decimals), encoding="utf-8")
+        path.write_text(latex(by_name(table), decimals), encoding="utf-8")
     elif kind == "csv":
-        table.write_csv(path)
+        with_names(table).write_csv(path)
     else:
         table.write_parquet(path)
 

@@ -20,7 +20,9 @@ from mtl.errors import InputError
 from mtl.heads.gates import OPEN
 from mtl.models.batches import BatchLoader, aligned_plan
 from mtl.models.joint import JointModel
+from probes.head_names import head_name
 from probes.heads_table import Site
+from probes.label_scores import FEWEST_ITEMS, head_scores
 from probes.measures.table import BY_NAME, MadeBy
 from probes.sites import grid
 
@@ -39,8 +41,6 @@ COMMANDS: Mapping[MadeBy, str] = {
     "ablation": "mtl ablate RUN",
 }
 """The command that makes a measure."""
-_STRONGEST = ("positional", "syntactic")
-"""Measures whose value for a head is its best label's; others take the mean of labels, weighted by count."""
 
 
 def base_scales(
@@ -169,19 +169,16 @@ def measured_values(
 ) -> Values:
     """A measure's values by task, from the table of a run's heads.parquet.
 
-    They are the task's rows, or if there are none, rows without a task. Raises `InputError` if a head of a
-    task's pool has no value.
+    They are those of `head_scores` for the task, or if there are none, of rows without a task. Raises
+    `InputError` if a head of a task's pool has no value.
     """
-    rows = table.filter((pl.col("measure") == measure) & pl.col("head").is_not_null())
-    weighed = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
-    figure = pl.col("value").max() if measure in _STRONGEST else weighed
+    scores = head_scores(table, measure)
     values = {}
     for name, pool in pools.items():
-        of_task = rows.filter(pl.col("task") == name)
+        of_task = scores.filter(pl.col("task") == name)
         if of_task.is_empty():
-            of_task = rows.filter(pl.col("task") == "")
-        per_head = of_task.group_by("attention", "layer", "head", maintain_order=True).agg(value=figure)
-        value = grid(per_head, "value", sites, heads)
+            of_task = scores.filter(pl.col("task") == "")
+        value = grid(of_task, "value", sites, heads)
         without = [place for place in pool if not np.isfinite(value[place])]
         if without:
             raise InputError(_no_values(table, measure, name, sites, without[0]))
@@ -199,7 +196,12 @@ def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Sit
     tasks = [name for name in rows["task"].unique(maintain_order=True) if name]
     if tasks and task not in tasks:
         return f"heads.parquet has {measure} for {', '.join(tasks)}, not for {task}: '{made_by}' makes it"
-    where = f"head {place[1]} in layer {sites[place[0]].layer}"
+    if BY_NAME[measure].chance and head_scores(table, measure).filter(task=task).is_empty():
+        return (
+            f"--by={measure}: no label of {task} counts, since each is root, has fewer than {FEWEST_ITEMS} "
+            "items or no chance level: probe more sentences"
+        )
+    where = head_name(sites[place[0]], place[1], sites)
     return f"heads.parquet has no {measure} of {where} for {task}: '{made_by}' makes it"
 
 

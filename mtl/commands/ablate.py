@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -49,9 +48,9 @@ def ablate(
     Args:
         run: The run's folder.
         close: Each head by itself, all heads of a layer but one, or all heads of a layer.
-        heads: Instead of that, these heads together, separated by commas: LAYER.HEAD, both from 0, or LAYER
-            for a whole layer (0.3,2.11,5); where there are several kinds of attention, with the kind before
-            it (cross.0.3).
+        heads: Instead of that, these heads together, separated by commas: L2H9 is head 9 of layer 2, both
+            counted from 0, and L5 a whole layer (L0H3,L2H11,L5; 0.3,2.11,5 says the same); where there are
+            several kinds of attention, with the kind before it ('cross L0H3' or cross.0.3).
         mask: Instead of that, the heads that a gates.parquet closes.
         by: What a closed head hands out: zeros, or its mean output over the sentences.
         task: Only these tasks; default: all of the model that have gold annotations.
@@ -105,6 +104,7 @@ def _closed_by_hand(
     from mtl.analysis.ablation import Ablation
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import gates_from_file
+    from probes.head_names import read_head
 
     tap = trained.model.encoder.tap
     closed: set[tuple[int, int]] = set()
@@ -116,36 +116,15 @@ def _closed_by_hand(
     elif heads is None:
         return None
     for name in () if heads is None else map(str.strip, heads.split(",")):
-        closed |= _heads_named(name, tap)
+        try:
+            site, head = read_head(name, tap.sites, tap.heads)
+        except ValueError as error:
+            raise InputError(f"--heads={name}: {error}") from error
+        closed |= {(site, number) for number in (range(tap.heads) if head is None else (head,))}
     return Ablation("chosen", frozenset(closed))
 
 
-def _heads_named(name: str, tap: HeadTap) -> set[tuple[int, int]]:
-    """The site and number of the heads that a name such as `0.3`, `5` or `cross.0.3` stands for."""
-    from probes.heads_table import Site
-
-    kinds = list(dict.fromkeys(site.attention for site in tap.sites))
-    match = re.fullmatch(r"(?:([a-z]+)\.)?(\d+)(?:\.(\d+))?", name)
-    if match is None or (match[1] is None and len(kinds) > 1):
-        before = "KIND." if len(kinds) > 1 else ""
-        shown = f"{kinds[-1]}.0.3" if before else "0.3,2.11 or 5"
-        raise InputError(f"--heads={name}: give {before}LAYER.HEAD or {before}LAYER, for instance {shown}")
-    kind, layer, head = match[1] or kinds[0], int(match[2]), None if match[3] is None else int(match[3])
-    if kind not in kinds:
-        raise InputError(
-            f"--heads={name}: the model has no attention of kind {kind}: it has {', '.join(kinds)}"
-        )
-    layers = [site.layer for site in tap.sites if site.attention == kind]
-    if layer not in layers or (head is not None and head >= tap.heads):
-        raise InputError(
-            f"--heads={name}: the model has layers 0 to {len(layers) - 1} of heads 0 to {tap.heads - 1}"
-        )
-    site_number = tap.sites.index(Site(kind, layer))
-    return {(site_number, number) for number in (range(tap.heads) if head is None else (head,))}
-
-
 def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None:
-    sites = trained.model.encoder.tap.sites
     for name, lost in result.losses.items():
         metric = f"{name}: {trained.tasks[name].score} {lost.score:.2f}"
         for kind in dict.fromkeys(ablation.kind for ablation in result.chosen):
@@ -153,13 +132,12 @@ def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None
             worse = [index for index in numbers if lost.q[index] <= SIGNIFICANT and lost.loss[index] > 0]
             better = [index for index in numbers if lost.q[index] <= SIGNIFICANT and lost.loss[index] < 0]
             shown = Table(title=f"{metric}; points lost, {TITLES[kind]}")
-            for title in ("attention", "layer", "head", "loss", "95 % interval", "p", "q"):
+            for title in (MEASURED[kind], "loss", "95 % interval", "p", "q"):
                 shown.add_column(title, justify="right")
             for index in sorted(numbers, key=lambda index: -lost.loss[index])[:10]:
                 ablation = result.chosen[index]
-                site = ("", "") if ablation.site is None else map(str, sites[ablation.site])
                 shown.add_row(
-                    *site, "" if ablation.head is None else str(ablation.head), f"{lost.loss[index]:+.2f}",
+                    _closed(ablation, trained.model.encoder.tap), f"{lost.loss[index]:+.2f}",
                     f"{lost.low[index]:+.2f} to {lost.high[index]:+.2f}", f"{lost.p[index]:.3g}",
                     f"{lost.q[index]:.3g}",
                 )  # fmt: skip
@@ -172,6 +150,23 @@ def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None
                 )
 
 
+def _closed(ablation: Ablation, tap: HeadTap) -> str:
+    """The names of what was closed: whole layers by theirs, and a number where there are many heads."""
+    from probes.head_names import head_name
+
+    if ablation.site is not None:
+        return head_name(tap.sites[ablation.site], ablation.head, tap.sites)
+    names = []
+    for number, (site, heads) in enumerate(zip(tap.sites, tap.remaining, strict=True)):
+        closed = sorted(head for of_site, head in ablation.closed if of_site == number)
+        whole = {*heads} <= {*closed} and len(closed) > 1
+        names += [head_name(site, head, tap.sites) for head in ([None] if whole else closed)]
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(ablation.closed)} heads"
+
+
+MOST_NAMES = 12
+"""Names of heads closed together that a table lists; more are counted."""
+MEASURED = {"head": "head", "all_but_one": "head left", "layer": "layer", "chosen": "heads"}
 TITLES = {
     "head": "each head closed",
     "all_but_one": "all heads of the layer closed but one",

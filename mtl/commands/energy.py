@@ -77,14 +77,16 @@ def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
     """Per layer the components that hold 50, 90 and 95 % of the variance; of heads apart their mean."""
     import polars as pl
 
-    from probes.best_heads import layer_texts
     from probes.energy_table import MATRICES
+    from probes.head_names import layer_name
+    from probes.heads_table import Site
+    from probes.sites import sites_of
 
     together, apart = (
         needed.filter(pl.col("head").is_null()),
         needed.filter(pl.col("head").is_not_null()),
     )
-    layers = layer_texts(needed)
+    sites = sites_of(needed)
     for where, rows in {"all heads of a layer": together, "a head (mean)": apart}.items():
         shown = Table(title=f"{name}, {where}: components for 50 / 90 / 95 % of the variance")
         shown.add_column("layer")
@@ -93,7 +95,7 @@ def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
         for attention, layer in rows.select("attention", "layer").unique(maintain_order=True).iter_rows():
             of_layer = rows.filter(attention=attention, layer=layer)
             cells = [_counts(of_layer.filter(matrix=matrix)) for matrix in MATRICES]
-            shown.add_row(layers[attention, layer], *cells)
+            shown.add_row(layer_name(Site(attention, layer), sites), *cells)
         shown.add_section()
         shown.add_row("mean", *(_counts(rows.filter(matrix=matrix)) for matrix in MATRICES))
         console.print(shown)

@@ -45,6 +45,7 @@ def importance(
     from mtl.analysis.importance_run import measure_importance
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
+    from probes.head_names import by_name
 
     if top < 0:
         raise InputError(f"top={top}: give 0 or more")
@@ -53,13 +54,14 @@ def importance(
         trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress
     )
     console = Console()
-    for name in trained.tasks:
-        of_task = heads.filter(heads["task"] == name)
+    for task_name in trained.tasks:
+        of_task = heads.filter(heads["task"] == task_name)
         wide = of_task.pivot("measure", index=["attention", "layer", "head"], values="value")
-        shown = Table(title=f"{name}: the {min(top, wide.height)} most important of {wide.height} heads")
-        for title in ("attention", "layer", "head", *wide.columns[3:]):
+        shown = Table(title=f"{task_name}: the {min(top, wide.height)} most important of {wide.height} heads")
+        wide = by_name(wide)
+        for title in wide.columns:
             shown.add_column(title, justify="right")
-        for row in wide.sort("importance", descending=True).head(top).iter_rows():
-            shown.add_row(row[0], str(row[1]), str(row[2]), *(f"{value:.4g}" for value in row[3:]))
+        for name, *values in wide.sort("importance", descending=True).head(top).iter_rows():
+            shown.add_row(name, *(f"{value:.4g}" for value in values))
         console.print(shown)
     console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

@@ -76,46 +76,50 @@ def probe(
 
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
-    """Print the best head of every label beside chance, in per cent; layers and heads from 0."""
-    from probes.best_heads import layer_texts, per_cent, place
+    """Print the best head of every label beside chance, in per cent."""
+    from probes.best_heads import hit_by, label_name, left_out, per_cent
+    from probes.head_names import with_names
     from probes.measures.table import BY_NAME
 
-    layers = layer_texts(best)
+    best = with_names(best)
     for mean in means.iter_rows(named=True):
         measure = BY_NAME[mean["measure"]]
         shown = Table(title=f"{mean['task']}: {mean['measure']} ({mean['choice']})")
         shown.add_column("label")
-        for title in ("count", "best head", "layer", "head", measure.chance_title):
+        for title in ("count", "best head", "head", measure.chance_title):
             shown.add_column(title, justify="right")
         for row in best.iter_rows(named=True):
             if row["task"] == mean["task"]:
-                figures = (per_cent(row["value"]), *place(row, layers), per_cent(row["chance"]))
-                shown.add_row(row["label"], f"{row['count']:,}", *figures)
+                figures = (per_cent(row["value"]), hit_by(row), per_cent(row["chance"]))
+                shown.add_row(label_name(row), f"{row['count']:,}", *figures)
         shown.add_section()
-        weighted = (per_cent(mean["value"]), "", "", per_cent(mean["chance"]))
+        weighted = (per_cent(mean["value"]), "", per_cent(mean["chance"]))
         shown.add_row("weighted mean", f"{mean['items']:,}", *weighted)
         if measure.majority is not None:
-            shown.add_row("most frequent label", "", per_cent(mean["majority"]), "", "", "")
+            shown.add_row("most frequent label", "", per_cent(mean["majority"]), "", "")
         console.print(shown)
+        if message := left_out(mean):
+            console.print(message, highlight=False, soft_wrap=True)
 
 
 def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     """Print the roles that some head has, with the number of heads and the best one."""
     import polars as pl
 
-    from probes.best_heads import layer_texts, per_cent
-    from probes.measures.roles import roles
+    from probes.best_heads import per_cent
+    from probes.head_names import with_names
+    from probes.statistics.held_roles import roles
 
-    layers = layer_texts(heads)
     shown = Table(title="roles (Voita et al. 2019)")
     for title in ("role", "task", "label"):
         shown.add_column(title)
-    for title in ("heads", "best head", "layer", "head", "best offset"):
+    for title in ("heads", "best head", "head", "best offset"):
         shown.add_column(title, justify="right")
     keys = ["measure", "task", "label"]
-    best = roles(heads).group_by(keys, maintain_order=True).agg(pl.len(), pl.exclude(keys).first())
+    best = (
+        with_names(roles(heads)).group_by(keys, maintain_order=True).agg(pl.len(), pl.exclude(keys).first())
+    )
     for row in best.iter_rows(named=True):
-        layer = layers[row["attention"], row["layer"]]
-        figures = (per_cent(row["value"]), layer, str(row["head"]), per_cent(row["chance"]))
+        figures = (per_cent(row["value"]), row["name"], per_cent(row["chance"]))
         shown.add_row(*(row[key] for key in keys), str(row["len"]), *figures)
     console.print(shown if best.height else "no head has a positional or syntactic role")

@@ -57,10 +57,13 @@ def relevance(
 
 
 def _show(heads: pl.DataFrame, console: Console) -> None:
-    """Print the most relevant head of every layer, with its share of the layer; both from 0."""
+    """Print the most relevant head of every layer, with its share of the layer."""
     import polars as pl
 
-    from probes.best_heads import layer_texts, per_cent
+    from probes.best_heads import per_cent
+    from probes.head_names import head_name, layer_name
+    from probes.heads_table import Site
+    from probes.sites import sites_of
 
     shares = heads.filter(measure="relevance")
     titles = [
@@ -74,11 +77,14 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
     best = shares.group_by("task", "label", *of_layer, maintain_order=True).agg(
         pl.all().sort_by("value", descending=True).first()
     )
-    layers = layer_texts(best)
+    sites = sites_of(best)
     for (kind, layer), cells in best.group_by(of_layer, maintain_order=True):
+        site = Site(str(kind), int(str(layer)))
         figures = [
-            f"{row['head']} ({per_cent(row['value'])})" if row["value"] else "none open"
+            f"{head_name(site, row['head'], sites)} ({per_cent(row['value'])})"
+            if row["value"]
+            else "none open"
             for row in cells.iter_rows(named=True)
         ]
-        shown.add_row(layers[str(kind), int(str(layer))], *figures)
+        shown.add_row(layer_name(site, sites), *figures)
     console.print(shown)

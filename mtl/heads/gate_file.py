@@ -9,6 +9,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from probes import heads_table
+from probes.head_names import head_name
+from probes.heads_table import Site
+from probes.sites import sites_of
 
 SCHEMA = pl.Schema(
     {
@@ -82,10 +85,8 @@ def read_masks(path: Path) -> pl.DataFrame:
     outside = final.filter(~pl.col("gate").is_between(0, 1).fill_null(False))
     if outside.height:
         task, attention, layer, head, gate = outside.row(0)
-        raise InputError(
-            f"{path}: the gate of {task} at layer {layer}, head {head} ({attention}) is {gate}: "
-            "give a number from 0 to 1"
-        )
+        name = head_name(Site(attention, layer), head, sites_of(final))
+        raise InputError(f"{path}: the gate of {task} at {name} is {gate}: give a number from 0 to 1")
     if final.select("task", *_HEAD).is_duplicated().any():
         raise InputError(f"{path} has a gate twice for the same task and head: leave one row")
     return final

@@ -8,6 +8,7 @@ import polars as pl
 
 from mtl.errors import InputError
 from probes import heads_table
+from probes.label_scores import weighted_mean
 from probes.sites import KEYS
 
 
@@ -26,8 +27,7 @@ def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
         names = of_run.sort("task").select("task", "of").rows()
         if rows.is_empty() or len(names) != 2:
             continue
-        weighted = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
-        means = rows.group_by(*KEYS, maintain_order=True).agg(cosine=weighted)
+        means = rows.group_by(*KEYS, maintain_order=True).agg(cosine=weighted_mean())
         (_, first), (_, second) = names
         parts.append(
             means.with_columns(first=pl.lit(first), second=pl.lit(second), seed=pl.lit(of_run["seed"][0]))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from mtl.errors import InputError
 from mtl.files import write_json
+from probes.head_names import head_name
+from probes.heads_table import Site
 
 Head = tuple[int, int]
 """Layer and number in the layer, from 0."""
@@ -94,7 +96,6 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
             )
         for layer, head in claims[name]:
             if not (0 <= layer < shape[0] and 0 <= head < shape[1]):
-                raise InputError(
-                    f"clones.claims={path}: {name} claims head {head} of layer {layer}, which is not there"
-                )
+                where = head_name(Site("self", layer), head)
+                raise InputError(f"clones.claims={path}: {name} claims {where}, which is not there")
     return Claims(shape, {name: claims[name] for name in tasks})

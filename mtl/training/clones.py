@@ -13,6 +13,8 @@ from mtl.errors import InputError, counted
 from mtl.models.encoder import Encoder
 from mtl.models.routes import Owners, Place
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
+from probes.head_names import head_name
+from probes.heads_table import Site
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,7 @@ def planned_copies(
     claimants, contested = claims.claimants(tasks), claims.contested(tasks)
     missing = [place for place in contested if place[1] not in remaining[place[0]]]
     if missing:
-        layer, head = missing[0]
-        raise InputError(f"head {head} of layer {layer} is claimed, but it has been cut out of the encoder")
+        raise InputError(f"{_name(*missing[0])} is claimed, but it has been cut out of the encoder")
     if not contested:
         raise InputError(nothing_contested(tasks, str(config.claims)))
     plan: list[CopiedHead] = []
@@ -127,18 +128,24 @@ def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig) -> str:
         return ""
     if config.kind == "rows":
         return "clones: a row per task, no head copied"
-    heads = ", ".join(
-        f"{copied.layer}.{copied.head}"
-        + (f" onto {'+'.join(map(str, copied.onto))}" if copied.onto else f" x {len(copied.groups)}")
-        for copied in plan
-    )
-    return f"clones: {config.kind}, {config.heads}: {counted(len(plan), 'head')} (layer.head from 0): {heads}"
+    heads = ", ".join(_name(copied.layer, copied.head) + _copies(copied) for copied in plan)
+    return f"clones: {config.kind}, {config.heads}: {counted(len(plan), 'head')}: {heads}"
+
+
+def _copies(copied: CopiedHead) -> str:
+    if copied.onto:
+        return f" onto {'+'.join(_name(copied.layer, head) for head in copied.onto)}"
+    return f" x {len(copied.groups)}"
+
+
+def _name(layer: int, head: int | None) -> str:
+    return head_name(Site("self", layer), head)
 
 
 def _draw(generator: random.Random, heads: Sequence[int], number: int, layer: int, purpose: str) -> list[int]:
     if number > len(heads):
         raise InputError(
-            f"layer {layer} has {counted(len(heads), 'head')} {purpose}, and {number} are needed: "
+            f"{_name(layer, None)} has {counted(len(heads), 'head')} {purpose}, and {number} are needed: "
             "learn smaller masks"
         )
     return generator.sample(list(heads), number)

@@ -20,7 +20,7 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
     """Every head a row, every evaluation a column that ends at its update; a panel for each task.
 
     `table` has the columns of gates.parquet that name a head and a step, and `column` with values from 0
-    (white) to 1 (black), which `key` explains. Layers are parted by lines and numbered from 1, kinds of
+    (white) to 1 (black), which `key` explains. Layers are parted by lines and numbered from 0, kinds of
     attention parted by thicker lines and named at their first layer.
     """
     tasks = list(table["task"].unique(maintain_order=True))

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import COLOURS, FAINT, new_figure, styled
+from probes.figures.style import COLOURS, FAINT, INK, new_figure, styled
+from probes.label_scores import FEWEST_ITEMS
 from probes.statistics.skill import REGIME_NAMES, REGIMES
 
 PER_ROW = 24
@@ -26,11 +27,16 @@ Later ones are drawn over earlier ones and are shorter, so that equal values can
 
 @styled
 def label_accuracy(labels: pl.DataFrame) -> Figure:
-    """The best head's accuracy for each label of one task, most frequent label first.
+    """The best head's accuracy beside chance for each label of one task that counts, most frequent first.
 
     `labels` as `label_values` gives them, of one task. A regime that lacks a label has no marker there; what
-    was trained alone is the line to compare with.
+    was trained alone is the line to compare with. Numbers of items stand behind the labels, and the axis
+    says how many labels do not count and are left out. Raises `ValueError` if none counts.
     """
+    left_out = labels.filter(~pl.col("counted")).height
+    labels = labels.filter("counted")
+    if labels.is_empty():
+        raise ValueError(f"no label with at least {FEWEST_ITEMS} items: probe more sentences")
     names = list(labels["label"])
     regimes = [regime for regime in REGIMES if regime in labels.columns]
     rows = max(1, -(-len(names) // PER_ROW))
@@ -41,14 +47,18 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
         Line2D([], [], color=LOOKS[regime][0], linewidth=LOOKS[regime][2], label=REGIME_NAMES[regime])
         for regime in regimes
     ]
+    handles.append(Line2D([], [], color=INK, linestyle=":", linewidth=0.9, label="chance"))
     figure.legend(
         handles=handles,
         loc="outside upper center",
-        ncols=len(regimes),
+        ncols=len(handles),
         title="shorter marks are drawn over longer ones",
         title_fontsize=6,
     )
     figure.supylabel("accuracy of the best head, %", fontsize=7)
+    if left_out:
+        few = f"{left_out} label{'s' * (left_out > 1)} left out: root, or fewer than {FEWEST_ITEMS} items"
+        figure.supxlabel(few, fontsize=6)
     return figure
 
 
@@ -61,8 +71,14 @@ def _row(axes: Axes, labels: pl.DataFrame, regimes: list[str], room: int) -> Non
             values, places - length / 2, places + length / 2, color=colour, linewidth=thickness,
             zorder=2 + regimes.index(regime), capstyle="butt",
         )  # fmt: skip
+    axes.hlines(
+        100 * labels["chance"].cast(pl.Float64).to_numpy(), places - 0.47, places + 0.47, color=INK,
+        linestyle=":", linewidth=0.9, zorder=2 + len(regimes),
+    )  # fmt: skip
     axes.vlines(places, 0, 100, color="#dddddd", linewidth=0.4, zorder=1)
-    axes.set_xticks(places, list(labels["label"]), rotation=90 if room > 8 else 0)
+    between = " " if room > 8 else "\n"
+    named = [f"{name}{between}{count:,}" for name, count in labels.select("label", "count").iter_rows()]
+    axes.set_xticks(places, named, rotation=90 if room > 8 else 0)
     spare = max(0, 8 - room) / 2
     axes.set_xlim(-0.7 - spare, room - 0.3 + spare)
     axes.set_ylim(-2, 102)

@@ -7,8 +7,8 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, styled
-from probes.sites import layer_name, sites_of
+from probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, site_ticks, styled
+from probes.sites import sites_of
 from probes.statistics.mixing import CLASSES
 
 NAMES = {"none": "no task", "one": "one task", "several": "several tasks"}
@@ -65,7 +65,7 @@ def _layers(axes: Axes, layers: pl.DataFrame) -> None:
             overlap, color=colour, marker=marker, markersize=3, linewidth=0.9,
             label="all pairs of heads" if name == "all" else f"claimed by {NAMES[name]}",
         )  # fmt: skip
-    axes.set_xticks(range(len(sites)), [layer_name(site, sites) for site in sites])
+    axes.set_xticks(*site_ticks(sites, COLUMN, between="\n"))
     axes.set_xlabel("layer")
     axes.set_ylabel("mean overlap")
     axes.set_ylim(bottom=0)

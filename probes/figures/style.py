@@ -163,7 +163,7 @@ def pixels(figure: Figure, dpi: int = 100) -> UInt8[np.ndarray, "height width 4"
 def head_axes(
     axes: Axes, sites: Sequence[Site], heads: int, width: float = COLUMN, named: bool = True
 ) -> None:
-    """Axes of a picture of masks: layers downwards, heads across, numbered from 1, heads' axis on top.
+    """Axes of a picture of masks: layers downwards, heads across, numbered from 0, heads' axis on top.
 
     With several kinds of attention a line parts them, and each kind's first layer has its name.
     """
@@ -194,9 +194,9 @@ def grid_size(table: pl.DataFrame) -> tuple[tuple[Site, ...], int]:
 def site_ticks(
     sites: Sequence[Site], inches: float = math.inf, between: str = " "
 ) -> tuple[list[int], list[str]]:
-    """Places of sites and their layers' numbers from 1, fewer if they would touch within these inches.
+    """Places of sites and their layers' numbers from 0, fewer if they would touch within these inches.
 
-    With several kinds of attention the first layer of each is `cross 1`, with `between` in the middle.
+    With several kinds of attention the first layer of each is `cross 0`, with `between` in the middle.
     """
     places, texts = [], []
     starts = [*kind_starts(sites), len(sites)]
@@ -209,10 +209,10 @@ def site_ticks(
 
 
 def _numbers(count: int, inches: float) -> tuple[list[int], list[str]]:
-    """Places and numbers from 1; every second one or fewer where they would touch."""
+    """Places, counted from 0, and as texts; every second one or fewer where they would touch."""
     step = next(step for step in (1, 2, 4, 8, 16, count) if step * inches / count > 0.17 or step >= count)
-    places = [place for place in range(count) if (place + 1) % step == 0 or place == 0]
-    return places, [str(place + 1) for place in places]
+    places = list(range(0, count, step))
+    return places, [str(place) for place in places]
 
 
 def cell_inches(layers: int, heads: int, width: float) -> float:

@@ -23,21 +23,6 @@ from probes.measures.corpus import ProbeSettings
 from probes.measures.items import Items
 from probes.measures.probe import Probe
 from probes.measures.record import HeadRecords
-from probes.sites import KEYS, in_order, sites_of
-
-POSITIONAL = 0.9
-"""A head is positional if it looks at one relative position at least this often."""
-SYNTACTIC_MARGIN = 0.1
-"""A head has a syntactic role if it is above the best fixed offset by this much."""
-SYNTACTIC_ARCS = 30
-"""Arcs that a relation needs for a role: with fewer, some of many heads is above the offset by chance."""
-OF_ROLES = (
-    (pl.col("measure") == "syntactic")
-    & (pl.col("count") >= SYNTACTIC_ARCS)
-    & ~pl.col("label").str.contains("(?i)^root ")
-)
-"""Rows of heads.parquet that can make a role. Arcs of the root cannot: their one end is the first special
-token, to which most heads look most of the time."""
 
 
 class ConfidenceProbe(Probe):
@@ -177,23 +162,3 @@ def probes(settings: ProbeSettings) -> Iterator[Probe]:
     if "dep" in settings.tasks:
         items = corpus.items["dep"]
         yield SyntacticProbe("dep", items, layers, heads, final=settings.final_special, causal=causal)
-
-
-def roles(heads: pl.DataFrame) -> pl.DataFrame:
-    """Which heads of a tidy table have a positional or syntactic role, with the chance level they exceed.
-
-    Columns: measure, task, label, attention, layer, head, value, chance; the best head of a role first.
-    """
-    label = ["task", "label"]
-    positional = heads.filter(
-        (pl.col("measure") == "positional") & (pl.col("value") >= POSITIONAL)
-    ).with_columns(chance=pl.lit(None, dtype=pl.Float64))
-    offsets = heads.filter(pl.col("measure") == "syntactic_offset").select(*label, chance="value")
-    syntactic = (
-        heads.filter(OF_ROLES)
-        .join(offsets, on=label)
-        .filter(pl.col("value") >= pl.col("chance") + SYNTACTIC_MARGIN)
-    )
-    columns = ["measure", *label, *KEYS, "value", "chance"]
-    held = pl.concat([positional.select(columns), syntactic.select(columns)])
-    return held.sort("measure", *label, -pl.col("value"), in_order(sites_of(heads)), "layer", "head")

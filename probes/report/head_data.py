@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from probes.head_names import cell_names
 from probes.heads_table import Site
 from probes.report.head_measures import head_measures, skill_titles
 from probes.sites import grid
@@ -42,6 +43,7 @@ def heads_data(
     return {
         "sites": [list(site) for site in sites],
         "heads": heads,
+        "names": cell_names(sites, heads),
         "masks": [
             {
                 "setup": setup,
@@ -77,7 +79,7 @@ def _labels(skills: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> d
     """Value and skill of every head per regime and label."""
     if skills is None:
         return {"labels": [], "value": {}, "skill": {}}
-    counts = skills.group_by("task", "label").agg(pl.col("count").max())
+    counts = skills.group_by("task", "label").agg(pl.col("count", "counted").max())
     labels = counts.sort("task", "count", "label", descending=[False, True, False])
     known: dict[str, dict[str, list[str | None]]] = {"value": {}, "skill": {}}
     blocks = dict(skills.group_by("regime", "task", "label"))
@@ -90,6 +92,6 @@ def _labels(skills: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> d
                 packed(grid(blocks[regime, task, label], column, sites, heads))
                 if (regime, task, label) in blocks
                 else None
-                for task, label, _ in labels.iter_rows()
+                for task, label, *_ in labels.iter_rows()
             ]
     return {"labels": [list(row) for row in labels.iter_rows()], **known}

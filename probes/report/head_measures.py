@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 
 from probes.heads_table import Site
+from probes.label_scores import label_scores
 from probes.measures.table import MEASURES, Measure
 from probes.report import number_format
 from probes.sites import KEYS
-from probes.statistics.skill import REGIMES, with_chance
+from probes.statistics.skill import REGIMES
 
 TOP_LABELS = 3
 """Labels of a measure and task that are listed for a head: those farthest above chance, or from zero."""
@@ -76,14 +77,22 @@ def _in_unit(measure: Measure, value: float | None) -> str:
 
 
 def _rows(heads: pl.DataFrame, measure: Measure) -> pl.DataFrame:
-    """A measure's rows: of each run, task, label and head the last one, beside chance and companions."""
+    """A measure's rows: of each run, task, label and head the last one, beside chance and companions.
+
+    Of measures with a chance level only labels that count (`label_scores`).
+    """
     cell = [*_LABEL, *KEYS]
 
     def of(name: str | None) -> pl.DataFrame:
         rows = heads.filter(pl.col("measure").is_in([name] if name else []))
         return rows.group_by(cell, maintain_order=True).last()
 
-    rows = with_chance(of(measure.name).drop_nulls("head"), of(measure.chance))
+    rows = of(measure.name).drop_nulls("head")
+    if measure.chance is None:
+        rows = rows.with_columns(chance=pl.lit(None, dtype=pl.Float64))
+    else:
+        scores = label_scores(pl.concat([rows, of(measure.chance)]), {measure.name: measure.chance})
+        rows = scores.filter("counted").drop("above", "counted")
     for name in measure.companions:
         companion = of(name).drop_nulls("head").select(*cell, pl.col("value").alias(name))
         rows = rows.join(companion, on=cell, how="left", maintain_order="left")

@@ -52,7 +52,7 @@ def rgb_map(gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], titl
 
 
 def _map(cells: str, sites: Sequence[Site], heads: int, title: str, looks: str = "") -> Markup:
-    """A map with layers and heads numbered from 1; the script moves the square `mark` to the chosen head.
+    """A map with layers and heads numbered from 0; the script moves the square `mark` to the chosen head.
 
     With several kinds of attention a line parts them, and each kind's first layer has its name.
     """
@@ -103,12 +103,10 @@ def _path(level: np.ndarray, name: str) -> str:
 
 
 def _axes(sites: Sequence[Site], heads: int) -> str:
-    across = "".join(f'<text x="{place + 0.5}" y="-0.4">{place + 1}</text>' for place in _ticks(heads))
+    across = "".join(f'<text x="{place + 0.5}" y="-0.4">{place}</text>' for place in _ticks(heads))
     starts = kind_starts(sites)
     if len(starts) == 1:
-        down = "".join(
-            f'<text x="-0.8" y="{place + 0.72}">{place + 1}</text>' for place in _ticks(len(sites))
-        )
+        down = "".join(f'<text x="-0.8" y="{place + 0.72}">{place}</text>' for place in _ticks(len(sites)))
         return f"<g>{across}{down}</g>"
     ticks = [
         start + place
@@ -117,7 +115,7 @@ def _axes(sites: Sequence[Site], heads: int) -> str:
     ]
     names = [f"{escape(sites[place].attention)} " if place in starts else "" for place in ticks]
     down = "".join(
-        f'<text class="layer" x="-0.5" y="{place + 0.72}">{name}{sites[place].layer + 1}</text>'
+        f'<text class="layer" x="-0.5" y="{place + 0.72}">{name}{sites[place].layer}</text>'
         for place, name in zip(ticks, names, strict=True)
     )
     return f"<g>{across}{down}</g>"

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 
 from probes.heads_table import Site
+from probes.label_scores import best_of_labels
 from probes.measures.table import SKILLS
 from probes.report.data import ReportData
-from probes.sites import in_order
 from probes.statistics.skill import REGIMES, label_values, skills
 
 
@@ -34,20 +34,12 @@ def label_rows(
     """Per label the best heads' values in each regime, chance, and which head is best on average."""
     if labels is None or skill is None:
         return []
-    best = (
-        skill.sort(-pl.col("value"), in_order(sites), "layer", "head")
-        .group_by("regime", "task", "label", maintain_order=True)
-        .first()
-    )
+    best = best_of_labels(skill, ("regime",))
     place = {site: number for number, site in enumerate(sites)}
     best_cell = {
         (row["regime"], row["task"], row["label"]): place[Site(row["attention"], row["layer"])] * heads
         + row["head"]
         for row in best.iter_rows(named=True)
-    }
-    chance = {
-        (task, label): value
-        for task, label, value in skill.group_by("task", "label").agg(pl.col("chance").max()).iter_rows()
     }
     rows = []
     for number, row in enumerate(labels.iter_rows(named=True)):
@@ -57,7 +49,7 @@ def label_rows(
         rows.append(
             {
                 "place": number, "task": row["task"], "label": row["label"], "count": row["count"],
-                "values": values, "chance": chance[row["task"], row["label"]],
+                "values": values, "chance": row["chance"], "counted": row["counted"],
                 "heads": {regime: best_cell[key] for regime, key in keys.items() if key in best_cell},
                 "change": None if joint is None or alone is None else joint - alone,
             }

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-from probes.heads_table import Site
-from probes.sites import several_kinds
 
 NONE = "–"
 LEVEL = 0.05
@@ -48,13 +44,6 @@ def chance(value: float | None) -> str:
     if value >= 0.001:
         return f"{value:.3f}"
     return "<1e-12" if value < 1e-12 else f"{value:.0e}".replace("e-0", "e-")
-
-
-def head(cell: int, sites: Sequence[Site], heads: int) -> str:
-    """The name of a head, from 1 as in figures: `L3 H2`, or `cross L3 H2` with several kinds of attention."""
-    site = sites[cell // heads]
-    kind = f"{site.attention} " if several_kinds(sites) else ""
-    return f"{kind}L{site.layer + 1} H{cell % heads + 1}"
 
 
 def reading(more: float | None, fewer: float | None) -> str:

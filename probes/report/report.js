@@ -114,8 +114,7 @@
   };
   const title = (cell) => {
     if (cell === null) return "No head chosen";
-    const [kind, layer] = data.sites[Math.floor(cell / data.heads)];
-    return `Layer ${layer + 1}${several ? ` (${kind})` : ""}, head ${(cell % data.heads) + 1}${cell === held ? " · held" : ""}`;
+    return `${data.names[cell]}${cell === held ? " · held" : ""}`;
   };
 
   const table = (head, rows) => {
@@ -175,15 +174,14 @@
     }
   };
 
-  // Labels with few items are easily hit by luck, hence `fewest`. Sorted by skill, not by accuracy.
+  // Only labels that count; the others are easily hit by luck. Sorted by skill, not by accuracy.
   const best = (body, cell) => {
-    const fewest = Number(byId("fewest").value) || 0;
     if (data.labels.length) body.append(element("h3", "Best labels"));
     for (const text of data.skills) body.append(element("p", text, { class: "hint" }));
     for (const [setup, skills] of Object.entries(data.skill)) {
       const known = [];
       skills.forEach((skill, place) => {
-        if (skill !== null && data.labels[place][2] >= fewest) known.push([at(skill, cell), at(data.value[setup][place], cell), ...data.labels[place]]);
+        if (skill !== null && data.labels[place][3]) known.push([at(skill, cell), at(data.value[setup][place], cell), ...data.labels[place]]);
       });
       known.sort((a, b) => b[0] - a[0] || b[4] - a[4]);
       const top = known.filter(([skill]) => skill > 0).slice(0, 4);
@@ -239,7 +237,6 @@
     event.preventDefault();
   });
   byId("unpin").addEventListener("click", () => hold(null));
-  byId("fewest").addEventListener("input", () => { if (shown !== null) explain(shown); });
 
   // One label over all heads, a map per setup.
   const draw = (values, most) => {

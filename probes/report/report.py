@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from probes.head_names import cell_names
 from probes.heads_table import Site
+from probes.label_scores import FEWEST_ITEMS
 from probes.report import number_format
 from probes.report.answer import Answer
 from probes.report.answers import answers
@@ -109,7 +110,8 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         worth=worth,
         predictors=PREDICTORS,
         shape=shape_text(sites, heads) if sites else "",
-        head=functools.partial(number_format.head, sites=sites, heads=heads),
+        fewest=FEWEST_ITEMS,
+        head_names=cell_names(sites, heads),
         seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
         corpora=sorted(set(evidence.runs["corpus"]) - {""}),
         sweep=None if evidence.sweep is None else sweep_section(evidence.sweep),

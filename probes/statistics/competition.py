@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from probes.heads_table import Site
+from probes.label_scores import FEWEST_ITEMS, weighted_mean
 from probes.sites import KEYS, sites_of
 from probes.statistics.masks import Masks
 from probes.statistics.resampling import permutations_within
@@ -107,19 +108,22 @@ def claims(masks: Masks) -> pl.DataFrame:
 def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
     """Add each head's mean skill in static, STL and joint runs, and its loss from STL to joint.
 
-    The mean is over the labels of a task weighted by their counts, then over tasks; only labels that both
-    the STL and the joint runs have are in it. Raises `ValueError` if there are none, or if the heads of
-    `claimed` and `skill` differ.
+    The mean is over the labels of a task that count (`label_scores`), weighted by their items, then over
+    tasks; only labels that both the STL and the joint runs have are in it. Raises `ValueError` if there are
+    none, or if the heads of `claimed` and `skill` differ.
     """
     by, cell = ["task", "label"], list(KEYS)
+    skill = skill.filter("counted")
     both = [skill.filter(pl.col("regime") == regime).select(by).unique() for regime in ("stl", "joint")]
     common = skill.join(both[0], on=by, how="semi").join(both[1], on=by, how="semi")
     if common.is_empty():
-        raise ValueError("no label that was probed both in single-task and in joint runs: probe both kinds")
-    weighted = (pl.col("skill") * pl.col("count")).sum() / pl.col("count").sum()
+        raise ValueError(
+            f"no label with {FEWEST_ITEMS} items that was probed both in single-task and in joint runs: "
+            "probe both kinds, on more sentences"
+        )
     means = (
         common.group_by("regime", "task", *cell, maintain_order=True)
-        .agg(skill=weighted)
+        .agg(skill=weighted_mean("skill"))
         .group_by("regime", *cell, maintain_order=True)
         .agg(pl.col("skill").mean())
         .pivot("regime", index=cell, values="skill")

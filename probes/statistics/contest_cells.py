@@ -10,7 +10,7 @@ import polars as pl
 from jaxtyping import Bool, Float, Int
 
 from probes.heads_table import Site
-from probes.sites import KEYS, layer_name, several_kinds, sites_of
+from probes.sites import KEYS, sites_of
 
 TWIN, CONTROL = "twin", "control"
 """Partners that are shown beside the pairs and enter no estimate: the task itself, and a task whose labels
@@ -40,16 +40,6 @@ class ContestCells:
     claims: dict[str, Bool[np.ndarray, " cell"]]
     """The heads that each task claims."""
     tasks: tuple[TaskWorth, ...]
-
-    def head_name(self, cell: int) -> str:
-        """A head's name, counted from 1 as in figures."""
-        site = self.sites[cell // self.heads]
-        kind = f"{site.attention} " if several_kinds(self.sites) else ""
-        return f"{kind}L{site.layer + 1} H{cell % self.heads + 1}"
-
-    def layer_name(self, site: int) -> str:
-        """A site's layer, counted from 1."""
-        return layer_name(self.sites[site], self.sites)
 
 
 def contest_cells(

@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from probes.measures.roles import OF_ROLES
-from probes.measures.table import BY_NAME, SKILLS
+from probes.label_scores import head_scores
+from probes.measures.table import BY_NAME
 from probes.sites import KEYS
-from probes.statistics.skill import with_chance
 
 ABLATION = "ablation"
 SIGNIFICANT = 0.05
@@ -40,31 +39,20 @@ COLUMNS = ("setup", "run", "seed", "task", "measure", *KEYS, "value", "q")
 def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     """One value per run, task, measure and head: the columns `COLUMNS`.
 
-    `heads` has the columns of heads.parquet, and `setup`, `run`, `seed`. Measures with labels are averaged
-    over a task's labels by their counts, unless they have rows of the whole task (label ""). Of `positional`
-    the best offset counts, of `syntactic` the relation and direction in which a head is farthest above the
-    best fixed offset; as a role it belongs to no task. `skill` is the mean over labels of what the task's
-    probe scores above chance. Measures that belong to no task count for each task of the run. Of several
-    choices (such as epochs) the last is taken. `q` is that of a tested measure, else null.
+    `heads` has the columns of heads.parquet, and `setup`, `run`, `seed`. Values are those of `head_scores`;
+    `skill` is what the task's probe scores above chance. Measures that belong to no task, as `syntactic`
+    does, count for each task of the run. `q` is that of a tested measure, else null.
     """
-    key = ["setup", "run", "seed", "task", "label", *KEYS]
-    placed = heads.drop_nulls("head")
-    plain = [name for name in (ABLATION, *PREDICTORS) if name in BY_NAME and name != SYNTACTIC]
-    plain.append("log_alpha")
-    values = placed.filter(pl.col("measure").is_in(plain))
-    rows = pl.concat([values.select(*key, "measure", "value", "count"), _skills(heads), _syntactic(heads)])
-    rows = rows.group_by(*key, "measure", maintain_order=True).last()
-    of_all = (pl.col("label") == "").any().over("run", "task", "measure")
-    rows = rows.filter((pl.col("label") == "") | ~of_all)
-    weighed = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
-    best = pl.when(pl.col("measure").first() == "positional").then(pl.col("value").max()).otherwise(weighed)
-    per_head = rows.group_by(*(name for name in key if name != "label"), "measure", maintain_order=True).agg(
-        value=best
-    )
-    tested = [f"{name}_q" for name in plain if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
+    names = (ABLATION, *PREDICTORS)
+    key = ["setup", "run", "seed", "task", *KEYS]
+    per_head = pl.concat(
+        [head_scores(heads, name).select(*key, "value", measure=pl.lit(name)) for name in names]
+    ).with_columns(task=pl.when(pl.col("measure") == SYNTACTIC).then(pl.lit("")).otherwise("task"))
+    tested = [f"{name}_q" for name in names if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
     q = (
-        placed.filter(pl.col("measure").is_in(tested))
-        .group_by(*key, "measure", maintain_order=True)
+        heads.drop_nulls("head")
+        .filter(pl.col("measure").is_in(tested))
+        .group_by(*key, "label", "measure", maintain_order=True)
         .last()
         .select(
             "run", "task", *KEYS, measure=pl.col("measure").str.strip_suffix("_q"), q=pl.col("value")
@@ -72,32 +60,6 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     joined = per_head.join(q, on=["run", "task", "measure", *KEYS], how="left", maintain_order="left")
     return _for_each_task(joined).select(COLUMNS)
-
-
-def _skills(heads: pl.DataFrame) -> pl.DataFrame:
-    """What the task's probe scores above chance, per label; labels without a chance level have none."""
-    values = heads.filter(pl.col("measure").is_in(list(SKILLS))).drop_nulls("head")
-    chance = heads.filter(pl.col("measure").is_in(list(SKILLS.values())))
-    regime = pl.col("setup").alias("regime")
-    above = with_chance(values.with_columns(regime), chance.with_columns(regime)).drop_nulls("chance")
-    return above.select(
-        "setup", "run", "seed", "task", "label", *KEYS,
-        measure=pl.lit("skill"), value=(pl.col("value") - pl.col("chance")).clip(0), count="count",
-    )  # fmt: skip
-
-
-def _syntactic(heads: pl.DataFrame) -> pl.DataFrame:
-    """How far each head is above the best fixed offset in its best relation and direction (`OF_ROLES`)."""
-    of = ["setup", "run", "seed", "task", "label"]
-    chance = heads.filter(pl.col("measure") == BY_NAME[SYNTACTIC].chance).select(*of, chance="value")
-    above = heads.filter(OF_ROLES).drop_nulls("head").join(chance, on=of)
-    best = above.group_by("setup", "run", "seed", *KEYS, maintain_order=True).agg(
-        value=(pl.col("value") - pl.col("chance")).max()
-    )
-    return best.select(
-        "setup", "run", "seed", task=pl.lit(""), label=pl.lit(""), attention="attention", layer="layer",
-        head="head", measure=pl.lit(SYNTACTIC), value="value", count=pl.lit(1, dtype=pl.Int64),
-    )  # fmt: skip
 
 
 def _for_each_task(rows: pl.DataFrame) -> pl.DataFrame:

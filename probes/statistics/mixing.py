@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
+from probes.head_names import head_name
+from probes.heads_table import Site
 from probes.sites import KEYS, in_order, sites_of
 from probes.statistics.claims_by_setup import holm
 from probes.statistics.resampling import permutations_within, student
@@ -77,10 +79,8 @@ def overlap_by_claims(
     number = claims.group_by(KEYS).agg(claimants=pl.col("claimed").sum().cast(pl.Int64))
     joined = heads.join(number, on=KEYS, how="left", maintain_order="left")
     for row in joined.filter(pl.col("claimants").is_null()).iter_rows(named=True):
-        raise ValueError(
-            f"no claims on head {row['head']} of layer {row['layer']} ({row['attention']}): give masks of "
-            "the same encoder"
-        )
+        name = head_name(Site(row["attention"], row["layer"]), row["head"], sites_of(heads))
+        raise ValueError(f"no claims on {name}: give masks of the same encoder")
     kinds = joined["claimants"].to_numpy().clip(max=2)
     strata = heads.select(pl.struct("attention", "layer").rank("dense").cast(pl.Int64)).to_series().to_numpy()
     orders = permutations_within(strata, draws, np.random.default_rng(seed))

@@ -9,7 +9,7 @@ import polars as pl
 from jaxtyping import Float
 from scipy import stats
 
-from probes.measures.table import SKILLS
+from probes.label_scores import best_of_labels, label_scores, weighted_mean
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
 SCHEMA = pl.Schema(
@@ -21,23 +21,23 @@ SCHEMA = pl.Schema(
 def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
     """Per comparison and task the mean loss over seeds, as a share, positive where joint training is worse.
 
-    In each run the best head's value of every label is averaged over labels, weighted by their counts; only
-    labels that both runs of a seed have. Labels of one run are not independent of each other, so the seeds
-    are what is counted: `worse` of `seeds` have a loss, `low` to `high` is Student's interval of the mean (it
-    takes losses to be normal), `p` the two-sided chance by exchanging the signs of all seeds, which with n
-    seeds cannot be below 2 / 2^n: with fewer than six no p reaches 0.05. Null with a single seed.
+    In each run the best head's value of every label is averaged over labels that count (`label_scores`),
+    weighted by their items; only labels that both runs of a seed have. Labels of one run are not independent
+    of each other, so the seeds are what is counted: `worse` of `seeds` have a loss, `low` to `high` is
+    Student's interval of the mean (it takes losses to be normal), `p` the two-sided chance by exchanging the
+    signs of all seeds, which with n seeds cannot be below 2 / 2^n: with fewer than six no p reaches 0.05.
+    Null with a single seed.
     The encoder before training is one for all seeds. `heads` as `skills` takes it.
     """
-    values = _best(heads)
+    values, lost = _best(heads), weighted_mean(pl.col("value_than") - pl.col("value"))
     rows = []
     for regime, than in COMPARISONS:
         ours, theirs = (values.filter(pl.col("regime") == name).drop("regime") for name in (regime, than))
         by = ["task", "label"] if than == "static" else ["task", "label", "seed"]
         theirs = theirs.drop("count") if than != "static" else theirs.drop("count", "seed")
         both = ours.join(theirs, on=by, suffix="_than")
-        weighted = ((pl.col("value_than") - pl.col("value")) * pl.col("count")).sum() / pl.col("count").sum()
         for (task,), of_task in both.group_by("task", maintain_order=True):
-            losses = of_task.group_by("seed", maintain_order=True).agg(loss=weighted).sort("seed")["loss"]
+            losses = of_task.group_by("seed", maintain_order=True).agg(loss=lost).sort("seed")["loss"]
             low, high, p = paired(losses.to_numpy(), level)
             rows.append(
                 {
@@ -68,11 +68,9 @@ def paired(losses: Float[np.ndarray, " seed"], level: float) -> tuple[float, flo
 
 
 def _best(heads: pl.DataFrame) -> pl.DataFrame:
-    """Per regime, seed, task and label the best head's value, the mean over runs of one seed."""
+    """Per regime, seed, task and label that counts the best head's value, the mean over runs of one seed."""
     return (
-        heads.filter(pl.col("measure").is_in(list(SKILLS)))
-        .group_by("regime", "run", "seed", "task", "label", maintain_order=True)
-        .agg(pl.col("value").max(), pl.col("count").first())
+        best_of_labels(label_scores(heads).filter("counted"), ("regime", "run", "seed"))
         .group_by("regime", "seed", "task", "label", maintain_order=True)
         .agg(pl.col("value").mean(), pl.col("count").max())
     )

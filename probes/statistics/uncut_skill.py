@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from probes.label_scores import label_scores, weighted_mean
 from probes.measures.table import BY_NAME
 from probes.sites import KEYS
-from probes.statistics.skill import with_chance
 from probes.statistics.worth_units import SKILL_BEYOND_INPUT, SKILL_POINTS, Unit
 
 SKILL_UNITS: tuple[tuple[str, str, Unit], ...] = (
@@ -23,20 +23,18 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     layer's input score, since most of what clustering finds is there before any head reads it. A projection
     has as many dimensions as a head, so that the level of shuffled labels is the same for both and cancels.
 
-    Skill is averaged over labels, weighted by counts. Attention: over labels on which the head is above the
-    offset in single-task runs, so that labels are chosen on runs that have no part in the estimate, and a
-    fall below the offset counts; a head without such a label has 0 beside every partner. Clustering: over all
-    labels, since nearly all heads are below the projections (they mix the words that they attend to), and a
-    choice would leave rare labels that are above by chance.
+    Skill is averaged over labels that count (`label_scores`), weighted by items. Attention: over labels on
+    which the head is above the offset in single-task runs, so that labels are chosen on runs that have no
+    part in the estimate, and a fall below the offset counts; a head without such a label has 0 beside every
+    partner. Clustering: over all labels, since nearly all heads are below the projections (they mix the words
+    that they attend to), and a choice would leave rare labels that are above by chance.
 
     `heads` is as `skills` takes it, `pairs` has run, task, of, partner. Empty without probes of single tasks
     and of pairs. Raises `ValueError` if one of their runs has no baseline.
     """
     by = ["task", "label", *KEYS]
     baseline = BY_NAME[measure].projection or BY_NAME[measure].chance
-    above = with_chance(
-        heads.filter(pl.col("measure") == measure), heads.filter(pl.col("measure") == baseline)
-    ).with_columns(above=pl.col("value") - pl.col("chance"))
+    above = label_scores(heads, {measure: baseline or ""}).filter("counted")
     alone = above.filter(pl.col("regime") == "stl")
     measured = above.join(pairs.select("run", "task", "of", "partner"), on=["run", "task"])
     measured = measured.filter(pl.col("of").is_in(set(alone["task"])))
@@ -52,12 +50,11 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     beyond = pl.lit(BY_NAME[measure].projection is not None) | (pl.col("above") > 0)
     chosen = means.filter(beyond).select(by)
     all_cells = measured.select("of", "partner", "seed", *KEYS).unique(maintain_order=True)
-    weighted = (pl.col("above") * pl.col("count")).sum() / pl.col("count").sum()
     skill = (
         measured.with_columns(task=pl.col("of"))
         .join(chosen, on=by, how="semi")
         .group_by("of", "partner", "seed", *KEYS)
-        .agg(worth=weighted)
+        .agg(worth=weighted_mean("above"))
     )
     joined = all_cells.join(skill, on=["of", "partner", "seed", *KEYS], how="left", maintain_order="left")
     return joined.with_columns(pl.col("worth").fill_null(0.0)).rename({"of": "task"})

@@ -97,7 +97,7 @@ def test_rgb_figure_has_layers_downwards_and_heads_across():
     assert drawn[2, 3].tolist() == [255, 255, 255]
     axes = figure.axes[0]
     assert axes.transData.transform((0, 0))[1] > axes.transData.transform((0, 2))[1]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "3", "4"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "2", "3"]
     above = [
         tick.label2.get_visible() and not tick.label1.get_visible() for tick in axes.xaxis.get_major_ticks()
     ]
@@ -404,7 +404,7 @@ def test_numbers_of_layers_and_heads_do_not_touch(layers, heads):
             (getattr(box, ends[0]), getattr(box, ends[1])) for box in (t.get_window_extent() for t in ticks)
         )
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(boxes))
-        assert ticks[0].get_text() == "1"
+        assert ticks[0].get_text() == "0"
 
 
 def test_no_text_leaves_the_figure():

@@ -12,7 +12,7 @@ from probes import heads_table as table
 
 def example() -> pl.DataFrame:
     value = np.array([[[0.5, 0.75]], [[0.0, 0.0]], [[0.1, 0.2]]])
-    count = np.array([4, 12, 0])
+    count = np.array([40, 120, 0])
     names = ("b", "a", "absent")
     return pl.concat(
         [
@@ -37,9 +37,9 @@ def test_the_best_head_stands_beside_chance() -> None:
     best = best_heads.best_heads(example())
     rows = best.select("task", "label", "count", "value", "layer", "head", "chance", "majority").rows()
     assert rows == [
-        ("dep", "a", 12, 0.0, 0, 0, 0.25, None),  # frequent labels first; the first head on ties
-        ("dep", "b", 4, 0.75, 0, 1, 0.5, None),
-        ("pos", "b", 4, 0.75, 0, 1, pytest.approx(0.15), 1.0),
+        ("dep", "a", 120, 0.0, 0, 0, 0.25, None),  # frequent labels first; the first head on ties
+        ("dep", "b", 40, 0.75, 0, 1, 0.5, None),
+        ("pos", "b", 40, 0.75, 0, 1, pytest.approx(0.15), 1.0),
     ]
     means = (
         best_heads.weighted_means(best)
@@ -47,13 +47,13 @@ def test_the_best_head_stands_beside_chance() -> None:
         .rows()
     )
     assert means == [
-        ("dep", 2, 16, 0.1875, 0.3125, None),
-        ("pos", 1, 4, 0.75, pytest.approx(0.15), 1.0),
+        ("dep", 2, 160, 0.1875, 0.3125, None),
+        ("pos", 1, 40, 0.75, pytest.approx(0.15), 1.0),
     ]
     lines = best_heads.markdown(best, best_heads.weighted_means(best)).splitlines()
-    assert "| b | 4 | 75.0 | 0 | 1 | 50.0 |" in lines
-    assert "| a | 12 | 0.0 |  |  | 25.0 |" in lines  # no head hits it, so that none is the best
-    assert "| *weighted mean* | 16 | 18.8 | | | 31.2 |" in lines
+    assert "| b | 40 | 75.0 | L0H1 | 50.0 |" in lines
+    assert "| a | 120 | 0.0 |  | 25.0 |" in lines  # no head hits it, so that none is the best
+    assert "| *weighted mean* | 160 | 18.8 | | 31.2 |" in lines
     assert "1 labels; the most frequent label alone: 100.0." in lines
 
 

@@ -16,13 +16,13 @@ from probes.figures.head_label_heatmap import head_label_heatmap
 from probes.figures.masks import mask_picture
 from probes.figures.pruning_curves import kind_curves
 from probes.figures.rgb_overlap import rgb_overlap
+from probes.head_names import cell_names, layer_name
 from probes.heads_table import Site
-from probes.measures.roles import roles
 from probes.report.head_data import heads_data
 from probes.report.head_svg import head_map
-from probes.report.number_format import head
-from probes.sites import grid, layer_name, shape_text, sites_of
+from probes.sites import grid, shape_text, sites_of
 from probes.statistics.competition import compete
+from probes.statistics.held_roles import roles
 from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
 from probes.statistics.skill import skills
@@ -53,8 +53,8 @@ def heads():
 
 def test_sites_are_in_the_order_of_the_table(gates):
     assert sites_of(with_kinds(gates)) == SITES
-    assert [layer_name(site, SITES) for site in SITES[:3]] == ["1 (encoder)", "2 (encoder)", "1 (decoder)"]
-    assert layer_name(Site("self", 2), [Site("self", 2)]) == "3"
+    assert [layer_name(site, SITES) for site in SITES[:3]] == ["encoder L0", "encoder L1", "decoder L0"]
+    assert layer_name(Site("self", 2), [Site("self", 2)]) == "L2"
     assert shape_text(SITES, HEADS) == "2 encoder, 2 decoder and 2 cross layers of 3 heads"
     assert shape_text(sites_of(gates), HEADS) == "6 layers of 3 heads"
 
@@ -113,7 +113,7 @@ def test_best_heads_and_roles_name_the_kind(heads):
     place = [SITES[layer] for layer in flat["layer"]]
     assert best.select("attention", "layer").rows() == place
     lines = best_heads.markdown(best, best_heads.weighted_means(best))
-    assert f"| {place[0].layer} ({place[0].attention}) | {best['head'][0]} |" in lines
+    assert f"| {place[0].attention} L{place[0].layer}H{best['head'][0]} |" in lines
     positional = run.drop_nulls("layer").filter(pl.col("label") == "label 0", pl.col("task") == "dep")
     positional = positional.with_columns(
         measure=pl.lit("positional"), value=pl.when(layer=4, head=1).then(0.95).otherwise(0.5)
@@ -134,7 +134,7 @@ def colours(figure, axes):
     return drawn.reshape(LAYERS, HEADS).astype(int)
 
 
-NAMED = ["encoder 1", "2", "decoder 1", "2", "cross 1", "2"]
+NAMED = ["encoder 0", "1", "decoder 0", "1", "cross 0", "1"]
 
 
 def test_pictures_of_masks_have_a_row_for_each_layer_of_each_kind(gates):
@@ -178,10 +178,12 @@ def test_the_reports_data_keep_kinds_apart(gates, heads):
 
     flat, result = data(gates, heads), data(with_kinds(gates), with_kinds(heads))
     assert result.pop("sites") == [list(site) for site in SITES]
+    assert result.pop("names") == cell_names(SITES, HEADS)
+    assert flat.pop("names") == cell_names(sites_of(gates), HEADS)
     assert flat.pop("sites") == [["self", layer] for layer in range(LAYERS)]
     assert result == flat
-    assert head(13, SITES, HEADS) == "cross L1 H2"
-    assert head(13, sites_of(gates), HEADS) == "L5 H2"
+    assert cell_names(SITES, HEADS)[13] == "cross L0H1"
+    assert cell_names(sites_of(gates), HEADS)[13] == "L4H1"
     drawn = str(head_map(np.zeros((LAYERS, HEADS)), SITES, "masks"))
     for name in NAMED:
         assert f">{name}</text>" in drawn

@@ -57,7 +57,7 @@ def heads(value: np.ndarray, regime: str, tasks=TASKS, seeds=SEEDS, chance: floa
             "layer": layer,
             "head": head,
             "value": value.ravel(),
-            "count": 10 * (label + 1),
+            "count": 30 * (label + 1),
             "regime": regime,
             "seed": [seeds[each] for each in seed],
         }

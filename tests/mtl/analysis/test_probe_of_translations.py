@@ -24,7 +24,7 @@ from mtl.models.source_encoder import SourceEncoder
 from mtl.models.vocabulary import train_vocabulary
 from probes import heads_table
 from probes.measures import corpus as probe_corpus
-from probes.measures.roles import roles
+from probes.statistics.held_roles import roles
 from tasks.sentence import Arcs, Sentence
 from tasks.task import Labels
 from tasks.translate import Translate

@@ -68,7 +68,7 @@ def test_both_commands_write_into_one_table(run, capsys) -> None:
 
 def test_a_set_of_heads_is_closed_together(run, tmp_path) -> None:
     out = tmp_path / "figures.json"
-    assert command("ablate", str(run), "--heads=0.1,2", f"--json_out={out}", "--draws=20") == 0
+    assert command("ablate", str(run), "--heads=0.1,L2", f"--json_out={out}", "--draws=20") == 0
     [ablated] = json.loads(out.read_text())["dep"]["ablations"]
     assert ablated["closed"] == [["self", 0, 1], *(["self", 2, head] for head in range(4))]
     assert not (run / "heads.parquet").exists()
@@ -134,7 +134,7 @@ def test_what_is_done_so_far_of_something_else_is_not_used(run, monkeypatch) -> 
     ("words", "message"),
     [
         (["ablate", "RUN", "--heads=9.1"], "layers 0 to 2"),
-        (["ablate", "RUN", "--heads=a"], "LAYER.HEAD"),
+        (["ablate", "RUN", "--heads=a"], "write a head as L2H9 and a whole layer as L2"),
         (["ablate", "RUN", "--heads=1", "--mask=x"], "give one of them"),
         (["ablate", "RUN", "--heads=1", "--out=x.parquet"], "with --json_out=FILE"),
         (["ablate", "RUN", "--draws=0"], "at least 1"),

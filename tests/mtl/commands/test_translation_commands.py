@@ -86,16 +86,16 @@ def test_exported_translations_are_what_sacrebleus_paired_bootstrap_takes(run, t
 def test_heads_are_measured_closed_and_cut(run, tmp_path, capsys):
     folder = str(run.folder)
     assert main(["importance", folder, "--split=dev"]) == 0
-    assert main(["ablate", folder, "--heads=cross.0.1,decoder.0", "--sentences=2"]) == 0
+    assert main(["ablate", folder, "--heads=cross L0H1,decoder.0", "--sentences=2"]) == 0
     for heads, message in (
-        ("0.1", "give KIND.LAYER.HEAD"), ("self.0", "no attention of kind self: it has encoder"),
+        ("0.1", "write a head as cross L2H9"), ("self.0", "no attention of kind self: it has encoder"),
         ("cross.1", "layers 0 to 0 of heads 0 to 1"),
     ):  # fmt: skip
         assert main(["ablate", folder, f"--heads={heads}"]) == 2
         assert message in capsys.readouterr().err
     assert main(["ablate", folder, "--split=dev", "--sentences=6"]) == 0
     assert main(["relevance", folder, "--sentences=6", "--output=predicted"]) == 0
-    assert "0 (cross)" in capsys.readouterr().out
+    assert "cross L0H" in capsys.readouterr().out
     table = pl.read_parquet(run.folder / "heads.parquet")
     for measure in ("importance", "ablation", "relevance", "relevance_signed"):
         kinds = table.filter(measure=measure, task="translate")["attention"]

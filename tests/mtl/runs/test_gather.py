@@ -114,9 +114,11 @@ def test_a_study_of_three_kinds_of_attention(tmp_path):
     assert other.says("2 encoder, 2 decoder and 2 cross layers of 3 heads")
     assert other.data.pop("sites") == [[kind, layer] for kind in worlds.KINDS for layer in (0, 1)]
     assert page.data.pop("sites") == [["self", layer] for layer in range(6)]
+    for of in (page, other):
+        assert len(set(of.data.pop("names"))) == 18
     assert other.data == page.data
     assert other.maps == page.maps
-    name = next(text for text in other.text if re.match(r"(encoder|decoder|cross) L[12] H", text))
+    name = next(text for text in other.text if re.match(r"(encoder|decoder|cross) L[01]H", text))
     assert not page.says(name)
     # A run of other kinds of attention is not compared, though it has as many layers.
     mixed = Study(tmp_path / "mixed", layers=6, heads=3)

@@ -120,7 +120,7 @@ def test_pointing_at_a_head_marks_it_in_all_maps(page):
     places, marked, maps = lit(page)
     assert (places, marked) == (["3 1"], maps)
     assert maps == 37
-    assert page.locator("#explorer-head").inner_text() == "Layer 4, head 2"
+    assert page.locator("#explorer-head").inner_text() == "L3H1"
     assert page.locator("circle.lit").get_attribute("data-cell") == str(3 * HEADS + 1)
     explained = page.locator("#explorer-body").inner_text()
     for part in (
@@ -260,7 +260,7 @@ def test_a_head_is_named_by_its_kind_and_has_all_measures(browser, kinds_address
     left, _, width, _ = (float(number) for number in chosen.get_attribute("viewBox").split())
     unit = box["width"] / width
     opened.mouse.move(box["x"] + (1.5 - left) * unit, box["y"] + (1.6 + 4.5) * unit)
-    assert opened.locator("#explorer-head").inner_text() == "Layer 1 (cross), head 2"
+    assert opened.locator("#explorer-head").inner_text() == "cross L0H1"
     explained = opened.locator("#explorer-body").inner_text()
     assert "Mean attention to the most attended word" in explained
     assert "pos\t\t13.0 %" in explained

@@ -72,11 +72,11 @@ def test_what_cannot_be_planned_is_one_line() -> None:
         )
     every = tuple((0, head) for head in range(4))
     crowded = Claims((1, 6), {"pos": every, "dep": every})
-    with pytest.raises(InputError, match=r"layer 0 has 2 heads for the placebo .*, and 4 are needed"):
+    with pytest.raises(InputError, match=r"L0 has 2 heads for the placebo .*, and 4 are needed"):
         planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", heads="uncontested"))
-    with pytest.raises(InputError, match=r"layer 0 has 2 heads that nobody claims, .*, and 4 are needed"):
+    with pytest.raises(InputError, match=r"L0 has 2 heads that nobody claims, .*, and 4 are needed"):
         planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", kind="transplant"))
-    with pytest.raises(InputError, match="head 1 of layer 0 is claimed, but it has been cut out"):
+    with pytest.raises(InputError, match="L0H1 is claimed, but it has been cut out"):
         planned_copies(CLAIMS, [(0, 2)] * 3, ("pos", "dep"), ClonesConfig(claims="FILE"))
 
 
@@ -92,7 +92,7 @@ def test_claims_are_written_and_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_claims(tmp_path / "none.json", ("pos",), (3, 6))
     path.write_text('{"layers": 3, "heads": 6, "claims": {"pos": [[3, 0]]}}')
-    with pytest.raises(InputError, match="pos claims head 0 of layer 3, which is not there"):
+    with pytest.raises(InputError, match="pos claims L3H0, which is not there"):
         read_claims(path, ("pos",), (3, 6))
     path.write_text("[]")
     with pytest.raises(InputError, match="is no file of claims"):
@@ -160,7 +160,7 @@ def test_runs_train_with_copies(
 
 def test_a_transplanted_run_has_no_more_parameters(words: list[str], tmp_path: Path, capsys) -> None:
     assert main([*words, "--clones.kind=transplant"]) == 0
-    assert "clones: transplant, contested: 2 heads (layer.head from 0): 0.1 onto" in capsys.readouterr().out
+    assert "clones: transplant, contested: 2 heads: L0H1 onto L0H" in capsys.readouterr().out
     model = JointModel.from_pretrained(tmp_path / "run")
     assert [set(heads.values()) for heads in cloned_heads(model.encoder.transformer).values()] == [{1}, {2}]
     assert model.encoder.heads == 4

@@ -10,6 +10,7 @@ import torch
 from probes import heads_table as table
 from probes.measures import items, roles
 from probes.measures.corpus import rarest_words
+from probes.statistics import held_roles
 from tests.probes import planted
 
 LAYERS, HEADS = 2, 3
@@ -110,7 +111,7 @@ def test_roles_are_held_from_the_margins_on() -> None:
             rows("syntactic_offset", "iobj to head", [0.1], head=False, arcs=29),
         ]
     )
-    found = roles.roles(heads).select("measure", "head", "value", "chance").rows()
+    found = held_roles.roles(heads).select("measure", "head", "value", "chance").rows()
     assert found == [
         ("positional", 2, 0.95, None),
         ("positional", 1, 0.9, None),

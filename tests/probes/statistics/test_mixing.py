@@ -142,7 +142,7 @@ def test_layers_have_means_of_their_own():
 
 
 def test_other_heads_are_refused():
-    with pytest.raises(ValueError, match="no claims on head 5 of layer 0"):
+    with pytest.raises(ValueError, match="no claims on L0H5"):
         overlap_by_claims(overlaps(planted), claims(heads=5))
     cut = overlaps(planted).filter((pl.col("seed") != 2) | (pl.col("second") < 5))
     with pytest.raises(ValueError, match="the runs have different heads"):

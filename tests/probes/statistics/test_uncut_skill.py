@@ -11,7 +11,7 @@ from tests.probes import worlds
 
 
 def test_labels_are_chosen_on_single_tasks_and_falls_below_chance_count():
-    # Seed, task, label, layer, head: two labels of 10 and 20 items, three heads; chance is 0.3.
+    # Seed, task, label, layer, head: two labels of 30 and 60 items, three heads; chance is 0.3.
     alone = np.array([[0.5, 0.2, 0.1], [0.6, 0.4, 0.2]]).reshape(1, 1, 2, 1, 3)
     beside = np.array([[0.2, 0.9, 0.9], [0.5, 0.1, 0.9]]).reshape(1, 1, 2, 1, 3)
     heads = pl.concat(
@@ -21,7 +21,7 @@ def test_labels_are_chosen_on_single_tasks_and_falls_below_chance_count():
     table = uncut_skill(heads, pairs).sort("head")
     assert table.columns == ["task", "partner", "seed", "attention", "layer", "head", "worth"]
     # The first head beats chance on both labels, the second on label 1 alone, the third on none.
-    expected = [(10 * (0.2 - 0.3) + 20 * (0.5 - 0.3)) / 30, 0.1 - 0.3, 0.0]
+    expected = [(30 * (0.2 - 0.3) + 60 * (0.5 - 0.3)) / 90, 0.1 - 0.3, 0.0]
     assert table["worth"].to_list() == pytest.approx(expected)
     assert uncut_skill(heads.filter(pl.col("regime") == "pair"), pairs).is_empty()
     assert uncut_skill(heads, pairs.clear()).is_empty()

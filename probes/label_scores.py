@@ -1,0 +1,116 @@
+"""What a head scores on a label: the one definition, with chance, the root and the fewest items in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from probes.measures.table import BY_NAME, SKILLS
+from probes.sites import KEYS, in_order, sites_of
+
+FEWEST_ITEMS = 30
+"""Items that a label needs to count: with fewer, some of many heads is above chance by luck."""
+SKILL = "skill"
+"""The name of what a task's probe scores above chance, whichever measure of `SKILLS` that is."""
+POSITIONAL = "positional"
+_RUN = ("setup", "regime", "run", "seed")
+"""Columns that tell runs apart, where a table has rows of several."""
+_OF_ARCS = ("attention", "syntactic")
+_COUNTS = (pl.col("count") >= FEWEST_ITEMS) & ~(
+    pl.col("measure").is_in(_OF_ARCS) & pl.col("label").str.contains(r"(?i)^root\b")
+)
+
+
+def weighted_mean(column: str | pl.Expr = "value") -> pl.Expr:
+    """The mean of a column, each row as often as its `count` says."""
+    value = pl.col(column) if isinstance(column, str) else column
+    return (value * pl.col("count")).sum() / pl.col("count").filter(value.is_not_null()).sum()
+
+
+def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> pl.DataFrame:
+    """The rows of some measures with a value per label and head, each beside its chance level.
+
+    `heads` has the columns of heads.parquet, and any of setup, regime, run and seed; `measures` maps each
+    measure to the one that holds its chance level. Further columns:
+
+    - `chance`: that of the head, else of its layer, else of the label, else null;
+    - `above`: the value less chance;
+    - `counted`: whether the label counts in what is said about a head. It needs `FEWEST_ITEMS` items. The
+      relation `root` never counts: one end of its arc is the first special token, to which most heads look
+      most of the time.
+    """
+    values = heads.filter(pl.col("measure").is_in(list(measures))).drop_nulls("head")
+    level = heads.filter(pl.col("measure").is_in(list(measures.values()))).with_columns(
+        pl.col("measure").replace_strict({level: name for name, level in measures.items()})
+    )
+    joined = _with_chance(values, level)
+    return joined.with_columns(above=pl.col("value") - pl.col("chance"), counted=_COUNTS)
+
+
+def _with_chance(values: pl.DataFrame, level: pl.DataFrame) -> pl.DataFrame:
+    """Values with a column `chance`, for which both tables have the same names of measures.
+
+    A chance level that holds for all heads has no layer and no head, one that holds for the heads of a layer
+    no head.
+    """
+    label = [*_run_keys(values), "measure", "task", "label"]
+    site = [*label, *KEYS[:-1]]
+    levels = {
+        "for_all": (label, level.filter(pl.col("layer").is_null())),
+        "for_layer": (site, level.filter(pl.col("head").is_null()).drop_nulls("layer")),
+        "for_head": ([*label, *KEYS], level.drop_nulls("head")),
+    }
+    joined = values
+    for name, (keys, of_level) in levels.items():
+        joined = joined.join(
+            of_level.select(*keys, pl.col("value").alias(name)),
+            on=keys, how="left", nulls_equal=True, maintain_order="left",
+        )  # fmt: skip
+    return joined.with_columns(chance=pl.coalesce("for_head", "for_layer", "for_all")).drop(levels)
+
+
+def best_of_labels(scores: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """The row of the best head of every task and label (the first head on ties), for each group of `by`.
+
+    `scores` is what `label_scores` gives, or means of it. `chance` becomes the best of all heads' chance
+    levels: that of as many heads as the value beside it was chosen from.
+    """
+    label = [*by, "task", "label"]
+    first = scores.sort(-pl.col("value"), in_order(sites_of(scores)), "layer", "head", maintain_order=True)
+    return first.group_by(label, maintain_order=True).agg(
+        pl.exclude("chance").first(), pl.col("chance").max()
+    )
+
+
+def head_scores(heads: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """One value per run, task and head: the columns of `KEYS`, `task`, those that tell runs apart, `value`.
+
+    Of measures with a chance level only labels that count are in it (`label_scores`): of skill the mean of
+    what is above chance, weighted by items, at least 0 on each label; of `syntactic` the relation and
+    direction farthest above chance. Of `positional` the best offset counts. Other measures have the rows of
+    the whole task (label ""), or the mean over labels, weighted by items. Of several choices (such as
+    epochs) the last is taken.
+    """
+    row = BY_NAME.get(measure)
+    by = [*_run_keys(heads), "task"]
+    if measure == SKILL or (row is not None and row.chance is not None):
+        chance = SKILLS if measure == SKILL else {measure: BY_NAME[measure].chance or ""}
+        rows = _last(label_scores(heads, chance)).filter("counted").drop_nulls("chance")
+        skilled = measure == SKILL or BY_NAME[measure].skill
+        value = weighted_mean(pl.col("above").clip(0)) if skilled else pl.col("above").max()
+    else:
+        rows = _last(heads.filter(pl.col("measure") == measure).drop_nulls("head"))
+        whole = (pl.col("label") == "").any().over(by)
+        rows = rows.filter((pl.col("label") == "") | ~whole)
+        value = pl.col("value").max() if measure == POSITIONAL else weighted_mean()
+    return rows.group_by(*by, *KEYS, maintain_order=True).agg(value=value)
+
+
+def _last(rows: pl.DataFrame) -> pl.DataFrame:
+    keys = [*_run_keys(rows), "measure", "task", "label", *KEYS]
+    return rows.group_by(keys, maintain_order=True).last()
+
+
+def _run_keys(table: pl.DataFrame) -> list[str]:
+    return [name for name in _RUN if name in table.columns]
