@@ -43,7 +43,7 @@ class GradientConflict(nn.Module):
         self.register_buffer("steps", torch.zeros(shape, dtype=torch.long))
 
     @contextmanager
-    def watching(self, step: int) -> Iterator[list[Tensor]]:
+    def watching(self, step: int) -> Iterator[Sequence[Tensor]]:
         """Collect the head outputs of a forward pass, per site; empty for steps that are not measured."""
         if step % self.every:
             yield []
