@@ -1,8 +1,8 @@
 """Which row of which forward pass belongs to which example of a batch: asked of the gradients, not guessed.
 
-A loss gives a value per example, however it ran the model: in one pass, in two, in one per example, with rows in
-another order, or with several rows for an example. The gradient of the sum of the losses at a row is the sum
-of the examples' own gradients there. With the losses weighted by numbers that differ by example, the gradient
+A loss gives a value per example, however it ran the model: in one pass, in two, in one per example, with rows
+in another order, or with several rows for an example. The gradient of the sum of the losses at a row is the
+sum of the examples' own gradients there. With the losses weighted by numbers that differ by example, the gradient
 of a row that only one example reads is multiplied by that example's weight, which so gives it away. Where a
 row serves several examples (negatives within a batch, several texts in a row), nothing is multiplied alike,
 and each example gets a backward pass of its own.
@@ -36,8 +36,8 @@ def head_gradients(
 ) -> tuple[HeadGradients, bool]:
     """The derivative of each example's loss with respect to the gates, summed over rows and positions.
 
-    `alike` says that a row serves one example, if each site has as many rows as there are examples; whether that
-    was found is returned, too.
+    `alike` says that a row serves one example, if each site has as many rows as there are examples; whether
+    that was found is returned, too.
     """
     sites = [site for site, passes in enumerate(outputs.passes) for _ in passes]
     tensors = [output for passes in outputs.passes for output in passes]
@@ -82,7 +82,7 @@ def _gradients(loss: Tensor, tensors: Sequence[Tensor], *, retain: bool) -> list
 
 
 def _owners(one: Tensor, other: Tensor, spread: Tensor) -> Tensor | None:
-    """The example that each row's gradient is from, given that of the weighted losses; `None` if not one each."""
+    """The example that each row's gradient is from, by the weighted losses' one; `None` if not one each."""
     tolerance = torch.finfo(one.dtype).eps ** 0.5
     rows, weighted = one.flatten(1).double(), other.flatten(1).double()
     largest = rows.abs().amax(1, keepdim=True) if rows.shape[1] else rows.new_zeros(len(rows), 1)

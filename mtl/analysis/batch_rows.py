@@ -1,4 +1,4 @@
-"""What callers of `head_importance` and `ablate_heads` call a batch: its rows, and copies of it side by side."""
+"""What callers of `head_importance` and `ablate_heads` call a batch: its rows, and copies side by side."""
 
 from __future__ import annotations
 

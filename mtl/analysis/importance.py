@@ -190,7 +190,7 @@ def gate_gradients(
 
 @contextmanager
 def gated(tap: HeadTap, gate: float) -> Iterator[HeadOutputs]:
-    """Collect the heads' outputs in the block under gates of this value, so that one can differentiate by them."""
+    """Collect the heads' outputs in the block under gates of this value, differentiable by both."""
     device = next(tap.model.parameters()).device
     gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
     with torch.enable_grad(), tap.scale(gates), tap.observe() as outputs:

@@ -1,8 +1,8 @@
 """Ablation of heads in any `transformers` model of the families table, called from Python.
 
-A score may do anything with the model. What is computed below a closed head is reused only for scores that run
-the model once, with inputs that are the same for every ablation; both are checked. All others are computed anew
-under each ablation.
+A score may do anything with the model. What is computed below a closed head is reused only for scores that
+run the model once, with inputs that are the same for every ablation; both are checked. All others are
+computed anew under each ablation.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def ablate_heads(
 ) -> pl.DataFrame:
     """What the mean score of any `transformers` model of the families table loses without a head.
 
-    The score may run the model as it likes: once, several times, row by row, or in a search. If it runs it once,
-    layers below the closed head are not computed again.
+    The score may run the model as it likes: once, several times, row by row, or in a search. If it runs it
+    once, layers below the closed head are not computed again.
 
     Args:
-        model: The model, with or without a head on top, or a module around it (compiled, with adapters); it is
-            left as it was.
+        model: The model, with or without a head on top, or a module around it (compiled, with adapters); it
+            is left as it was.
         batches: What `score` takes, for instance a `DataLoader`; read once.
         score: Returns the score of each row of a batch, computed by `model`: 1 where it is right, or minus a
             loss. Equal calls must give equal scores.
@@ -67,7 +67,7 @@ def ablate_heads(
 
     Raises:
         InputError: there is no such kind, the score is no vector with a finite entry per row, there are no
-            batches, the model is not in the table, or another argument is none of the above.
+            batches, the model is not in the table, or another argument is wrong.
     """
     transformer = transformer_of(model, "ablate_heads")
     tap = HeadTap(transformer, family_of(transformer))

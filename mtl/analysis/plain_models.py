@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from mtl.analysis.attribution import head_gradients, summed_gradients
 from mtl.analysis.batch_rows import vector
 from mtl.analysis.importance import PER, GateGradients, Per, gated, midpoints
-from mtl.analysis.plain_ablation import ablate_heads
 from mtl.errors import InputError
 from mtl.heads.arguments import (
     batches_of,
@@ -28,7 +27,6 @@ from mtl.heads.families import family_of
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.modes import frozen, in_evaluation_mode
 
-__all__ = ["ablate_heads", "head_importance"]
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = TypeVar("Inputs")
 
@@ -45,12 +43,12 @@ def head_importance(
     """What each head of any `transformers` model of the families table is worth, by gradients of a loss.
 
     The loss may run the model as it likes: once, several times, row by row, or with several rows for a row of
-    the batch. Passes add up, and a head that no pass reaches, or that the loss does not read, is worth 0. Which
-    rows of a pass belong to which row of the batch is found from gradients (`analysis.attribution`).
+    the batch. Passes add up, and a head that no pass reaches, or that the loss does not read, is worth 0.
+    Which rows of a pass belong to which row of the batch is found from gradients (`analysis.attribution`).
 
     Args:
-        model: The model, with or without a head on top, or a module around it (compiled, with adapters); it is
-            left as it was.
+        model: The model, with or without a head on top, or a module around it (compiled, with adapters); it
+            is left as it was.
         batches: What `loss` takes, for instance a `DataLoader`; read once.
         loss: Returns the loss of each row of a batch (`reduction="none"`), computed by `model`.
         per: Where absolute values are taken: `example` (the paper) or `token` (its code for BERT).
@@ -62,8 +60,8 @@ def head_importance(
         counts are rows of batches.
 
     Raises:
-        InputError: the loss is no differentiable vector with a finite entry per row, there are no batches, the
-            model is not in the table or has no gradients (quantised), or another argument is none of the above.
+        InputError: the loss is no differentiable vector with a finite entry per row, there are no batches,
+            the model is not in the table or has no gradients (quantised), or another argument is wrong.
     """
     transformer = transformer_of(model, "head_importance")
     tap = HeadTap(transformer, family_of(transformer))
@@ -89,8 +87,8 @@ def head_importance(
                 embeddings.requires_grad_(False)
         if not again.requires_grad:
             raise InputError(
-                "the loss is not differentiable: it must return one value for each row (reduction='none') that "
-                "is computed by the model, not under no_grad, detached, or generated"
+                "the loss is not differentiable: it must return one value for each row (reduction='none') "
+                "that the model computes, not under no_grad, detached, or generated"
             )
         return losses.detach().requires_grad_(), HeadOutputs(len(tap.sites))
 

@@ -41,8 +41,8 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
     found = _outermost(model)
     if not found:
         raise InputError(
-            f"{function} takes a transformers model, and got a {kind}, which holds none: use the whole model, "
-            "as AutoModel.from_pretrained returns it"
+            f"{function} takes a transformers model, and got a {kind}, which holds none: use the whole "
+            "model, as AutoModel.from_pretrained returns it"
         )
     if len(found) > 1:
         listed = " or ".join(f".{path} ({type(part).__name__})" for path, part in list(found.items())[:3])
@@ -108,8 +108,8 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
                 else "use the model as it was before it was quantised or reparametrised"
             )
             raise InputError(
-                f"no heads of {type(model).__name__} can be {verb}: {name} of layer {attention.site.layer} is a "
-                f"{type(module).__name__} of {origin}, and not a plain linear layer: {advice}"
+                f"no heads of {type(model).__name__} can be {verb}: {name} of layer {attention.site.layer} "
+                f"is a {type(module).__name__} of {origin}, and not a plain linear layer: {advice}"
             )
 
 
@@ -131,8 +131,8 @@ def heads_by_layer(heads: Any, what: str = "heads") -> dict[int, list[int]]:
     """
     by_layer: dict[int, list[int]] = {}
     for layer, numbers in _layers(heads, what, "{0: [1, 2]}"):
-        if isinstance(numbers, str | bytes | Mapping) or not _iterable(numbers):
-            raise InputError(f"{what}[{layer}]={_shown(numbers)}: use a list of heads, such as [1, 2]")
+        if isinstance(numbers, str | bytes | Mapping) or not is_iterable(numbers):
+            raise InputError(f"{what}[{layer}]={shown(numbers)}: use a list of heads, such as [1, 2]")
         by_layer[layer] = sorted({whole_number(head, f"a head of {what}[{layer}]") for head in numbers})
     return by_layer
 
@@ -142,7 +142,7 @@ def heads_to_heads(heads: Any, what: str = "heads") -> dict[int, dict[int, int]]
     by_layer: dict[int, dict[int, int]] = {}
     for layer, places in _layers(heads, what, "{0: {1: 2}}"):
         if not isinstance(places, Mapping):
-            raise InputError(f"{what}[{layer}]={_shown(places)}: use a mapping of heads, such as {{1: 2}}")
+            raise InputError(f"{what}[{layer}]={shown(places)}: use a mapping of heads, such as {{1: 2}}")
         name = f"a head of {what}[{layer}]"
         by_layer[layer] = {_number_of_key(key, name): whole_number(to, name) for key, to in places.items()}
     return by_layer
@@ -150,7 +150,7 @@ def heads_to_heads(heads: Any, what: str = "heads") -> dict[int, dict[int, int]]
 
 def _layers(heads: Any, what: str, example: str) -> Iterable[tuple[int, Any]]:
     if not isinstance(heads, Mapping):
-        raise InputError(f"{what}={_shown(heads)}: use a mapping from layers to heads, such as {example}")
+        raise InputError(f"{what}={shown(heads)}: use a mapping from layers to heads, such as {example}")
     seen: set[int] = set()
     for key, value in heads.items():
         layer = _number_of_key(key, f"a layer of {what}")
@@ -172,7 +172,7 @@ def whole_number(value: Any, what: str, least: int | None = None) -> int:
     if isinstance(number, Tensor | np.ndarray) and number.ndim == 0:
         number = number.item()
     if isinstance(number, bool | np.bool_) or not isinstance(number, Integral):
-        raise InputError(f"{what}={_shown(value)}: use a whole number")
+        raise InputError(f"{what}={shown(value)}: use a whole number")
     if least is not None and number < least:
         raise InputError(f"{what}={number}: use a whole number of at least {least}")
     return int(number)
@@ -182,7 +182,7 @@ def finite_number(value: Any, what: str, least: float) -> float:
     """A finite number of at least `least`; raises `InputError` for others."""
     number = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise InputError(f"{what}={_shown(value)}: use a number")
+        raise InputError(f"{what}={shown(value)}: use a number")
     if number < least:
         raise InputError(f"{what}={number}: use a number of at least {least:g}")
     return float(number)
@@ -191,7 +191,7 @@ def finite_number(value: Any, what: str, least: float) -> float:
 def yes_or_no(value: Any, what: str) -> bool:
     """A boolean; raises `InputError` for others."""
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{what}={_shown(value)}: use True or False")
+        raise InputError(f"{what}={shown(value)}: use True or False")
     return bool(value)
 
 
@@ -199,14 +199,14 @@ def one_of(value: Any, what: str, choices: Iterable[str]) -> Any:
     """The value, if it is among the choices; raises `InputError` if not."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"{what}={_shown(value)}: use one of {', '.join(known)}")
+        raise InputError(f"{what}={shown(value)}: use one of {', '.join(known)}")
     return value
 
 
 def function_of(value: Any, what: str) -> Any:
     """The value, if it can be called; raises `InputError` if not."""
     if not callable(value):
-        raise InputError(f"{what}={_shown(value)}: use a function, called as {what}(model, batch)")
+        raise InputError(f"{what}={shown(value)}: use a function")
     return value
 
 
@@ -223,15 +223,17 @@ def scale_of(scale: Any, what: str) -> Tensor:
 
 def batches_of(batches: Any) -> Iterable[Any]:
     """The batches, if one can go through them; raises `InputError` for one batch in place of several."""
-    if isinstance(batches, str | bytes | Mapping | Tensor) or not _iterable(batches):
+    if isinstance(batches, str | bytes | Mapping | Tensor) or not is_iterable(batches):
         raise InputError(
-            f"batches is a {type(batches).__name__}: use a list of batches, or a DataLoader; one batch is [batch]"
+            f"batches is a {type(batches).__name__}: use a list of batches or a DataLoader; one batch is "
+            "[batch]"
         )
     iterable: Iterable[Any] = batches
     return iterable
 
 
-def _iterable(value: Any) -> bool:
+def is_iterable(value: Any) -> bool:
+    """Whether one can go through the value."""
     try:
         iter(value)
     except TypeError:
@@ -239,7 +241,7 @@ def _iterable(value: Any) -> bool:
     return True
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """The value in a message: on one line, and short."""
-    shown = " ".join(repr(value).split())
-    return shown if len(shown) <= 60 else f"{shown[:60]}…"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,4 +1,4 @@
-"""What a `with` block does to a model is seen by passes of the block's own context alone, not by other threads.
+"""What a `with` block does to a model is seen by passes of its own context alone, not by other threads.
 
 A model is shared by all threads, and so are its hooks. Hooks and replaced functions made here act only where
 the block was entered: in the same thread, in coroutines and threads that run in a copy of its context

@@ -23,7 +23,7 @@ class Attention(NamedTuple):
     """The transformer layer that it belongs to."""
     module: nn.Module
     output: Any
-    """An `nn.Linear` or `Conv1D`, maybe with an adapter around it or quantised (`arguments.require_plain`)."""
+    """An `nn.Linear` or `Conv1D`, maybe with an adapter around it or quantised (`require_plain`)."""
     output_inside: bool
     """Whether the projection is a submodule of `module`."""
     remaining: tuple[int, ...]

@@ -238,7 +238,7 @@ def _tensors(given: Any) -> Iterator[Tensor]:
 
 
 def _is_comparable(given: Any) -> bool:
-    """Whether inputs hold no object, such as a cache or an encoder's output, whose state passes may change."""
+    """Whether inputs hold no object that passes may change, such as a cache."""
     if isinstance(given, tuple | list):
         return all(_is_comparable(part) for part in given)
     if type(given) is dict:

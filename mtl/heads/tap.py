@@ -174,8 +174,8 @@ class HeadTap:
             if inputs[0].shape[-1] != len(self.remaining[site]) * self.head_dim:
                 raise InputError(
                     f"{self.sites[site].attention} attention of layer {self.sites[site].layer} had "
-                    f"{len(self.remaining[site])} heads when the model was tapped, and has others now: tap it "
-                    "again (a new HeadTap) after heads were cut or copied"
+                    f"{len(self.remaining[site])} heads when the model was tapped, and has others now: tap "
+                    "it again (a new HeadTap) after heads were cut or copied"
                 )
             replaced = act(site, inputs[0])
             return None if replaced is None else ((replaced, *inputs[1:]), named)
@@ -216,9 +216,9 @@ def head_scale(
 ) -> Iterator[None]:
     """Inside the block, multiply each head's output by its scale: 0 ablates a head, 1 leaves it as it is.
 
-    Other threads see the model as it is: the scale belongs to passes of the thread (or coroutine) that entered
-    the block. A compiled model runs uncompiled inside. With gradient checkpoints, run the backward pass inside
-    the block, too.
+    Other threads see the model as it is: the scale belongs to passes of the thread (or coroutine) that
+    entered the block. A compiled model runs uncompiled inside. With gradient checkpoints, run the backward
+    pass inside the block, too.
 
     Args:
         model: a `transformers` model of the families table, or a module that holds one.
@@ -227,8 +227,8 @@ def head_scale(
         neighbours: the number of beams, if a beam search runs under scales per row.
 
     Raises:
-        InputError: other models, a scale of another shape, and in passes that have another number of rows than
-            there are scales.
+        InputError: other models, a scale of another shape, and in passes that have another number of rows
+            than there are scales.
     """
     transformer = transformer_of(model, "head_scale")
     tap = HeadTap(transformer, family_of(transformer))

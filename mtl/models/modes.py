@@ -1,7 +1,7 @@
 """Contexts in which a model is measured: evaluation mode, and frozen parameters.
 
-Blocks of several threads on one model may overlap in any order: what the first one turns off is turned on again
-when the last one ends. A model that another thread trains meanwhile is not to be measured.
+Blocks of several threads on one model may overlap in any order: what the first one turns off is turned on
+again when the last one ends. A model that another thread trains meanwhile is not to be measured.
 """
 
 from __future__ import annotations
