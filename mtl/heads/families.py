@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
@@ -11,7 +11,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, Family, Stack
-from mtl.heads.projections import in_features, out_features
+from mtl.heads.projections import out_features, width_read_by
 from probes.heads_table import Site
 
 
@@ -22,7 +22,8 @@ class Attention(NamedTuple):
     layer: nn.Module
     """The transformer layer that it belongs to."""
     module: nn.Module
-    output: nn.Linear | Conv1D
+    output: Any
+    """An `nn.Linear` or `Conv1D`, maybe with an adapter around it or quantised (`require_plain`)."""
     output_inside: bool
     """Whether the projection is a submodule of `module`."""
     remaining: tuple[int, ...]
@@ -32,11 +33,22 @@ class Attention(NamedTuple):
 def family_of(model: PreTrainedModel) -> Family:
     """The model's row of the table.
 
-    Raises `InputError` without one; it names the missing row and the likely output projections.
+    Raises `InputError` without one; it names the parts of the model that have a row, or else the missing row
+    and the likely output projections.
     """
     kind = model.config.model_type
     if kind in FAMILIES:
         return FAMILIES[kind]
+    parts = [
+        f".{path} ({type(part).__name__})"
+        for path, part in model.named_modules()
+        if path and isinstance(part, PreTrainedModel) and part.config.model_type in FAMILIES
+    ]
+    if parts:
+        raise InputError(
+            f"{type(model).__name__} is made of several models, each with heads of its own: use one of its "
+            f"parts, such as {' or '.join(parts[:2])}"
+        )
     likely = ", ".join(_likely_outputs(model)) or "none found"
     raise InputError(
         f"no row {kind!r} in the table of encoder families (mtl/heads/family_table.py, FAMILIES); "
@@ -102,35 +114,80 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
     config, gone, copies = model.config, pruned_heads(model), cloned_heads(model)
     heads = heads_per_site(model)
     heads_per_group(model)  # only for its error
-    places = [
-        (stack, *place) for stack in family.stacks for place in enumerate(_module_numbers(model, stack))
-    ]
-    found = []
-    for index, (stack, layer, numbers) in enumerate(places):
-        path = stack.attention.format(*numbers)
-        parent = path.rpartition(".")[0]
-        inside = not stack.output.startswith("^")
-        of_layer = stack.attention[: stack.attention.rindex("{}") + 2].format(*numbers)
-        try:
-            block = model.base_model.get_submodule(of_layer)
-            module = model.base_model.get_submodule(path)
-            output = model.base_model.get_submodule(
-                f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
-            )
-        except AttributeError as error:
-            raise InputError(
-                f"{type(model).__name__} does not fit row {config.model_type!r} of "
-                f"mtl/heads/family_table.py: {error}"
-            ) from None
-        uncut = set(range(heads)) - set(gone.get(index, ()))
-        left = tuple(sorted(uncut | set(copies.get(index, ()))))
-        if not isinstance(output, nn.Linear | Conv1D) or (left and in_features(output) % len(left)):
-            raise InputError(
-                f"{path}: its output projection is no linear layer over {len(left)} heads; correct its row "
-                f"{config.model_type!r} in mtl/heads/family_table.py"
-            )
-        found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
+    found, first = [], 0
+    there = _paths_of_stacks(model, family)
+    for stack in family.stacks:
+        layers = _module_numbers(model, stack)
+        if stack.kind not in there:
+            first += len(layers)
+            continue
+        path_of = there[stack.kind]
+        for layer, numbers in enumerate(layers):
+            path = path_of.format(*numbers)
+            parent = path.rpartition(".")[0]
+            inside = not stack.output.startswith("^")
+            of_layer = path_of[: path_of.rindex("{}") + 2].format(*numbers)
+            of_output = f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
+            try:
+                block, module, output = map(model.base_model.get_submodule, (of_layer, path, of_output))
+            except AttributeError as error:
+                raise InputError(
+                    f"{type(model).__name__} does not fit row {config.model_type!r} of "
+                    f"mtl/heads/family_table.py: {error}"
+                ) from None
+            uncut = set(range(heads)) - set(gone.get(first + layer, ()))
+            left = tuple(sorted(uncut | set(copies.get(first + layer, ()))))
+            width = width_read_by(output)
+            if width is None:
+                raise InputError(
+                    f"{of_output} of {type(model).__name__} is a {type(output).__name__}, which is no linear "
+                    "layer: unwrap the model, or merge its adapters, first"
+                )
+            if left and width % len(left):
+                raise InputError(
+                    f"{path}: its output projection is no linear layer over {len(left)} heads; correct its "
+                    f"row {config.model_type!r} in mtl/heads/family_table.py"
+                )
+            found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
+        first += len(layers)
     return found
+
+
+def _paths_of_stacks(model: PreTrainedModel, family: Family) -> dict[str, str]:
+    """By kind of attention the path of its module below the base model, for the stacks that the model has.
+
+    Parts of encoder-decoder models have some of them (`T5EncoderModel`, `BartForCausalLM`); in a stack by
+    itself (`model.get_encoder()`) paths begin at the stack.
+    """
+    paths = {stack.kind: stack.attention for stack in family.stacks}
+    base = model.base_model
+    if len({path.partition(".")[0] for path in paths.values()}) == 1:
+        return paths
+
+    def have(chosen: dict[str, str]) -> dict[str, str]:
+        return {kind: path for kind, path in chosen.items() if _has(base, path.format(0))}
+
+    if whole := have(paths):
+        return whole
+    alone = have({kind: path.partition(".")[2] for kind, path in paths.items()})
+    # Modules of the encoder and of the decoder have the same paths inside; only the decoder's attends across.
+    return {kind: path for kind, path in alone.items() if (kind != "encoder") == ("cross" in alone)} or paths
+
+
+def _has(base: nn.Module, path: str) -> bool:
+    try:
+        base.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def is_whole(model: PreTrainedModel) -> bool:
+    """Whether the model has all stacks of its family where the table has them, or its encoder's there."""
+    family = family_of(model)
+    there = _paths_of_stacks(model, family)
+    as_stated = all(there[stack.kind] == stack.attention for stack in family.stacks if stack.kind in there)
+    return as_stated and family.stacks[0].kind in there
 
 
 def _module_numbers(model: PreTrainedModel, stack: Stack) -> list[tuple[int, ...]]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.arguments import changeable, heads_by_layer, require_plain, scale_of
 from mtl.heads.collaborative import put_components
 from mtl.heads.families import (
     Attention,
@@ -79,7 +80,8 @@ def prune_heads(
         >>> model.config.pruned_heads
         {0: [1, 3], 1: [0]}
     """
-    _prune(model, heads, scale, None)
+    model = changeable(model, "prune_heads")
+    _prune(model, heads_by_layer(heads), None if scale is None else scale_of(scale, "scale"), None)
 
 
 def _prune(
@@ -97,13 +99,14 @@ def _prune(
         if not 0 <= layer < layers:
             raise InputError(f"layer {layer} cannot be cut: the model has layers 0 to {layers - 1}")
         if not numbers <= set(range(per_layer)):
-            worst = max(numbers, key=abs)
+            worst = min(numbers - set(range(per_layer)))
             raise InputError(f"head {worst} of layer {layer} cannot be cut: heads are 0 to {per_layer - 1}")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
             f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {per_layer} heads"
         )
     require_prunable(model)
+    require_plain(model, family, found, "cut out")
     size = head_dim(model)
     original = set(range(heads_per_site(model)))
     gone = {layer: set(numbers) for layer, numbers in pruned_heads(model).items()}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.files import write_json
+from mtl.heads.arguments import one_of, shown, whole_number
 from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
+from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
@@ -233,9 +236,10 @@ class JointModel(nn.Module):
     ) -> list[Sentence]:
         """Annotate tokenised sentences in all of the model's tasks; existing layers are replaced.
 
-        Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Raises
-        `InputError` for a sentence with more than `max_words` words, or without any (unless the model
-        translates), and for models with two decoders for one layer (twins).
+        Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Several threads
+        may annotate with one model. Raises `InputError` for a sentence that is not a list of words, with more
+        than `max_words` words, or without any (unless the model translates), and for models with two
+        decoders for one layer (twins).
         """
         layers = [task.layer for task in self.tasks.values() if task.layers]
         if len(set(layers)) < len(layers):
@@ -243,10 +247,8 @@ class JointModel(nn.Module):
                 f"{', '.join(self.tasks)} have decoders for the same layer, whose annotations would replace "
                 "each other: annotate with a run that has one decoder per task"
             )
-        plain = [
-            sentence if isinstance(sentence, Sentence) else Sentence(tuple(sentence))
-            for sentence in sentences
-        ]
+        plain = checked_sentences(sentences)
+        max_words = whole_number(max_words, "max_words", 1)
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
         if empty and not isinstance(self.encoder, Seq2Seq):
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
@@ -303,34 +305,26 @@ class JointModel(nn.Module):
 
         Raises `InputError` for a folder without a model, or with a damaged one.
         """
+        if not isinstance(folder, str | PathLike):
+            raise InputError(f"folder={shown(folder)}: give the folder of a run, as text or as a path")
+        one_of(attention, "attention", get_args(AttentionKind))
         folder = Path(folder)
         if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
             folder = folder / "model"
         if not (folder / "model.json").exists():
             raise InputError(f"{folder} holds no trained model (no model.json): give a run's folder")
-        try:
-            return cls._load(folder, attention)
-        except (InputError, torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:  # of json, safetensors, tokenizers (a bare Exception) and transformers
-            reason = (str(error).strip().splitlines() or [""])[0]
-            raise InputError(
-                f"{folder} holds a damaged or changed model ({type(error).__name__}: {reason[:200]}): "
-                "restore its files, or train again"
-            ) from error
-
-    @classmethod
-    def _load(cls, folder: Path, attention: AttentionKind) -> JointModel:
-        description = json.loads((folder / "model.json").read_text())
-        names = json.loads((folder / "labels.json").read_text())
-        model = cls(
-            (Seq2Seq if Seq2Seq.is_in(folder) else Encoder).load(folder, attention=attention),
-            {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()},
-            {name: Labels(labels) for name, labels in names.items()},
-            None if description["gates"] is None else gates_from(description["gates"]),
-            owners_from_rows(description["owners"]) if "owners" in description else None,
-        )
-        problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
+        # Only what reads files: a fault of this program is not a fault of the model.
+        with damaged(folder):
+            description = json.loads((folder / "model.json").read_text())
+            names = json.loads((folder / "labels.json").read_text())
+            tasks = {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()}
+            labels = {name: Labels(names[name]) for name in tasks}
+            gates = None if description["gates"] is None else gates_from(description["gates"])
+            owners = owners_from_rows(description["owners"]) if "owners" in description else None
+            encoder = (Seq2Seq if Seq2Seq.is_in(folder) else Encoder).load(folder, attention=attention)
+        model = cls(encoder, tasks, labels, gates, owners)
+        with damaged(folder):
+            problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
         missing = [key for key in problems.missing_keys if not key.startswith("encoder.")]
         if missing or problems.unexpected_keys:
             wrong = (missing + problems.unexpected_keys)[0]

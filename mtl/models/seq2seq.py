@@ -158,7 +158,7 @@ class Seq2Seq(nn.Module):
             num_beams=beam, length_penalty=length_penalty, do_sample=False, max_new_tokens=int(limits.max()),
             max_length=None, early_stopping=False, use_cache=True, **self._beginning(),
         )  # fmt: skip
-        with self._scaled(head_scale):
+        with self._scaled(head_scale, beam):
             pieces = self.transformer.generate(
                 input_ids=subwords.input_ids,
                 attention_mask=subwords.attention_mask,
@@ -233,8 +233,8 @@ class Seq2Seq(nn.Module):
             beginning["forced_bos_token_id"] = empty[0]
         return beginning
 
-    def _scaled(self, head_scale: Tensor | None) -> AbstractContextManager[None]:
-        return nullcontext() if head_scale is None else self.tap.scale(head_scale)
+    def _scaled(self, head_scale: Tensor | None, neighbours: int = 1) -> AbstractContextManager[None]:
+        return nullcontext() if head_scale is None else self.tap.scale(head_scale, neighbours=neighbours)
 
 
 def _shifted(model: PreTrainedModel, pieces: Int[Tensor, "row piece"]) -> Int[Tensor, "row piece"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import signal
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -80,6 +81,8 @@ class Resumption(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Turn a first Ctrl-C or SIGTERM into a stop after the current update; a second one stops at once."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # handlers belong to the main thread, which is not this run's to stop
         for number in (signal.SIGINT, signal.SIGTERM):
             self._handlers[number] = signal.signal(number, self._stop)
 

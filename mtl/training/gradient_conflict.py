@@ -45,7 +45,7 @@ class GradientConflict(nn.Module):
         self._products: Float[Tensor, "task task site head"] | None = None
 
     @contextmanager
-    def watching(self, update: int) -> Iterator[list[Tensor]]:
+    def watching(self, update: int) -> Iterator[Sequence[Tensor]]:
         """Collect the head outputs of a forward pass, per site; empty for updates that are not measured."""
         if update % self.every:
             yield []

@@ -75,13 +75,23 @@ def train(
     if message := unused_gates(config):
         console.print(message, highlight=False, soft_wrap=True)
     keep_large_blocks()
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
-    with _lease(run) if first else nullcontext():
+    with _threads(config.trainer.threads), _lease(run) if first else nullcontext():
         _train(config, run, console, inputs or InputCache(), observers if first else ())
     gc.collect()  # trainer and callbacks hold each other, and the model with them
     release_free_blocks()
     return run
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """So many of torch's threads inside the block (`None`: as many as before), which are the process's."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
