@@ -28,6 +28,8 @@ class Command:
     """A table of names and summaries that the help shows below the options, if there is one."""
     resumes: bool = False
     """Whether the same command resumes an interrupted one."""
+    several_processes: bool = False
+    """Whether a launcher may start several processes of the command for one piece of work."""
 
 
 def load(path: str) -> Any:
@@ -53,6 +55,7 @@ COMMANDS = {
             "gates.target_open", "init_from", "overwrite",
         ),
         resumes=True,
+        several_processes=True,
     ),
     "evaluate": Command("mtl.commands.evaluate:evaluate", "score a trained model"),
     "figure": Command(

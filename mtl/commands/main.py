@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, get_type_hints
 
 from mtl.commands.arguments import arguments_of
@@ -13,6 +14,7 @@ from mtl.commands.command_table import COMMANDS, Command, load
 from mtl.commands.help import help_of, overview
 from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, did_you_mean
+from mtl.workers.launch import alone
 
 _FILE_ERRORS = {
     errno.EACCES: "permission denied: give another place, or change its permissions",
@@ -44,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if group is not None:
             print(help_of(name, group or None))
             raise SystemExit(0)
-        return _run(f"mtl {name}", command, rest)
+        with nullcontext() if command.several_processes else alone():
+            return _run(f"mtl {name}", command, rest)
     except InputError as error:
         message, code = str(error), 2
     except KeyboardInterrupt:

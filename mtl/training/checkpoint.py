@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import signal
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,10 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.models.batches import Batch
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that ask a run to save its state and end; clusters send the last three before they kill a job."""
 
 
 class DirectCheckpointIO(TorchCheckpointIO):
@@ -57,9 +62,9 @@ def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
 class Resumption(pl.Callback):
     """Writes a checkpoint at every epoch's end, every `minutes`, and when a signal asks the run to stop.
 
-    Several ranks write at the ends of epochs only. A checkpoint holds the state of the random generators, so
-    that a resumed run computes the same as an unbroken one. `interrupted` is set once a signal has asked the
-    run to stop.
+    Several ranks write at the ends of epochs only, and stop together, one update after a signal has reached
+    any of them. A checkpoint holds the state of the random generators, so that a resumed run computes the
+    same as an unbroken one. `interrupted` is set once a signal has asked the run to stop.
     """
 
     def __init__(self, path: Path, minutes: float) -> None:
@@ -67,12 +72,18 @@ class Resumption(pl.Callback):
         self.interrupted = False
         self._written = 0.0
         self._generators: dict[str, Any] = {}
+        self._vote: torch.Tensor | None = None
         self._handlers: dict[signal.Signals, Any] = {}
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Turn a first Ctrl-C or SIGTERM into a stop after the current update; a second one stops at once."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._handlers[number] = signal.signal(number, self._stop)
+        """Turn a first signal into a stop after the current update; a second one stops at once."""
+        self._take_signals()
+
+    def _take_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPPING:
+                before = signal.signal(number, self._stop)
+                self._handlers.setdefault(number, before)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Restore the signal handlers."""
@@ -96,6 +107,7 @@ class Resumption(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the random generators."""
+        self._take_signals()  # again: Lightning's own handler of SIGTERM waits for all ranks, inside the handler
         self._written = time.monotonic()
         if self._generators:
             restore_generators(self._generators)
@@ -112,14 +124,23 @@ class Resumption(pl.Callback):
         due = self.interrupted or time.monotonic() - self._written > 60 * self.minutes
         if due and trainer.world_size == 1:
             self._write(trainer)
-        if self.interrupted:
+        if self._agreed(trainer):
             raise KeyboardInterrupt
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write a checkpoint."""
         self._write(trainer)
-        if self.interrupted:
+        if self._agreed(trainer):
             raise KeyboardInterrupt
+
+    def _agreed(self, trainer: pl.Trainer) -> bool:
+        """Whether to stop now; several ranks learn of each other's signals one update later, without waiting."""
+        if trainer.world_size == 1:
+            return self.interrupted
+        last = self._vote
+        self._vote = torch.tensor(int(self.interrupted), device=trainer.strategy.root_device)
+        torch.distributed.all_reduce(self._vote, torch.distributed.ReduceOp.MAX)
+        return last is not None and bool(last)
 
     def _write(self, trainer: pl.Trainer) -> None:
         if trainer.is_global_zero:

@@ -37,8 +37,9 @@ from mtl.training.check_gates import check_target, unused_gates
 from mtl.training.checkpoint import check_checkpoint
 from mtl.training.initial_model import with_settings_of_source
 from mtl.training.observer import Observer
-from mtl.training.ranks import check_processes, is_first_process
+from mtl.training.ranks import is_first_process
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
+from mtl.workers.launch import placed
 from mtl.workers.lease import holder_of, lease
 from tasks.sentence import Sentence
 from tasks.task import Task
@@ -63,11 +64,14 @@ def train(
         inputs: Corpora and encoders that several runs of one process share.
         observers: Watch the run; see `Observer`.
     """
-    first = is_first_process()
-    console = console or Console(quiet=not first)
+    with placed(config.trainer.devices, config.trainer.num_nodes) as place:
+        console = console or Console(quiet=not place.is_first)
+        return _run(config, console, inputs or InputCache(), observers if place.is_first else ())
+
+
+def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: Sequence[Observer]) -> Run:
     run = Run(Path(config.runs) / config.run_name())
     check_settings(config)
-    check_processes(config.trainer)
     device_of(config.trainer.accelerator, "trainer.accelerator")
     check_target(config)
     if message := unused_gates(config):
@@ -75,8 +79,8 @@ def train(
     keep_large_blocks()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
-    with _lease(run) if first else nullcontext():
-        _train(config, run, console, inputs or InputCache(), observers if first else ())
+    with _lease(run) if is_first_process() else nullcontext():
+        _train(config, run, console, inputs, observers)
     gc.collect()  # trainer and callbacks hold each other, and the model with them
     release_free_blocks()
     return run
