@@ -112,11 +112,35 @@ def recover_folder(path: Path) -> None:
     """
     if not path.parent.exists():
         return
-    old = sorted(path.parent.glob(f".{path.name}.old.*"), key=lambda folder: folder.stat().st_mtime)
+    old = sorted(left_beside(path, "old"), key=lambda folder: folder.stat().st_mtime)
     if old and not path.exists():
         old.pop().rename(path)
-    for leftover in [*old, *path.parent.glob(f".{path.name}.new.*")]:
+    for leftover in [*old, *left_beside(path, "new")]:
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def left_beside(path: Path, kind: str = "") -> list[Path]:
+    """What a killed process left of its way to replace `path`: all, or the `new` or the `old` ones."""
+    start = f".{path.name}.{kind}{'.' if kind else ''}"
+    return [other for other in path.parent.iterdir() if other.name.startswith(start)]
+
+
+def matching(pattern: Path) -> list[Path]:
+    """The files and folders that match a pattern (`*`, `?`, `[…]`, `**`), in order.
+
+    A part of the path is a pattern only where nothing of that very name exists.
+    """
+    found = [Path(pattern.anchor)]
+    for part in pattern.relative_to(pattern.anchor).parts:
+        try:
+            found = [
+                match
+                for place in found
+                for match in ([place / part] if (place / part).exists() else place.glob(part))
+            ]
+        except (ValueError, NotImplementedError):  # no pattern: `a**`
+            return []
+    return sorted(set(found))
 
 
 def remove_temporary_files(folder: Path) -> None:

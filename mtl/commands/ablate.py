@@ -89,7 +89,7 @@ def ablate(
     result = measure_ablation(
         trained, chosen, by=by, masks=masks, draws=draws, seed=seed, progress=sentence_progress
     )
-    console = Console()
+    console = Console(markup=False, emoji=False)
     _show(trained, result, console)
     if by_hand is None:
         console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

@@ -82,6 +82,8 @@ def evaluate(
         bare = [sentence.with_layers(without_gold) for sentence in gold]
         exported = write_export(gold, model.annotate(bare, config.batch.max_words), export, tasks)
         for path in exported.paths:
-            Console().print(f"wrote {path}", highlight=False)
+            Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False)
         for items, count in exported.left_out.items():
-            Console().print(f"left out of these files: {count} {items}", highlight=False)
+            Console(markup=False, emoji=False).print(
+                f"left out of these files: {count} {items}", highlight=False
+            )

@@ -59,7 +59,7 @@ def report(
     drawn = page(evidence, deciding)
     out = out or folder / "report.html"
     write_text(out, drawn.html)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for line in drawn.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"wrote {out} ({len(drawn.html.encode()) / 1e6:.2f} MB)", highlight=False, soft_wrap=True)

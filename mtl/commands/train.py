@@ -34,7 +34,7 @@ def _train(config: TrainConfig, given: Mapping[str, Any], place: Place) -> int:
 
     refuse_given(config, given)
     config = under_agent(config, os.environ)
-    console = Console(quiet=not place.is_first)
+    console = Console(markup=False, emoji=False, quiet=not place.is_first)
     run = train(config, console=console, observers=default_observers(config, console))
     if place.is_first:
         print_run(run)

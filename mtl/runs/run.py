@@ -21,7 +21,8 @@ import yaml
 
 from mtl.config.effective import different_keys
 from mtl.errors import InputError
-from mtl.files import recover_folder, remove_temporary_files, write_json, write_text
+from mtl.files import left_beside, recover_folder, remove_temporary_files, write_json, write_text
+from mtl.workers.lease import changing
 
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl")
 
@@ -96,8 +97,9 @@ class Run:
         """Clean up after a process that was killed here; only for the holder of the lease."""
         recover_folder(self.model)
         remove_temporary_files(self.folder)
-        for leftover in self.resume_checkpoint.parent.glob(f".{self.resume_checkpoint.name}.*"):
-            leftover.unlink(missing_ok=True)
+        if self.resume_checkpoint.parent.is_dir():
+            for leftover in left_beside(self.resume_checkpoint):
+                leftover.unlink(missing_ok=True)
 
     def holds(
         self, config: Mapping[str, Any], corpus: str, overwrite: bool = False, masks: str | None = None
@@ -161,17 +163,21 @@ class Run:
 
     def update_status(self, values: Mapping[str, Any]) -> None:
         """Change some entries of the status."""
-        write_json(self.folder / "status.json", {**self.status(), **values})
+        with changing(self.folder / "status.json"):
+            write_json(self.folder / "status.json", {**self.status(), **values})
 
     def add_start(self, values: Mapping[str, Any]) -> None:
         """Record that a process starts or resumes the run: time, machine, versions and code.
 
         The status holds these values of the last process, and in `starts` those of each.
         """
-        status = self.status()
-        status.pop("error", None)
-        starts = [*status.get("starts", []), dict(values)]
-        write_json(self.folder / "status.json", {**status, "state": "running", **values, "starts": starts})
+        with changing(self.folder / "status.json"):
+            status = self.status()
+            status.pop("error", None)
+            starts = [*status.get("starts", []), dict(values)]
+            write_json(
+                self.folder / "status.json", {**status, "state": "running", **values, "starts": starts}
+            )
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write the figures of the kept model, per split and task."""

@@ -148,7 +148,7 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
         if job.claims_from:
             write_claims_of(job, study)
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
-        console = Console()
+        console = Console(markup=False, emoji=False)
         observers = default_observers(config, console, inputs)
         run = train(config, console=console, inputs=inputs, observers=observers)
         trained = config, run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -159,7 +160,7 @@ class SweepFolder:
         if not self.storage.exists():
             return
         with usable(self.storage):
-            summaries = optuna.get_all_study_summaries(f"sqlite:///{self.storage}")
+            summaries = optuna.get_all_study_summaries(_opened(self.storage))
         if any(summary.n_trials for summary in summaries):
             raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
 
@@ -211,6 +212,13 @@ def usable(storage: Path) -> Iterator[None]:
         raise InputError(f"{storage} cannot be used ({message}): {_WAY_OUT}") from error
 
 
+def _opened(storage: Path) -> optuna.storages.RDBStorage:
+    """Optuna's storage in a file, whose path is no part of the URL: `?` and `{` have a meaning there."""
+    path = storage.absolute()
+    settings = {"creator": lambda: sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)}
+    return optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs=settings)
+
+
 def open_study(storage: Path, sweep: Sweep, *, new: bool = False) -> optuna.Study:
     """Optuna's study in a storage; with `new` it is created.
 
@@ -219,9 +227,7 @@ def open_study(storage: Path, sweep: Sweep, *, new: bool = False) -> optuna.Stud
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with usable(storage):
         try:
-            opened = optuna.storages.RDBStorage(
-                f"sqlite:///{storage}", engine_kwargs={"connect_args": {"timeout": BUSY_SECONDS}}
-            )
+            opened = _opened(storage)
         except RuntimeError as error:  # written by another version of Optuna
             raise InputError(f"{storage}: {' '.join(str(error).split())}") from error
         if new:

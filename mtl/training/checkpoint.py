@@ -19,7 +19,6 @@ from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.models.batches import Batch
 
-
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that ask a run to save its state and end; clusters send the last three before they kill a job."""
 
@@ -107,7 +106,8 @@ class Resumption(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the random generators."""
-        self._take_signals()  # again: Lightning's own handler of SIGTERM waits for all ranks, inside the handler
+        # Again, since Lightning has put in a handler of SIGTERM that waits for all ranks.
+        self._take_signals()
         self._written = time.monotonic()
         if self._generators:
             restore_generators(self._generators)
@@ -134,7 +134,7 @@ class Resumption(pl.Callback):
             raise KeyboardInterrupt
 
     def _agreed(self, trainer: pl.Trainer) -> bool:
-        """Whether to stop now; several ranks learn of each other's signals one update later, without waiting."""
+        """Whether to stop now; several ranks learn of each other's signals one update later."""
         if trainer.world_size == 1:
             return self.interrupted
         last = self._vote

@@ -104,9 +104,9 @@ class Ranks(DDPStrategy):
                 )
             except torch.distributed.DistError as error:
                 raise InputError(
-                    f"process {self.global_rank} waited {PATIENCE.total_seconds():g} seconds at {where} for the "
-                    f"{processes.world_size()} processes of this run, and not all came: see what the others "
-                    "printed, or start the run with trainer.devices=1 and trainer.num_nodes=1"
+                    f"process {self.global_rank} waited {PATIENCE.total_seconds():g} seconds at {where} for "
+                    f"the {processes.world_size()} processes of this run, and not all came: see what the "
+                    "others printed, or train with trainer.devices=1 and trainer.num_nodes=1"
                 ) from error
             torch.distributed.init_process_group(
                 self._get_process_group_backend(),

@@ -65,7 +65,7 @@ def train(
         observers: Watch the run; see `Observer`.
     """
     with placed(config.trainer.devices, config.trainer.num_nodes) as place:
-        console = console or Console(quiet=not place.is_first)
+        console = console or Console(markup=False, emoji=False, quiet=not place.is_first)
         return _run(config, console, inputs or InputCache(), observers if place.is_first else ())
 
 

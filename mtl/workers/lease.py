@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -89,6 +89,11 @@ def exclusive(path: Path) -> Iterator[None]:
                 yield
                 return
         time.sleep(PAUSE)
+
+
+def changing(path: Path) -> AbstractContextManager[None]:
+    """The right to read a file and replace it: whoever else wants to waits until the block ends."""
+    return exclusive(path.with_name(f".{path.name}.lock"))
 
 
 def now() -> float:

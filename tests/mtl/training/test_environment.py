@@ -61,8 +61,8 @@ def words(tiny_encoder, tmp_path_factory) -> list[str]:
     corpus = tmp_path_factory.mktemp("corpus")
     write_toy(corpus, 16, 4, 4, seed=1, overwrite=True)
     return [
-        "train", f"--encoder.name={tiny_encoder}", f"--corpus.path={corpus}", "--tasks=[pos]", "--max_epochs=1",
-        "--trainer.accelerator=cpu", "--trainer.precision=32-true",
+        "train", f"--encoder.name={tiny_encoder}", f"--corpus.path={corpus}", "--tasks=[pos]",
+        "--max_epochs=1", "--trainer.accelerator=cpu", "--trainer.precision=32-true",
     ]  # fmt: skip
 
 

@@ -31,13 +31,13 @@ def no_launcher(monkeypatch):
 @pytest.mark.parametrize(("program", "environment"), [("torchrun", TORCHRUN), ("srun", SRUN)])
 def test_other_numbers_of_processes_than_the_run_is_for_are_refused(program, environment):
     for devices, nodes in ((2, 1), (4, 2), (3, 1)):
-        with pytest.raises(InputError, match=f"^{program} started 4 processes, .* makes {devices * nodes}:"):
+        with pytest.raises(InputError, match=rf"^{program} started 4 processes, .* makes {devices * nodes}:"):
             place_of(devices, nodes, environment)
     assert place_of(2, 2, environment) == Place(program, local_rank=1, machine=1)
 
 
 def test_torchrun_numbers_the_processes_of_a_run_of_one_as_well():
-    with pytest.raises(InputError, match="^torchrun started 4 processes, .* makes 1:"):
+    with pytest.raises(InputError, match=r"^torchrun started 4 processes, .* makes 1:"):
         place_of(1, 1, TORCHRUN)
 
 
@@ -46,9 +46,9 @@ def test_torchrun_numbers_the_processes_of_a_run_of_one_as_well():
 def test_numbers_that_do_not_add_up_are_refused(environment, value):
     for name in ("LOCAL_RANK", "GROUP_RANK", "RANK", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_PROCID"):
         if name in environment:
-            with pytest.raises(InputError, match=f"^{name} is '{value}', and "):
+            with pytest.raises(InputError, match=rf"^{name} is '{value}', and "):
                 place_of(2, 2, environment | {name: value})
-            with pytest.raises(InputError, match=f"^{name} is missing, and "):
+            with pytest.raises(InputError, match=rf"^{name} is missing, and "):
                 place_of(2, 2, {key: old for key, old in environment.items() if key != name})
 
 
@@ -69,7 +69,7 @@ def test_each_agent_below_srun_trains_runs_of_one_process():
 @pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "JSM_NAMESPACE_SIZE"])
 def test_launchers_that_are_not_supported_are_named(name):
     assert place_of(1, 1, {name: "2"}) == Place()
-    with pytest.raises(InputError, match="started 2 processes, which mtl cannot use"):
+    with pytest.raises(InputError, match=r"started 2 processes, which mtl cannot use"):
         place_of(2, 1, {name: "2"})
 
 
@@ -77,15 +77,15 @@ def test_several_machines_need_something_that_starts_them():
     by_hand = {"NODE_RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
     assert place_of(2, 2, by_hand) == Place("hand", machine=1)
     for missing in by_hand:
-        with pytest.raises(InputError, match="nothing started this run on 2 machines"):
+        with pytest.raises(InputError, match=r"nothing started this run on 2 machines"):
             place_of(2, 2, {name: value for name, value in by_hand.items() if name != missing})
-    with pytest.raises(InputError, match="^NODE_RANK is '2'"):
+    with pytest.raises(InputError, match=r"^NODE_RANK is '2'"):
         place_of(2, 2, by_hand | {"NODE_RANK": "2"})
 
 
 @pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (-1, 1), (1, 0)])
 def test_numbers_of_devices_and_machines_start_at_one(devices, nodes):
-    with pytest.raises(InputError, match=f"devices={devices}, .*num_nodes={nodes}: use numbers from 1 on"):
+    with pytest.raises(InputError, match=rf"devices={devices}, .*num_nodes={nodes}: use numbers from 1 on"):
         place_of(devices, nodes, {})
 
 

@@ -1,4 +1,7 @@
-"""The one writer of heads.parquet, which holds all measures on a run's heads."""
+"""The one writer of heads.parquet, which holds all measures on a run's heads.
+
+Several commands, and a training that is watched, may write at once: each changes its own rows under a lock.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.workers.lease import changing
 from probes import heads_table as table
 
 
@@ -25,12 +29,13 @@ def write_measures(
     if foreign:
         raise ValueError(f"rows of {foreign[0]!r}, which is not among the replaced measures")
     settings: dict[str, str | None] = dict(provenance)
-    if path.exists():
-        before, known = read_measures(path)
-        rows = pl.concat([before.filter(~pl.col("measure").is_in(replaced)), rows])
-        settings = {**known, **provenance}
-    with whole_file(path) as temporary:
-        table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
+    with changing(path):
+        if path.exists():
+            before, known = read_measures(path)
+            rows = pl.concat([before.filter(~pl.col("measure").is_in(replaced)), rows])
+            settings = {**known, **provenance}
+        with whole_file(path) as temporary:
+            table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
 
 
 def check_place(path: Path) -> None:
@@ -43,13 +48,14 @@ def check_place(path: Path) -> None:
 
 def forget_measures(path: Path, forgotten: Collection[str]) -> None:
     """Remove all rows of some measures from the table; without other rows, remove the file."""
-    heads, provenance = read_measures(path)
-    rest = heads.filter(~pl.col("measure").is_in(forgotten))
-    if rest.is_empty():
-        path.unlink()
-        return
-    with whole_file(path) as temporary:
-        table.write(temporary, rest, provenance)
+    with changing(path):
+        heads, provenance = read_measures(path)
+        rest = heads.filter(~pl.col("measure").is_in(forgotten))
+        if rest.is_empty():
+            path.unlink()
+            return
+        with whole_file(path) as temporary:
+            table.write(temporary, rest, provenance)
 
 
 def read_measures(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.analysis.heads_file import forget_measures, write_measures
 from mtl.errors import InputError
+from mtl.runs.heads_file import forget_measures, write_measures
 from probes import heads_table as table
 
 
