@@ -88,9 +88,10 @@ def probe_run(
             be written.
     """
     material = material or InputCache()
+    if out is not None or (Path(target) / "config.yaml").is_file():
+        check_place((out or Path(target)) / "heads.parquet")
     model, encoder, source, folder = _opened(target, source, out, material)
     path = folder / "heads.parquet"
-    check_place(path)
     left_out: list[str] = []
     notes: list[str] = []
     if isinstance(encoder, SourceEncoder):

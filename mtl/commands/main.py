@@ -14,6 +14,7 @@ from mtl.commands.command_table import COMMANDS, Command, load
 from mtl.commands.help import help_of, overview
 from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, did_you_mean
+from mtl.files import check_file_place, check_folder_place
 from mtl.workers.launch import alone
 
 _FILE_ERRORS = {
@@ -22,6 +23,7 @@ _FILE_ERRORS = {
     errno.EROFS: "the file system is read-only: give another place",
     errno.ENOENT: "no such file or folder",
     errno.EEXIST: "it exists already: give another place",
+    errno.ENOTSUP: "it is no regular file, and would be replaced: give another place",
     errno.ENOTDIR: "a part of this path is a file, no folder",
     errno.EISDIR: "it is a folder, no file",
     errno.ENAMETOOLONG: "the name is too long: give a shorter one",
@@ -74,7 +76,14 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
     if command.takes == "words":
         return int(function(words) or 0)
     if command.takes == "signature":
-        return int(function(**arguments_of(program, function, words)) or 0)
+        values = arguments_of(program, function, words)
+        for name in command.files:
+            if values[name] is not None:
+                check_file_place(values[name])
+        for name in command.folders:
+            if values[name] is not None:
+                check_folder_place(values[name])
+        return int(function(**values) or 0)
     kind = get_type_hints(function)["config"]
     return int(function(configured(program, kind, words), given_values(program, kind, words)) or 0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.files import whole_file
+from mtl.files import check_file_place, whole_file
 from mtl.workers.lease import changing
 from probes import heads_table as table
 
@@ -39,9 +39,10 @@ def write_measures(
 
 
 def check_place(path: Path) -> None:
-    """Raise `InputError`, before anything is measured, if measures cannot be written into this file."""
+    """Raise `InputError` or `OSError`, before anything is measured, if measures cannot be written there."""
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent}: not a folder; give --out=FOLDER")
+    check_file_place(path)
     if path.exists():
         read_measures(path)
 

@@ -17,11 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mtl.config.effective import different_keys
 from mtl.errors import InputError
-from mtl.files import known_fields, write_json
+from mtl.files import full_disk, known_fields, write_json
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
 from mtl.workers.lease import exclusive, holder_of
-from mtl.workers.worker import disk_is_full, full_disk
+from mtl.workers.worker import no_room
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60
@@ -207,8 +207,8 @@ def usable(storage: Path) -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError) as error:
         origins = (getattr(source, "orig", None) for source in (error, error.__cause__))
         message = " ".join(str(next(filter(None, origins), error)).split())
-        if disk_is_full(error, storage.parent):
-            raise InputError(full_disk(storage.parent)) from error
+        if full_disk(error, storage.parent) is not None:
+            raise InputError(no_room(storage.parent)) from error
         raise InputError(f"{storage} cannot be used ({message}): {_WAY_OUT}") from error
 
 

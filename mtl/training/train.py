@@ -21,6 +21,7 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.parallel import describe_empty, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, counted
+from mtl.files import check_folder_place
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
@@ -76,6 +77,7 @@ def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: S
     check_target(config)
     if message := unused_gates(config):
         console.print(message, highlight=False, soft_wrap=True)
+    check_folder_place(run.folder)
     keep_large_blocks()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from mtl.files import naming_full_disk
+from mtl.files import naming_full_disk, short_name
 
 BEAT = 10.0
 """Seconds between two signs of life."""
@@ -93,7 +93,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def changing(path: Path) -> AbstractContextManager[None]:
     """The right to read a file and replace it: whoever else wants to waits until the block ends."""
-    return exclusive(path.with_name(f".{path.name}.lock"))
+    return exclusive(path.with_name(f".{short_name(path.name)}.lock"))
 
 
 def now() -> float:

@@ -20,8 +20,8 @@ from mtl.workers.worker import (
     LOOK,
     REFUSED,
     TRIES,
-    full_disk,
     last_line,
+    no_room,
 )
 
 STATE_STYLES = {
@@ -74,7 +74,7 @@ class WorkerPool:
                     workers.remove(worker)
                     code = worker.process.returncode
                     if code == DISK_FULL:
-                        raise InputError(full_disk(self.folder))
+                        raise InputError(no_room(self.folder))
                     if code == INTERRUPTED and not self.restart_interrupted:
                         raise KeyboardInterrupt
                     if code == REFUSED:
