@@ -78,7 +78,7 @@ def evaluate(
         bare = [sentence.with_layers(without_gold) for sentence in gold]
         exported = write_export(gold, model.annotate(bare, config.batch.max_words), export, tasks)
         for path in exported.paths:
-            Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False)
+            Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False, soft_wrap=True)
         for items, count in exported.left_out.items():
             Console(markup=False, emoji=False).print(
                 f"left out of these files: {count} {items}", highlight=False

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Otherwise tokenizers warns when a process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
     command: Command | None = None
     try:
         name, rest = _command(words)
@@ -84,6 +85,9 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
             if values[name] is not None:
                 check_folder_place(values[name])
         return int(function(**values) or 0)
+    from mtl.sweep.wandb_server import words_of_agent
+
+    words = words_of_agent(words, os.environ)
     kind = get_type_hints(function)["config"]
     return int(function(configured(program, kind, words), given_values(program, kind, words)) or 0)
 
@@ -102,7 +106,9 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
     if not words or words[0] in ("-h", "--help"):
         print(overview())
         raise SystemExit(0)
-    if words[0] == "--version":
+    if words[0] == "help":
+        return _command([*words[1:], "--help"])
+    if words[0] in ("-V", "--version"):
         from importlib.metadata import version
 
         print(f"mtl {version('mtl')}")

@@ -16,8 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
-import yaml
-
 from mtl.config.effective import plain, with_older_defaults
 from mtl.config.keys import (
     choices_of,
@@ -29,7 +27,7 @@ from mtl.config.keys import (
     without_null,
 )
 from mtl.config.schema import ALIASES, TrainConfig
-from mtl.config.yaml_file import read_mapping, value_of
+from mtl.config.yaml_file import dump, read_mapping, value_of
 from mtl.errors import InputError, did_you_mean
 
 T = TypeVar("T")
@@ -49,7 +47,7 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
         raise InputError(f"{_file_at_fault(program, kind, words, str(error))}{error}") from error
     if _PRINT in words:
         settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
-        print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
+        print(dump(settings), end="")
         raise SystemExit(0)
     return made
 
@@ -148,6 +146,8 @@ def _group(kind: Any, value: Any, key: str) -> Any:
 def _judged(key: str, hint: Any, value: Any) -> Any:
     """A value as jsonargparse converts it to its type; raises `InputError` if it does not fit."""
     kind, optional = without_null(hint)
+    if kind is str and isinstance(value, str):
+        return value  # which jsonargparse would read once more: "null" is a text here
     given = plain(value)
     # A study's plan is hundreds of configurations, nearly all of whose values are the same.
     single = given is None or isinstance(given, str | int | float)
@@ -286,7 +286,9 @@ def spelt(text: str, hint: Any) -> Any:
         return [value_of(part) for part in parts] if item in (int, float) else parts
     mapping = get_origin(hint) is dict or (text.startswith("{") and mapping_of(hint) is not None)
     structured = item is not None or is_dataclass(hint) or mapping
-    return value_of(text) if structured else text
+    if structured or kind in (int, float, bool) or mapping_of(hint) is not None:
+        return value_of(text) if text.strip() else text
+    return None if optional and text == "null" else text
 
 
 def as_yaml(text: str) -> str:

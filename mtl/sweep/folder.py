@@ -15,7 +15,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from mtl.config.effective import different_keys
+from mtl.config.effective import different_keys, is_place
 from mtl.errors import InputError
 from mtl.files import full_disk, known_fields, write_json
 from mtl.sweep.file import Sweep, sweep_from
@@ -146,7 +146,8 @@ class SweepFolder:
         changed = [
             key for part in _COMPARED for key in _changed(part, old.given.get(part), sweep.given.get(part))
         ]
-        changed += different_keys(old_base, base)
+        # Of places what lies there counts; a dry run has not read it.
+        changed += [key for key in different_keys(old_base, base) if not is_place(key)]
         if corpus not in (None, old_made_of["corpus"]):
             changed.append("the corpus")
         if changed:

@@ -21,7 +21,7 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.parallel import describe_empty, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, counted
-from mtl.files import check_folder_place
+from mtl.files import check_folder_place, fingerprint
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
@@ -29,6 +29,7 @@ from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, batches, evaluate, signatures_of
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.known_encoders import encoder_files
 from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.models.mask_file import check_masks
 from mtl.runs.run import Run, git_revision, versions
@@ -109,7 +110,8 @@ def _train(
     masks = _masks_fingerprint(config, tuple(tasks))
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
-    resumes = run.holds(settings, corpus, config.overwrite, masks)
+    encoder = _encoder_fingerprint(config)
+    resumes = run.holds(settings, corpus, config.overwrite, masks, encoder)
     if resumes and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; give another --name to train again", soft_wrap=True)
         _remove_leftovers(run)
@@ -149,7 +151,7 @@ def _train(
         run.create(settings)
     with _outcome_noted(run, observers):
         if is_first_process():
-            run.add_start({"device": device_name(device), **_provenance(config, corpus, masks)})
+            run.add_start({"device": device_name(device), **_provenance(config, corpus, masks, encoder)})
         for observer in observers:
             observer.on_run_start(config, run)
         if training is not None:
@@ -163,6 +165,12 @@ def _masks_fingerprint(config: TrainConfig, tasks: Sequence[str]) -> str | None:
     if config.pruning != "fixed":
         return None
     return masks_fingerprint(check_masks(Path(str(config.gates.masks)), config.gates.scope, tasks))
+
+
+def _encoder_fingerprint(config: TrainConfig) -> str | None:
+    """The fingerprint of a local encoder's files; `None` for others, whose name says what they are."""
+    paths = encoder_files(config.encoder.name)
+    return fingerprint(paths) if paths else None
 
 
 def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
@@ -242,7 +250,7 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
         raise
 
 
-def _provenance(config: TrainConfig, corpus: str, masks: str | None) -> dict[str, Any]:
+def _provenance(config: TrainConfig, corpus: str, masks: str | None, encoder: str | None) -> dict[str, Any]:
     """What a result depends on besides the configuration, and the process that made it."""
     return {
         "seed": config.seed,
@@ -252,7 +260,9 @@ def _provenance(config: TrainConfig, corpus: str, masks: str | None) -> dict[str
         "versions": versions(),
         "git": git_revision(),
         "corpus_fingerprint": corpus,
-    } | ({} if masks is None else {"masks_fingerprint": masks})
+        **({} if masks is None else {"masks_fingerprint": masks}),
+        **({} if encoder is None else {"encoder_fingerprint": encoder}),
+    }
 
 
 def _now() -> str:

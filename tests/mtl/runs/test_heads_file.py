@@ -1,13 +1,25 @@
 from __future__ import annotations
 
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 
+from mtl.analysis.curve_file import CurveFiles, part
 from mtl.errors import InputError
 from mtl.runs.heads_file import forget_measures, write_measures
+from mtl.runs.run import Run
+from mtl.training.gradient_conflict import ConflictRecord
+from mtl.workers.lease import Holder
+from probes import curve_table
 from probes import heads_table as table
 
 
@@ -56,3 +68,103 @@ def test_a_file_that_is_no_table_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rows of 'attention'"):
         write_measures(tmp_path / "new.parquet", rows("attention", 1.0), ["relevance"], {})
     assert list(tmp_path.iterdir()) == [path]
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from tests.mtl.runs.test_heads_file import write_all
+write_all(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+"""
+
+
+def write_all(folder: Path, name: str, start: float) -> None:
+    """Write what a command writes, from a given time on: measures, a curve, and the status."""
+    time.sleep(max(0.0, start - time.time()))
+    orders = pl.DataFrame(
+        [{"by": name, "draw": 0, "task": "pos", "attention": "self", "layer": 0, "head": 0, "rank": 0}],
+        schema=curve_table.ORDERS,
+    )
+    for number in range(5):
+        measure = f"{name}-{number}"
+        write_measures(
+            folder / "heads.parquet", rows(measure, number), [measure], {f"{measure}.split": "dev"}
+        )
+        CurveFiles(folder).orders.put(part(name, number, "pos"), "key", orders.with_columns(draw=number))
+        Run(folder).update_status({measure: number})
+
+
+def written(folder: Path) -> set[str]:
+    """The names that a writer has left in all three files."""
+    heads, provenance = table.read(folder / "heads.parquet")
+    orders, _ = curve_table.read(folder / "curve_heads.parquet")
+    names = [f"{by}-{draw}" for by, draw in orders.select("by", "draw").iter_rows()]
+    assert set(heads["measure"]) == {key.removesuffix(".split") for key in provenance} == set(names)
+    assert set(Run(folder).status()) == {*names, "state"}
+    return set(names)
+
+
+def test_threads_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    barrier = threading.Barrier(4)
+    failures: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            barrier.wait()
+            write_all(tmp_path, name, 0.0)
+        except BaseException as error:  # the thread's own, which would otherwise be printed only
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert written(tmp_path) == {f"{name}-{number}" for name in "abcd" for number in range(5)}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "curve_heads.parquet", "heads.parquet", "status.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    start = time.time() + 10
+    root = Path(__file__).parents[3]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name, str(start)], cwd=root)
+        for name in "ab"
+    ]
+    assert [process.wait(timeout=250) for process in processes] == [0, 0]
+    assert written(tmp_path) == {f"{name}-{number}" for name in "ab" for number in range(5)}
+
+
+def test_a_killed_holder_of_the_lock_does_not_block_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "heads.parquet"
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    dead = dataclasses.replace(Holder.me(), pid=done.pid, started="0")
+    (tmp_path / ".heads.parquet.lock").write_text(json.dumps(dataclasses.asdict(dead)))
+    write_measures(path, rows("attention", 1.0), ["attention"], {})
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: Path) -> None:
+    """Resuming a training whose heads were measured meanwhile keeps these measures."""
+    run, path = Run(tmp_path), tmp_path / "heads.parquet"
+    write_measures(path, rows("attention", 1.0), ["attention"], {"split": "test"})
+    conflict = SimpleNamespace(rows=lambda epoch: [
+        {
+            "measure": "gradient_conflict", "task": "", "label": "pos-ner", "attention": "self", "layer": 0,
+            "head": 0, "value": 0.5, "count": 1, "choice": f"epoch {epoch}",
+        }
+    ])  # fmt: skip
+    record = ConflictRecord(run, conflict)
+    for epoch in range(2):
+        record.on_train_epoch_end(SimpleNamespace(current_epoch=epoch, is_global_zero=True), None)
+        write_measures(path, rows("importance", float(epoch)), ["importance"], {"importance.split": "dev"})
+    heads, provenance = table.read(path)
+    assert heads["measure"].value_counts().sort("measure").rows() == [
+        ("attention", 2), ("gradient_conflict", 2), ("importance", 2),
+    ]  # fmt: skip
+    assert provenance["split"] == "test"
