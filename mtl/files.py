@@ -58,10 +58,11 @@ def check_folder_place(folder: Path) -> None:
     try:
         for part in folder.absolute().relative_to(there.absolute()).parts:
             (there / part).exists()  # raises for a name that is too long
+            _check_prints(folder, part)
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(bytes(_ROOM))
     except OSError as error:
-        error.filename = str(folder if error.errno == errno.ENAMETOOLONG else there)
+        error.filename = str(folder if error.errno in (errno.ENAMETOOLONG, errno.EINVAL) else there)
         raise
 
 
@@ -74,7 +75,14 @@ def check_file_place(path: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(path))
+    _check_prints(path, path.name)
     check_folder_place(path.parent)
+
+
+def _check_prints(path: Path, name: str) -> None:
+    """Raise `OSError` for a new name that lists of files and tables could not show."""
+    if not os.fsencode(name).decode(errors="replace").isprintable():
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ _FILE_ERRORS = {
     errno.EROFS: "the file system is read-only: give another place",
     errno.ENOENT: "no such file or folder",
     errno.EEXIST: "it exists already: give another place",
+    errno.EINVAL: "its name has characters that do not print: give another place",
     errno.ENOTSUP: "it is no regular file, and would be replaced: give another place",
     errno.ENOTDIR: "a part of this path is a file, no folder",
     errno.EISDIR: "it is a folder, no file",
@@ -37,6 +39,8 @@ _FILE_ERRORS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 (done), 1 (failed), 2 (bad arguments or input) or 130 (interrupted)."""
+    if arguments is None:
+        _use_utf8()
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Otherwise tokenizers warns when a process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -68,8 +72,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_out_of_memory(error):
             raise
         message, code = f"out of memory ({_first_line(error)}): lower batch.tokens, or the sizes of layers", 1
-    print(f"mtl: {message}", file=sys.stderr)
+    print(f"mtl: {_one_line(message)}", file=sys.stderr)
     return code
+
+
+def _one_line(message: str) -> str:
+    """The message without characters that would break the line or act on the terminal, as names may have."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
+
+
+def _use_utf8() -> None:
+    """Have texts in UTF-8 whatever the locale says: files, names of files, arguments and what is printed.
+
+    Python decides about names and arguments at its start, so that it is started once more where it decided
+    otherwise.
+    """
+    if sys.getfilesystemencoding().lower() != "utf-8" and sys.flags.utf8_mode == 0:
+        words = [os.fsencode(word) for word in sys.orig_argv[1:]]
+        os.execve(sys.executable, [sys.executable, *words], {**os.environ, "PYTHONUTF8": "1"})
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
 
 
 def _run(program: str, command: Command, words: Sequence[str]) -> int:

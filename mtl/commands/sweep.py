@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
@@ -162,7 +163,7 @@ def _local(
         line = ended_line(folder, definition, best, "finished")
         console.print(f"best: {line} ({folder.run(best.number)})", soft_wrap=True)
     if options.wandb == "offline":
-        console.print(f"to W&B: wandb sync {folder.runs}/*/wandb/offline-run-*", soft_wrap=True)
+        console.print(f"to W&B: wandb sync {quote(str(folder.runs))}/*/wandb/offline-run-*", soft_wrap=True)
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
     failed = [trial for trial in trials if folder.state(trial) == "failed"]

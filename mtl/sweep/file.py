@@ -75,7 +75,7 @@ class SweepFile:
     def __post_init__(self) -> None:
         if self.controller not in (None, {"type": "cloud"}):
             raise ValueError(
-                "controller: mtl uses that of W&B's server (type: cloud), or Optuna with --local: leave it out"
+                "controller: trials are chosen by W&B's server (type: cloud), or with --local: leave it out"
             )
         if self.run_cap is not None and self.run_cap < 1:
             raise ValueError(f"run_cap: '{self.run_cap}' is no whole number above 0")

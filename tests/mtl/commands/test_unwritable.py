@@ -73,6 +73,7 @@ def bad_places(folder: Path, kind: str, suffix: str) -> dict[str, Path]:
         "below a file": blocker / "in" / f"x{suffix}",
         "a name too long": folder / f"{'n' * 256}{suffix}",
         "a folder with a name too long": folder / ("n" * 256) / f"x{suffix}",
+        "a name in two lines": folder / f"a\nb{suffix}",
         "no file system for files": Path("/proc/none") / f"x{suffix}",
     }
     if kind == "file":

@@ -130,6 +130,25 @@ def signalled(process: subprocess.Popen[str], number: signal.Signals) -> None:
     process.send_signal(number)
 
 
+HOSTILE_AT_START = [
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
+    {
+        "OMP_NUM_THREADS": "x", "NUMBA_NUM_THREADS": "x", "POLARS_MAX_THREADS": "0", "RAYON_NUM_THREADS": "x",
+        "HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", "HF_HOME": "/proc/none", "TMPDIR": "/proc/none",
+        "MPLCONFIGDIR": "/proc/none", "NUMBA_CACHE_DIR": "/proc/none", "PYTHONHASHSEED": "7", "RANK": "x",
+    },
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", HOSTILE_AT_START, ids=["locale", "threads and homes"])
+def test_what_a_process_reads_at_its_start_changes_nothing(environment, words, undisturbed, tmp_path):
+    process = started([*words, f"--runs={tmp_path / 'Läufe'}", "--name=fünf"], environment, tmp_path)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    assert same(undisturbed, tmp_path / "Läufe" / "fünf")
+
+
 @pytest.mark.slow
 def test_preemption_saves_the_state_in_the_run_s_folder(words, tmp_path):
     long = [*words, "--runs=runs", "--name=run", "--max_epochs=1000", "--seed=3"]
