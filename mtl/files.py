@@ -62,7 +62,7 @@ def check_folder_place(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(bytes(_ROOM))
     except OSError as error:
-        error.filename = str(folder if error.errno in (errno.ENAMETOOLONG, errno.EINVAL) else there)
+        error.filename = str(folder if error.errno in (errno.ENAMETOOLONG, errno.EILSEQ) else there)
         raise
 
 
@@ -82,7 +82,7 @@ def check_file_place(path: Path) -> None:
 def _check_prints(path: Path, name: str) -> None:
     """Raise `OSError` for a new name that lists of files and tables could not show."""
     if not os.fsencode(name).decode(errors="replace").isprintable():
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+        raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), str(path))
 
 
 @contextmanager

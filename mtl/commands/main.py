@@ -24,7 +24,7 @@ _FILE_ERRORS = {
     errno.EROFS: "the file system is read-only: give another place",
     errno.ENOENT: "no such file or folder",
     errno.EEXIST: "it exists already: give another place",
-    errno.EINVAL: "its name has characters that do not print: give another place",
+    errno.EILSEQ: "the name has characters that do not print: give another one",
     errno.ENOTSUP: "it is no regular file, and would be replaced: give another place",
     errno.ENOTDIR: "a part of this path is a file, no folder",
     errno.EISDIR: "it is a folder, no file",

@@ -247,16 +247,17 @@ def _hint_of(kind: Any, dotted: str, others: Sequence[str]) -> Any:
     """The type of a dotted key; raises `InputError` for an unknown one, perhaps meant for one of `others`."""
     depth_of_last = dotted.count(".")
     hint: Any = kind
+    whole: Any = kind  # with null, if the key may be null
     for depth, name in enumerate(dotted.split(".")):
-        hint = hints_of(hint).get(name) if is_dataclass(hint) else None
-        hint, _ = without_null(hint)
+        whole = hints_of(hint).get(name) if is_dataclass(hint) else None
+        hint, _ = without_null(whole)
         mapping = mapping_of(hint)
         if mapping is not None and depth == depth_of_last - 1:  # such as balancer.weights.dep
             return mapping[1]
         if hint is None:
             known = [*others, *known_keys_of(kind)]
             raise InputError(f"unknown key '{dotted}'{did_you_mean(dotted, known, '; see --help')}")
-    return hint
+    return whole
 
 
 def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequence[str]) -> None:
@@ -269,8 +270,9 @@ def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequ
             inner[name] = {}
         inner = inner[name]
     value = spelt(text, hint)
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        _lay_over(inner.setdefault(last, {}), value, hint)
+    group, _ = without_null(hint)
+    if is_dataclass(group) and isinstance(value, Mapping):
+        _lay_over(inner.setdefault(last, {}), value, group)
     else:
         inner[last] = value
 
@@ -285,7 +287,7 @@ def spelt(text: str, hint: Any) -> Any:
         parts = [part.strip() for part in text.split(",")]
         return [value_of(part) for part in parts] if item in (int, float) else parts
     mapping = get_origin(hint) is dict or (text.startswith("{") and mapping_of(hint) is not None)
-    structured = item is not None or is_dataclass(hint) or mapping
+    structured = item is not None or is_dataclass(kind) or mapping
     if structured or kind in (int, float, bool) or mapping_of(hint) is not None:
         return value_of(text) if text.strip() else text
     return None if optional and text == "null" else text

@@ -7,17 +7,18 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import polars as pl
 import pytest
+import pytorch_lightning as pl_trainer
 
 from mtl.analysis.curve_file import CurveFiles, part
 from mtl.errors import InputError
 from mtl.runs.heads_file import forget_measures, write_measures
 from mtl.runs.run import Run
-from mtl.training.gradient_conflict import ConflictRecord
+from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.workers.lease import Holder
 from probes import curve_table
 from probes import heads_table as table
@@ -88,7 +89,7 @@ def write_all(folder: Path, name: str, start: float) -> None:
     for number in range(5):
         measure = f"{name}-{number}"
         write_measures(
-            folder / "heads.parquet", rows(measure, number), [measure], {f"{measure}.split": "dev"}
+            folder / "heads.parquet", rows(measure, float(number)), [measure], {f"{measure}.split": "dev"}
         )
         CurveFiles(folder).orders.put(part(name, number, "pos"), "key", orders.with_columns(draw=number))
         Run(folder).update_status({measure: number})
@@ -153,15 +154,15 @@ def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: 
     """Resuming a training whose heads were measured meanwhile keeps these measures."""
     run, path = Run(tmp_path), tmp_path / "heads.parquet"
     write_measures(path, rows("attention", 1.0), ["attention"], {"split": "test"})
-    conflict = SimpleNamespace(rows=lambda epoch: [
-        {
-            "measure": "gradient_conflict", "task": "", "label": "pos-ner", "attention": "self", "layer": 0,
-            "head": 0, "value": 0.5, "count": 1, "choice": f"epoch {epoch}",
-        }
-    ])  # fmt: skip
+    row = {
+        "measure": "gradient_conflict", "task": "", "label": "pos-ner", "attention": "self", "layer": 0,
+        "head": 0, "value": 0.5, "count": 1,
+    }  # fmt: skip
+    conflict = MagicMock(GradientConflict, rows=lambda epoch: [row | {"choice": f"epoch {epoch}"}])
     record = ConflictRecord(run, conflict)
     for epoch in range(2):
-        record.on_train_epoch_end(SimpleNamespace(current_epoch=epoch, is_global_zero=True), None)
+        trainer = MagicMock(pl_trainer.Trainer, current_epoch=epoch, is_global_zero=True)
+        record.on_train_epoch_end(trainer, MagicMock(pl_trainer.LightningModule))
         write_measures(path, rows("importance", float(epoch)), ["importance"], {"importance.split": "dev"})
     heads, provenance = table.read(path)
     assert heads["measure"].value_counts().sort("measure").rows() == [
