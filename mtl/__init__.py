@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("mtl")
+        return version("mtl-heads")
     if name not in _MODULES:
         raise AttributeError(f"module 'mtl' has no attribute '{name}'")
     return getattr(importlib.import_module(_MODULES[name]), name)

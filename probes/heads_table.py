@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
+from probes import table_files
+
 SCHEMA = pl.Schema(
     {
         "measure": pl.String,
@@ -118,14 +120,13 @@ def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
 
 def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> None:
     """Write the table with its provenance as the file's metadata."""
-    table.write_parquet(path, metadata=dict(provenance))
+    table_files.write_parquet(table, path, provenance)
 
 
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
     try:
-        table = pl.read_parquet(path)
-        metadata = pl.read_parquet_metadata(path)
+        table, provenance = table_files.read_parquet(path), table_files.read_metadata(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); make it with 'mtl probe'") from error
     for column, default in (("choice", ""), ("attention", "self")):  # tables from before there were these
@@ -134,5 +135,4 @@ def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     missing = sorted(set(SCHEMA) - set(table.columns))
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with 'mtl probe'")
-    provenance = {key: value for key, value in metadata.items() if key != "ARROW:schema"}
     return table.select(SCHEMA.names()).cast(SCHEMA), provenance

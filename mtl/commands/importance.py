@@ -53,7 +53,7 @@ def importance(
     heads = measure_importance(
         trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress
     )
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for task_name in trained.tasks:
         of_task = heads.filter(heads["task"] == task_name)
         wide = of_task.pivot("measure", index=["attention", "layer", "head"], values="value")

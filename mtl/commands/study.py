@@ -46,7 +46,7 @@ class Options:
 def study(words: Sequence[str]) -> int:
     """Carry out a study: its runs, probes, overlaps, competition and report."""
     options, rest = split_options("mtl study", Options, words)
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     if options.status:
         return _status(folder_of(rest), console)
     return _carry_out(rest, options, console)

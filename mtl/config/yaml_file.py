@@ -83,19 +83,42 @@ def value_of(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's plain values, with numbers such as 1e-3 (YAML 1.2), and without dates."""
+    """YAML's plain values, with numbers as YAML 1.2 has them (1e-3; 030 is thirty), and without dates."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts texts into quotes that `_Loader` or YAML 1.1 would take for something else."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    start: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float"))]
+    start: [
+        (tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float", ":int"))
+    ]
     for start, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
-               r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"),
-    list("-+0123456789."),
-)  # fmt: skip
+_NUMBERS = {
+    "tag:yaml.org,2002:float": re.compile(
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
+        r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?[0-9][0-9_]*$|[-+]?0x[0-9a-fA-F_]+$"),
+}
+for _tag, _pattern in _NUMBERS.items():
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(_tag, _pattern, list("-+0123456789."))
+
+
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = node.value.replace("_", "")
+    return int(text, 16 if "x" in text else 10)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+
+
+def dump(values: Any) -> str:
+    """Plain values as YAML, which `read_mapping` gives back."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 @dataclass

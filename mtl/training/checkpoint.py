@@ -22,6 +22,9 @@ from mtl.models.batches import Batch
 from mtl.training.ranks import draw_apart
 from mtl.training.step import JointTraining
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that ask a run to save its state and end; clusters send the last three before they kill a job."""
+
 
 class DirectCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint to the given path; Lightning's own writes it to the temporary folder first."""
@@ -80,11 +83,15 @@ class Resumption(pl.Callback):
         self._handlers: dict[signal.Signals, Any] = {}
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Turn a first Ctrl-C or SIGTERM into a stop after the current update; a second one stops at once."""
+        """Turn a first signal into a stop after the current update; a second one stops at once."""
+        self._take_signals()
+
+    def _take_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # handlers belong to the main thread, which is not this run's to stop
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._handlers[number] = signal.signal(number, self._stop)
+        for number in STOPPING:
+            before = signal.signal(number, self._stop)
+            self._handlers.setdefault(number, before)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Restore the signal handlers."""
@@ -108,6 +115,8 @@ class Resumption(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore this rank's random generators; at first, have it draw other numbers than the others."""
+        # Again, since Lightning has put in a handler of SIGTERM that waits for all ranks.
+        self._take_signals()
         self._written = time.monotonic()
         if trainer.world_size > 1:  # over the hosts' network: on a GPU nothing has to wait for the device
             self._hosts = dist.new_group(backend="gloo")

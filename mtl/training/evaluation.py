@@ -18,6 +18,7 @@ from mtl.training.gate_loss import choice_warnings
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
 from mtl.training.watch import require_finite
+from probes.table_files import write_parquet
 
 
 class Evaluation(pl.Callback):
@@ -127,7 +128,7 @@ class Evaluation(pl.Callback):
             self.run.write_history(self.history)
             if self.gates:
                 with whole_file(self.run.folder / "gates.parquet") as path:
-                    gate_table(self.gates).write_parquet(path)
+                    write_parquet(gate_table(self.gates), path)
             if better or not self.keep_best:
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)

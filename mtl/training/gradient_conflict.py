@@ -14,8 +14,8 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mtl.files import whole_file
 from mtl.heads.tap import HeadTap
+from mtl.runs.heads_file import write_measures
 from mtl.runs.run import Run
 from probes import heads_table as table
 
@@ -119,10 +119,9 @@ class ConflictRecord(pl.Callback):
         """Add the epoch's rows."""
         self.rows += self.conflict.rows(trainer.current_epoch + 1)
         if trainer.is_global_zero:
-            with whole_file(self.run.folder / "heads.parquet") as path:
-                table.write(
-                    path, polars.DataFrame(self.rows, schema=table.SCHEMA), {"run": str(self.run.folder)}
-                )
+            rows = polars.DataFrame(self.rows, schema=table.SCHEMA)
+            provenance = {f"{MEASURE}.run": str(self.run.folder.resolve())}
+            write_measures(self.run.folder / "heads.parquet", rows, [MEASURE], provenance)
 
     def state_dict(self) -> dict[str, Any]:
         """The rows so far."""

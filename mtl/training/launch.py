@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from lightning_fabric.utilities.distributed import _set_num_threads_if_needed
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
@@ -20,9 +21,8 @@ from pytorch_lightning.strategies.launchers.subprocess_script import _Subprocess
 from mtl.errors import InputError, RunError
 from mtl.files import write_json
 from mtl.runs.run import Run
+from mtl.training.ranks import PATIENCE, Processes
 
-_PARENT = "MTL_LAUNCHED_BY"
-"""Environment variable with the id of the process that started a rank."""
 _LOOK = 0.2
 """Seconds between two looks at other processes."""
 _GRACE = 5.0
@@ -33,7 +33,8 @@ class Ranks(DDPStrategy):
     """Lightning's DDP for one run's processes, with `RanksLauncher`.
 
     Buffers are not sent from the first rank to the others: they are equal, since all that they are computed
-    from is (`JointTraining`). A batch may lack a task, whose decoder then has no gradient.
+    from is (`JointTraining`). A batch may lack a task, whose decoder then has no gradient. At the start the
+    processes wait for each other for `PATIENCE`, not for Lightning's half an hour.
     """
 
     def __init__(self, run: Run) -> None:
@@ -46,13 +47,43 @@ class Ranks(DDPStrategy):
             self.cluster_environment, self.num_processes, self.num_nodes, run=self.run
         )
 
+    def setup_distributed(self) -> None:
+        """Meet the other processes; raises `InputError` if some do not come."""
+        processes = self.cluster_environment
+        assert isinstance(processes, Processes)
+        if processes.place.started_by != "torchrun":  # whose agent has brought them together
+            self.set_world_ranks()
+            where = f"{processes.main_address}:{processes.main_port}"
+            try:
+                store = torch.distributed.TCPStore(
+                    processes.main_address,
+                    processes.main_port,
+                    processes.world_size(),
+                    is_master=self.global_rank == 0,
+                    timeout=PATIENCE,
+                )
+            except torch.distributed.DistError as error:
+                raise InputError(
+                    f"process {self.global_rank} waited {PATIENCE.total_seconds():g} seconds at {where} for "
+                    f"the {processes.world_size()} processes of this run, and not all came: see what the "
+                    "others printed, or train with trainer.devices=1 and trainer.num_nodes=1"
+                ) from error
+            torch.distributed.init_process_group(
+                self._get_process_group_backend(),
+                store=store,
+                rank=self.global_rank,
+                world_size=processes.world_size(),
+                device_id=self.root_device if self.root_device.type != "cpu" else None,
+            )
+        super().setup_distributed()
+
 
 class RanksLauncher(_SubprocessScriptLauncher):
     """Starts the other ranks of this machine, unless torchrun or SLURM has.
 
     A rank that fails leaves its error in the run's folder. The first rank then ends the others of its
-    machine, and raises that error. If it hangs, because it waits for the rank that is gone, it notes the error in the
-    run's status and exits. Ranks whose first rank is gone exit.
+    machine, and raises that error. If it hangs, because it waits for the rank that is gone, it notes the
+    error in the run's status and exits. Ranks whose first rank is gone exit.
     """
 
     def __init__(self, *words: Any, run: Run) -> None:
@@ -64,6 +95,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
     ) -> Any:
         """Call the function in this process, and in the others that are started here."""
         environment = self.cluster_environment
+        assert isinstance(environment, Processes)
         environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
         first = environment.global_rank() == 0
         before = dict(os.environ)
@@ -72,10 +104,9 @@ class RanksLauncher(_SubprocessScriptLauncher):
             for file in failures(self.run):
                 file.unlink(missing_ok=True)
         if not environment.creates_processes_externally:
-            os.environ[_PARENT] = str(os.getpid())
             self._call_children_scripts()
             threading.Thread(target=self._watch_children, args=(ended,), daemon=True).start()
-        elif _PARENT in os.environ:
+        elif environment.place.started_by == "mtl":
             threading.Thread(target=_watch_parent, args=(ended,), daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
         try:
@@ -138,7 +169,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
 
 def _watch_parent(ended: threading.Event) -> None:
     """End this process if the one that started it is gone."""
-    parent = int(os.environ[_PARENT])
+    parent = os.getppid()
     while not ended.wait(_LOOK):
         if os.getppid() != parent:
             os._exit(1)

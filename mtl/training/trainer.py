@@ -17,6 +17,7 @@ from mtl.models.device import device_of, has_fast_bfloat16
 from mtl.runs.run import Run
 from mtl.training.checkpoint import DirectCheckpointIO
 from mtl.training.launch import Ranks
+from mtl.training.ranks import processes_of
 
 
 def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer:
@@ -42,7 +43,7 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
             use_distributed_sampler=False,
             logger=False,
             callbacks=callbacks,
-            plugins=[DirectCheckpointIO()],
+            plugins=[DirectCheckpointIO(), processes_of(config.trainer)],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -64,6 +65,8 @@ def quiet_lightning() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
             # `TrainingData` skips the batches that are done; Lightning does not know that.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+            # One process in a job of SLURM is what was asked for.
+            warnings.filterwarnings("ignore", message=".*`srun` command is available.*")
             yield
     finally:
         logger.setLevel(level)
