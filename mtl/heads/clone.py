@@ -22,7 +22,7 @@ from mtl.heads.family_table import Family
 from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
 from mtl.heads.select import head_parts, select_heads
-from mtl.heads.shared_keys import keys_of_heads, numbered
+from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
 
 Copies = dict[int, dict[int, tuple[int, ...]]]
 """Per layer and copied head the numbers of its copies."""
@@ -160,8 +160,7 @@ def _put(
     numbers = sorted({*attention.remaining, *sources})
     place = {number: position for position, number in enumerate(attention.remaining)}
     shared = keys_of_heads(attention.module, len(place))
-    # A copy has a key and a value of its own; other heads share theirs as they did.
-    keys = numbered(-1 - number if number in sources else shared[place[number]] for number in numbers)
+    keys = keys_with_copies(shared, attention.remaining, numbers, sources)
     select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size, keys)
     record_keys(model, {layer: keys})
     after = {number: position for position, number in enumerate(numbers)}

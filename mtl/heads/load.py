@@ -28,6 +28,7 @@ from mtl.heads.families import (
 )
 from mtl.heads.prune import cut_sites
 from mtl.heads.select import select_heads
+from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
 
 MASKS = "trained_with_head_masks"
 """A key of config.json, and the name of a tensor beside the weights: the masks that a model was trained with.
@@ -173,8 +174,10 @@ def _put_copies(model: PreTrainedModel, copies: Mapping[int, Mapping[int, int]])
     family = family_of(model)
     found, size = attentions(model, family), head_dim(model)
     for site, sources in copies.items():
-        numbers = sorted({*found[site].remaining, *sources})
-        select_heads(family, found[site], [sources.get(number, number) for number in numbers], size)
+        heads = found[site].remaining
+        numbers = sorted({*heads, *sources})
+        shared = keys_with_copies(keys_of_heads(found[site].module, len(heads)), heads, numbers, sources)
+        select_heads(family, found[site], [sources.get(number, number) for number in numbers], size, shared)
     model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
 
 

@@ -248,5 +248,5 @@ def test_a_folder_that_does_not_fit_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"do not fit its config\.json"):
         load_pruned(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"no model\.safetensors"):
+    with pytest.raises(InputError, match=r"no file named model\.safetensors"):
         load_pruned(tmp_path)
