@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
@@ -36,6 +37,10 @@ MASKS = "trained_with_head_masks"
 No model has a parameter of that name, so that plain transformers reports it when it loads the weights.
 """
 _RECORDS = ("pruned_heads", "cloned_heads", "keys_of_heads", "heads_sharing_keys", "collaborative_components")
+
+
+LOAD_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
+"""What transformers raises on a model that is not there, or damaged."""
 
 
 class Loaded(NamedTuple):
@@ -75,7 +80,7 @@ def load_pruned(
         if kind is None:
             raise InputError(f"{name}: config.json names no known class under 'architectures'")
         model, missing, unexpected, other_shapes = load_model(name, kind, config, dtype=dtype, **options)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except LOAD_ERRORS as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot load {name}: {reason}") from error
     if _lacks_only_pooler(model, missing):
@@ -107,7 +112,7 @@ def load_model(
 
     Raises what `from_pretrained` raises.
     """
-    options = {"variant": _only_variant(Path(name)), **options}
+    options = {"variant": _only_variant(Path(name)), "key_mapping": _prefixes(kind, config), **options}
     build, indices = kind, {}
     if needs_rebuild(config):
         build, indices = _with_heads_of(kind, config)
@@ -185,6 +190,17 @@ def _lacks_only_pooler(model: PreTrainedModel, missing: Collection[str]) -> bool
     """Whether the model was saved without the pooler that its class may have or not."""
     choosable = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
     return choosable and bool(missing) and all(name.startswith("pooler.") for name in missing)
+
+
+def _prefixes(kind: type[PreTrainedModel], config: PretrainedConfig) -> dict[str, str] | None:
+    """What turns the names of the class that was saved into those of `kind`.
+
+    transformers knows one name for the model below a head, and in some families (Llama's models for
+    questions) heads call it otherwise.
+    """
+    saved = getattr(transformers, (config.architectures or ["none stated"])[0], kind)
+    before, after = saved.base_model_prefix, kind.base_model_prefix
+    return {rf"^{re.escape(before)}\.": f"{after}."} if before != after and before and after else None
 
 
 def _only_variant(folder: Path) -> str | None:

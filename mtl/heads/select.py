@@ -58,7 +58,8 @@ def head_parts(
     columns = _rows(positions, size)
     shared = torch.tensor(keys_of_heads(module, present), device=positions.device)
     pairs = int(shared.max()) + 1
-    key_columns = _rows(shared[positions].unique() if keys is None else keys, size)
+    keys = shared[positions].unique() if keys is None else keys
+    key_columns = _rows(keys, size)
     yield HeadPart(attention.output, "weight", attention.output.weight, input_dim(attention.output), columns)
     if isinstance(module, CollaborativeAttention):
         # All heads share queries and keys, which stay.
@@ -76,6 +77,10 @@ def head_parts(
         yield from _of_projection(module.get_submodule(family.query), columns)
         for name in (family.key, family.value):
             yield from _of_projection(module.get_submodule(name), key_columns)
+    for name, heads in zip(family.norms_by_head, (positions, keys), strict=False):
+        norm = getattr(module, name, None)
+        if norm is not None:
+            yield HeadPart(norm, "weight", norm.weight, 0, heads)
     for name in family.other_head_rows:
         part = getattr(module, name, None)
         if isinstance(part, nn.Linear):

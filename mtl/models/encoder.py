@@ -68,6 +68,9 @@ class Encoder(nn.Module):
         super().__init__()
         config = transformer.config
         self.transformer = transformer
+        if (pooler := getattr(transformer, "pooler", None)) is not None:
+            # LayoutLM cannot do without one; parameters that get no gradient make DDP fail.
+            pooler.requires_grad_(False)
         self.family = family_of(transformer)
         if len(self.family.stacks) > 1:
             raise InputError(

@@ -23,7 +23,7 @@ from transformers.utils import logging
 from mtl.errors import InputError
 from mtl.heads.families import family_of, group_size, needs_rebuild
 from mtl.heads.family_table import FAMILIES, Family
-from mtl.heads.load import Loaded, class_for, load_model
+from mtl.heads.load import LOAD_ERRORS, Loaded, class_for, load_model
 from mtl.models.known_encoders import embedded_minilm
 
 AttentionKind = Literal["sdpa", "eager"]
@@ -48,7 +48,7 @@ def load(
                 where, class_for(config, MODEL_MAPPING), config, dtype=dtype,
                 attn_implementation=implementation(attention, config), **without_pooler(config),
             )  # fmt: skip
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except LOAD_ERRORS as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"cannot load the encoder {name!r} ({reason}); give 'minilm', a folder with config.json, "
@@ -66,15 +66,15 @@ def _misfits(loaded: Loaded, folder: Path) -> list[str]:
     """Names of weights that do not fit config.json; transformers only prints a note about them.
 
     What `Encoder.save` wrote must have exactly the model's weights. Checkpoints from elsewhere may have
-    others, of a pooler or of the head that they were pretrained with, but none in layers beyond the model's;
-    and of models whose heads were cut or copied, which are new, none may be missing.
+    others, of a pooler or of the head that they were pretrained with, but none in layers beyond the model's.
+    None may be missing in layers, and none at all in models whose heads were cut, copied or shared.
     """
     model, missing, unexpected, _ = loaded
     if (folder / "encoder.json").is_file():
         return sorted(missing | unexpected)
     layers = tuple(stack.attention.partition("{}")[0] for stack in family_of(model).stacks)
     prefix = f"{model.base_model_prefix}."
-    lost = missing if needs_rebuild(model.config) else ()
+    lost = missing if needs_rebuild(model.config) else [key for key in missing if key.startswith(layers)]
     return sorted([*lost, *(key for key in unexpected if key.removeprefix(prefix).startswith(layers))])
 
 

@@ -26,7 +26,7 @@ from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.heads.families import family_of, needs_rebuild
 from mtl.heads.family_table import FAMILIES
-from mtl.heads.load import class_for, load_model
+from mtl.heads.load import LOAD_ERRORS, class_for, load_model
 from mtl.heads.prune import prune_heads
 from mtl.heads.query_key import query_key_parameters
 from mtl.heads.tap import HeadTap
@@ -287,7 +287,7 @@ def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrai
                 name, class_for(config, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING), config,
                 dtype=torch.float32, attn_implementation=kind,
             )  # fmt: skip
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except LOAD_ERRORS as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"cannot load the encoder-decoder model {name!r} ({reason}); give a folder with config.json, "
