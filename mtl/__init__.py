@@ -37,7 +37,7 @@ _MODULES = {
     "collaborate": "mtl.heads.collaborative",
     "head_importance": "mtl.analysis.plain_models",
     "head_scale": "mtl.heads.tap",
-    "load_pruned": "mtl.heads.prune",
+    "load_pruned": "mtl.heads.load",
     "prune_heads": "mtl.heads.prune",
     "transplant_heads": "mtl.heads.clone",
 }

@@ -24,14 +24,14 @@ from mtl.heads.families import (
     cloned_heads,
     family_of,
     head_dim,
-    heads_per_group,
     heads_per_site,
-    heads_sharing_keys,
+    record_keys,
 )
 from mtl.heads.family_table import Family
 from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
 from mtl.heads.select import head_parts, select_heads
+from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
 
 Copies = dict[int, dict[int, tuple[int, ...]]]
 """Per layer and copied head the numbers of its copies."""
@@ -174,12 +174,12 @@ def _put(
     size = head_dim(model)
     numbers = sorted({*attention.remaining, *sources})
     place = {number: position for position, number in enumerate(attention.remaining)}
-    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size)
+    shared = keys_of_heads(attention.module, len(place))
+    keys = keys_with_copies(shared, attention.remaining, numbers, sources)
+    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size, keys)
+    record_keys(model, {layer: keys})
     after = {number: position for position, number in enumerate(numbers)}
     weight, columns = attention.output.weight, input_dim(attention.output)
-    # Each head has keys and values of its own now.
-    if heads_per_group(model) > 1:
-        model.config.heads_sharing_keys = dict(sorted({**heads_sharing_keys(model), layer: 1}.items()))
     if divide:
         for head in set(sources.values()):
             alike = [head, *(number for number, source in sources.items() if source == head)]

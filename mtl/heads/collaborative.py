@@ -156,7 +156,7 @@ def start_collaborative(model: PreTrainedModel, dim: int, deviation: float, *, l
         _record(model, dict.fromkeys(indices, dim))
     if not learned:
         model.config.collaborative_mixing = _BLOCKS
-        _fix_mixing(model)
+        fix_mixing(model)
 
 
 def require_collaborative(model: PreTrainedModel) -> None:
@@ -196,11 +196,12 @@ def put_components(model: PreTrainedModel, components: Mapping[int, int]) -> Non
         if indices[0] in components:
             _put(model, family, attention, components[indices[0]], size)
     _record(model, components)
-    if getattr(model.config, "collaborative_mixing", None) == _BLOCKS:
-        _fix_mixing(model)
 
 
-def _fix_mixing(model: PreTrainedModel) -> None:
+def fix_mixing(model: PreTrainedModel) -> None:
+    """Fix the mixing matrices of a model whose configuration says that they are not learned."""
+    if getattr(model.config, "collaborative_mixing", None) != _BLOCKS:
+        return
     for module in model.modules():
         if isinstance(module, CollaborativeAttention):
             module.mixing.requires_grad_(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -12,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, Family, Stack
 from mtl.heads.projections import out_features, width_read_by
+from mtl.heads.shared_keys import keys_of_heads
 from probes.heads_table import Site
 
 
@@ -58,7 +60,12 @@ def family_of(model: PreTrainedModel) -> Family:
 
 def pruned_heads(model: PreTrainedModel) -> dict[int, list[int]]:
     """The heads that have been cut out of each site, in the numbering of the uncut model."""
-    recorded = getattr(model.config, "pruned_heads", None) or {}
+    return recorded_cuts(model.config)
+
+
+def recorded_cuts(config: PretrainedConfig) -> dict[int, list[int]]:
+    """As `pruned_heads`, from a configuration (one that was saved has strings as keys)."""
+    recorded = getattr(config, "pruned_heads", None) or {}
     return {int(site): sorted(heads) for site, heads in recorded.items()}
 
 
@@ -83,15 +90,27 @@ def head_numbers(model: PreTrainedModel) -> int:
     return max([heads_per_site(model), *(copy + 1 for copy in copies)])
 
 
-def heads_sharing_keys(model: PreTrainedModel) -> dict[int, int]:
-    """How many neighbouring heads share keys and values, at the sites where heads were cut or copied."""
-    return recorded_sharing(model.config)
+def recorded_keys(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
+    """At the sites of grouped queries that were cut or copied, the number of each head's key and value."""
+    recorded = getattr(config, "keys_of_heads", None) or {}
+    found = {int(site): tuple(map(int, keys)) for site, keys in recorded.items()}
+    # Older folders say how many neighbours share a key, and hold copies where groups were of unequal sizes.
+    gone, copies = recorded_cuts(config), recorded_copies(config)
+    for site, neighbours in (getattr(config, "heads_sharing_keys", None) or {}).items():
+        heads = config.num_attention_heads - len(gone.get(int(site), ())) + len(copies.get(int(site), ()))
+        found.setdefault(int(site), tuple(head // int(neighbours) for head in range(heads)))
+    return found
 
 
-def recorded_sharing(config: PretrainedConfig) -> dict[int, int]:
-    """As `heads_sharing_keys`, from a configuration (one that was saved has strings as keys)."""
-    recorded = getattr(config, "heads_sharing_keys", None) or {}
-    return {int(site): int(number) for site, number in recorded.items()}
+def record_keys(model: PreTrainedModel, keys: Mapping[int, Sequence[int]]) -> None:
+    """Record which keys and values the heads of some sites use, in models with grouped queries."""
+    group = heads_per_group(model)
+    if group == 1:
+        return
+    records = recorded_keys(model.config) | {site: tuple(numbers) for site, numbers in keys.items()}
+    uncut = tuple(head // group for head in range(heads_per_site(model)))
+    kept = {site: list(numbers) for site, numbers in sorted(records.items()) if numbers and numbers != uncut}
+    model.config.keys_of_heads, model.config.heads_sharing_keys = kept, {}
 
 
 def recorded_components(config: PretrainedConfig) -> dict[int, int]:
@@ -102,8 +121,8 @@ def recorded_components(config: PretrainedConfig) -> dict[int, int]:
 
 def needs_rebuild(config: PretrainedConfig) -> bool:
     """Whether a saved model's heads were cut, copied or made to share: transformers alone cannot load it."""
-    cut = bool(getattr(config, "pruned_heads", None))
-    return cut or any(record(config) for record in (recorded_copies, recorded_sharing, recorded_components))
+    records = (recorded_cuts, recorded_copies, recorded_keys, recorded_components)
+    return any(record(config) for record in records)
 
 
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
@@ -246,23 +265,11 @@ def group_size(config: PretrainedConfig, name: str) -> int:
     return int(heads // groups)
 
 
-class KeyGroups(NamedTuple):
-    """The keys and values that a model has, a pair for each group of heads that share it."""
-
-    number: int
-    copies: int
-    """How many of them are copies of another group's, made where groups kept unequally many heads."""
-
-
-def key_groups(model: PreTrainedModel) -> KeyGroups:
-    """The groups of heads that share keys and values at all sites."""
-    per_group, shared, clones = heads_per_group(model), heads_sharing_keys(model), cloned_heads(model)
-    number = groups = 0
-    for site, attention in enumerate(attentions(model, family_of(model))):
-        source = clones.get(site, {})
-        number += len(attention.remaining) // shared.get(site, per_group)
-        groups += len({source.get(head, head) // per_group for head in attention.remaining})
-    return KeyGroups(number, number - groups)
+def key_groups(model: PreTrainedModel) -> int:
+    """The keys and values that a model has at all sites, one for each group of heads that share it."""
+    found = attentions(model, family_of(model))
+    keys = [keys_of_heads(attention.module, len(attention.remaining)) for attention in found]
+    return sum(max(numbers, default=-1) + 1 for numbers in keys)
 
 
 def looks_back_only(model: PreTrainedModel) -> bool:

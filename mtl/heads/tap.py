@@ -139,12 +139,12 @@ class HeadTap:
 
     def with_cut_heads(
         self,
-        attentions: Sequence[Float[Tensor, "row _ subword subword"] | None],
+        attentions: Sequence[Float[Tensor, "row _ subword subword"]],
         hidden: Float[Tensor, "row subword hidden"],
     ) -> list[Float[Tensor, "row head subword subword"]]:
         """A model's `attentions` with zeros for heads that have been cut out; `hidden` gives the shape."""
-        # For a layer without heads, models return `None` or no entry at all.
-        given = iter([probabilities for probabilities in attentions if probabilities is not None])
+        # A layer without heads has an entry of none.
+        given = iter([probabilities for probabilities in attentions if probabilities.shape[1]])
         row, subword, _ = hidden.shape
         padded = []
         for heads in self.remaining:
