@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
 from probes import table_files
+from probes.sites import Site
 
 SCHEMA = pl.Schema(
     {
@@ -32,15 +32,6 @@ SCHEMA = pl.Schema(
 `choice` names the alternative that was taken where a definition leaves one, such as the columns that compete
 for the most attended word, where centroids come from, or the epoch.
 """
-
-
-class Site(NamedTuple):
-    """One layer of one kind of attention: a place with a row of heads."""
-
-    attention: str
-    """The kind of attention; `self` in encoders."""
-    layer: int
-    """The layer, from 0 within its kind."""
 
 
 def rows(
