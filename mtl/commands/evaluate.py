@@ -12,7 +12,6 @@ from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.runs import sentence_counts
 from mtl.runs.run import Run
 from tasks.catalogue import LAYERS
 
@@ -46,6 +45,7 @@ def evaluate(
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
     from mtl.models.limits import require_limit
+    from mtl.runs import sentence_counts
 
     opened = Run.open(run)
     model = prepare(JointModel.from_pretrained(opened.model), accelerator, precision)

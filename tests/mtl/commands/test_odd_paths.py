@@ -41,6 +41,7 @@ def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, lis
         "prune": [*here, f"--out={out / 'pruned'}"],
         "predict": [*here, "--output=json"],
         "figure": ["masks", str(run), f"--out={out / 'f.png'}"],
+        "compare": [str(run), f"--against={out / 'second'}", "--draws=100", f"--out={out / 'c.tex'}"],
         "energy": [str(run), *tables],
         "collaborate": [str(run), f"--out={out / 'shared'}", *shared],
         "report": [str(run.parent), f"--out={out / 'r.html'}"],
@@ -64,6 +65,7 @@ def results(folder: Path, capsys, monkeypatch, encoder: Path, run: Path) -> dict
     """What all commands print and write for a copy of the run, with every path in the folder of that name."""
     copy, corpus, out = folder / "runs" / folder.name, folder / "corpus", folder / "out"
     shutil.copytree(run, copy)
+    shutil.copytree(run, out / "second")
     shutil.copytree(run.parent / "corpus", corpus)
     first = (corpus / "train.jsonl").read_text().split('"id": "', 1)[1].split('"', 1)[0]
     (corpus / "some.ids").write_text(f"{first}\n")
