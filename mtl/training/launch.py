@@ -51,8 +51,8 @@ class RanksLauncher(_SubprocessScriptLauncher):
     """Starts the other ranks of this machine, unless torchrun or SLURM has.
 
     A rank that fails leaves its error in the run's folder. The first rank then ends the others of its
-    machine, and raises that error. If it hangs, because it waits for the rank that is gone, it notes the error in the
-    run's status and exits. Ranks whose first rank is gone exit.
+    machine, and raises that error. If it hangs, because it waits for the rank that is gone, it notes the
+    error in the run's status and exits. Ranks whose first rank is gone exit.
     """
 
     def __init__(self, *words: Any, run: Run) -> None:
