@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from mtl.analysis.heads_file import require_finite
 from mtl.errors import InputError
 from mtl.files import whole_file
 from probes import curve_table
@@ -39,6 +40,7 @@ class KeyedTable:
 
     def put(self, part: Part, key: str, rows: pl.DataFrame) -> None:
         """Replace the rows and the key of a part."""
+        require_finite(rows, self.path)
         table, keys = self._all()
         others = table.filter(~curve_table.part_of(table, part))
         fitting = rows.select(table.columns).cast(table.schema)

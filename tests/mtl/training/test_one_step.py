@@ -67,7 +67,10 @@ def still(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return still_encoder(tiny_encoder, tmp_path_factory.mktemp("still") / "bert")
 
 
-@pytest.mark.parametrize("balancer", BALANCERS)
+@pytest.mark.parametrize(
+    "balancer",
+    [name if name == "pcgrad" else pytest.param(name, marks=pytest.mark.slow) for name in BALANCERS],
+)
 def test_batches_that_are_accumulated_are_one_batch(balancer, still, tmp_path):
     write_toy(tmp_path / "toy", 3, 1, 1, seed=5)
     scope = "per_task" if BALANCERS.index(balancer) % 2 else "shared"
