@@ -15,8 +15,12 @@ def pairwise(
     possible: Callable[[Combination], bool] = lambda combination: True,
     tries: int = 60,
     seed: int = 0,
+    first: float = 0.0,
 ) -> list[Combination]:
-    """Few combinations with every pair that occurs in any `possible` one (as far as random tries find it)."""
+    """Few combinations with every pair that occurs in any `possible` one (as far as random tries find it).
+
+    A key that is free takes its first value with the probability `first`, else any.
+    """
     rng = random.Random(seed)
     keys = list(values)
     missing = {
@@ -27,7 +31,8 @@ def pairwise(
 
     def drawn(pair: tuple[str, int, str, int]) -> dict[str, int]:
         one, i, other, j = pair
-        return {key: rng.randrange(len(values[key])) for key in keys} | {one: i, other: j}
+        free = {key: 0 if rng.random() < first else rng.randrange(len(values[key])) for key in keys}
+        return free | {one: i, other: j}
 
     def covered(places: Mapping[str, int]) -> set[tuple[str, int, str, int]]:
         return {(one, places[one], other, places[other]) for one, other in combinations(keys, 2)}

@@ -20,7 +20,8 @@ def write_measures(
 
     Rows and provenance of other measures stay. Keys of `provenance` with a prefix belong to one command's
     measures (`relevance.split`), those without to probing; `None` removes a key. Raises `InputError` if the
-    file exists and is no such table, or if a value is not finite, `ValueError` for rows of a measure that is not among the replaced.
+    file exists and is no such table, or if a value is not finite; `ValueError` for rows of a measure that is
+    not among the replaced.
     """
     foreign = sorted(set(rows["measure"]) - set(replaced))
     if foreign:
@@ -36,7 +37,7 @@ def write_measures(
 
 
 def require_finite(rows: pl.DataFrame, path: Path) -> None:
-    """Raise `InputError` if a value of a table to be written is not finite; it names the first one's place."""
+    """Raise `InputError`, which names the first place, if a value to be written is not finite."""
     for column in rows.select(cs.float()).columns:
         wrong = rows.filter(~pl.col(column).is_finite())
         if not wrong.is_empty():

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import optuna
 import polars as pl
@@ -25,6 +26,7 @@ from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run
 from mtl.runs.tables import heads_of
+from mtl.sweep.file import Sweep
 from mtl.sweep.status import best_of
 from mtl.training import evaluation
 from mtl.training.observer import Observer
@@ -37,8 +39,8 @@ WORDS = (
     "--tasks=pos,srl", "--max_epochs=2", "--batch.sentences=40", "--trainer.accelerator=cpu",
     "--trainer.precision=32-true", "--pruning=dynamic",
 )  # fmt: skip
-UPDATES = 3
-"""Per epoch, of 120 sentences."""
+UPDATES = 4
+"""Per epoch."""
 
 
 class Planted(Observer):
@@ -75,10 +77,10 @@ def balance(module: JointTraining) -> None:
 
 
 PLACES = {
-    "loss": (Planted(balance, UPDATES + 1), "update 5 (epoch 2): the loss of srl is nan"),
-    "weight": (Planted(weight, UPDATES + 1), "update 5 (epoch 2): the loss of srl is nan"),
-    "gradient": (Planted(gradient, UPDATES + 1), "update 5 (epoch 2): the gradient of model.decoders.srl."),
-    "gate": (Planted(gate, UPDATES + 1), "update 5 (epoch 2): "),
+    "loss": (Planted(balance, UPDATES), "update 5 (epoch 2): the loss of srl is nan"),
+    "weight": (Planted(weight, UPDATES), "update 5 (epoch 2): the loss of srl is nan"),
+    "gradient": (Planted(gradient, UPDATES), "update 5 (epoch 2): the gradient of model.decoders.srl."),
+    "gate": (Planted(gate, UPDATES), "update 5 (epoch 2): "),
     "weight after the last update": (Planted(weight, 2 * UPDATES, after=True), "model.decoders.srl."),
 }
 
@@ -163,7 +165,7 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
     rows = pl.DataFrame([row, row | {"value": 1.0}], schema=heads_table.SCHEMA)
     file = tmp_path / "probed" / "heads.parquet"
     with pytest.raises(
-        InputError, match="1 value not finite.* at measure importance, task pos, .*layer 1, head 2"
+        InputError, match=r"1 value not finite.* at measure importance, task pos, .*layer 1, head 2"
     ):
         write_measures(file, rows, ["importance"], {})
     assert not file.exists()
@@ -180,21 +182,13 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
     assert any("1 value not finite: left out" in note for note in notes)
 
 
-class _Metric:
-    name = "loss/pos"
-
-    def better(self, one: float, other: float) -> bool:
-        return one < other
-
-
-class _Sweep:
-    metric = _Metric()
-
-
 def test_a_trial_that_is_not_finite_is_never_the_best():
+    sweep = Mock(spec=Sweep)
+    sweep.metric = Mock()
+    sweep.metric.better = lambda one, other: one < other
     trials = [optuna.trial.create_trial(value=value) for value in (-math.inf, 2.0, math.inf, 1.0)]
-    assert best_of(_Sweep(), trials) is trials[3]
-    assert best_of(_Sweep(), trials[:1]) is None
+    assert best_of(sweep, trials) is trials[3]
+    assert best_of(sweep, trials[:1]) is None
 
 
 def test_a_finite_model_loads(broken_run):

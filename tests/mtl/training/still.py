@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def still_encoder(encoder: Path, folder: Path) -> Path:
     return folder
 
 
-def trained(words: Sequence[str], stop: int | None, inputs: InputCache) -> Run:
+def trained(words: Sequence[str], stop: int | None, inputs: InputCache, port: int = 0) -> Run:
     """Train with these settings; with `stop`, interrupt after so many batches and resume."""
     config = configured("mtl train", TrainConfig, [*STILL, *words])
     quiet = Console(quiet=True)
@@ -74,6 +75,8 @@ def trained(words: Sequence[str], stop: int | None, inputs: InputCache) -> Run:
                 train(config, console=quiet, inputs=inputs, observers=[Signal(stop)])
             except KeyboardInterrupt:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
+                time.sleep(0.5)  # ranks start again when the first one has ended, as launchers do
+                os.environ["MASTER_PORT"] = str(port)
             else:
                 raise AssertionError("the run was not interrupted")
         return train(config, console=quiet, inputs=inputs)
@@ -105,9 +108,12 @@ def main(jobs: Path) -> None:
                 super().on_train_epoch_end(trainer, pl_module)
 
         with patch("mtl.training.assembly.Evaluation", Checks):
-            trained(job["words"], job["stop"], inputs)
+            trained(job["words"], job["stop"], inputs, job["next_port"])
 
 
 if __name__ == "__main__":
+    import faulthandler
+
+    faulthandler.dump_traceback_later(45, exit=True)
     torch.set_num_threads(1)
     main(Path(sys.argv[1]))

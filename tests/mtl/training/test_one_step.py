@@ -109,12 +109,15 @@ def free_ports(number: int) -> list[int]:
 def in_ranks(ranks: int, jobs: list[tuple[list[str], int | None]], folder: Path) -> None:
     """Carry out training jobs in one group of processes."""
     path = folder / f"jobs-{ranks}.json"
-    ports = free_ports(len(jobs))
+    ports = iter(free_ports(2 * len(jobs)))
     path.write_text(
         json.dumps(
             [
-                {"words": [*words, f"--trainer.devices={ranks}"], "stop": stop, "port": port}
-                for (words, stop), port in zip(jobs, ports, strict=True)
+                {
+                    "words": [*words, f"--trainer.devices={ranks}"], "stop": stop,
+                    "port": next(ports), "next_port": next(ports),
+                }
+                for words, stop in jobs
             ]
         )
     )
@@ -135,7 +138,9 @@ def in_ranks(ranks: int, jobs: list[tuple[list[str], int | None]], folder: Path)
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(errors)[-5000:]
+    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(
+        error[-2500:] for error in errors
+    )
 
 
 @pytest.mark.slow
