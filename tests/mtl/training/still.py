@@ -112,8 +112,5 @@ def main(jobs: Path) -> None:
 
 
 if __name__ == "__main__":
-    import faulthandler
-
-    faulthandler.dump_traceback_later(45, exit=True)
     torch.set_num_threads(1)
     main(Path(sys.argv[1]))

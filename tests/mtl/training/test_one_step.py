@@ -114,8 +114,10 @@ def in_ranks(ranks: int, jobs: list[tuple[list[str], int | None]], folder: Path)
         json.dumps(
             [
                 {
-                    "words": [*words, f"--trainer.devices={ranks}"], "stop": stop,
-                    "port": next(ports), "next_port": next(ports),
+                    "words": [*words, f"--trainer.devices={ranks}"],
+                    "stop": stop,
+                    "port": next(ports),
+                    "next_port": next(ports),
                 }
                 for words, stop in jobs
             ]
