@@ -11,6 +11,7 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.runs.heads_file import require_finite
 from mtl.workers.lease import changing
 from probes import curve_table
 from probes.table_files import write_parquet
@@ -41,6 +42,7 @@ class KeyedTable:
 
     def put(self, part: Part, key: str, rows: pl.DataFrame) -> None:
         """Replace the rows and the key of a part."""
+        require_finite(rows, self.path)
         with changing(self.path):
             table, keys = self._all()
             others = table.filter(~curve_table.part_of(table, part))

@@ -121,7 +121,7 @@ class OptimizerConfig:
     clip: float = 1.0
     """Largest norm of the gradient, gates excluded; 0: no clipping."""
     accumulate: int = 1
-    """Batches per update."""
+    """Batches per update, which is that of one batch with all their sentences."""
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class TrainConfig:
     init_from: str | None = None
     """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
     gradient_conflict_every: int = 0
-    """Measure the cosine between the tasks' gradients per head once per this many batches; 0: never."""
+    """Measure the cosine between the tasks' gradients per head once per this many updates; 0: never."""
     importance_every: int = 0
     """Measure the importance of all heads once per this many evaluations; 0: never."""
     importance_sentences: int = 200

@@ -21,6 +21,7 @@ from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
+from mtl.models.finite import not_finite
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
@@ -330,5 +331,10 @@ class JointModel(nn.Module):
             wrong = (missing + problems.unexpected_keys)[0]
             raise InputError(
                 f"{folder / _WEIGHTS} does not fit model.json (first at {wrong}): was it changed?"
+            )
+        if broken := not_finite(model.named_parameters()):
+            raise InputError(
+                f"{folder}: {broken[0]} has values that are not finite, as have {len(broken) - 1} others: "
+                "its training diverged; train again with lower learning rates"
             )
         return model.eval()

@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.files import check_file_place, whole_file
 from mtl.workers.lease import changing
 from probes import heads_table as table
@@ -23,11 +24,13 @@ def write_measures(
 
     Rows and provenance of other measures stay. Keys of `provenance` with a prefix belong to one command's
     measures (`relevance.split`), those without to probing; `None` removes a key. Raises `InputError` if the
-    file exists and is no such table, `ValueError` for rows of a measure that is not among the replaced.
+    file exists and is no such table, or if a value is not finite; `ValueError` for rows of a measure that is
+    not among the replaced.
     """
     foreign = sorted(set(rows["measure"]) - set(replaced))
     if foreign:
         raise ValueError(f"rows of {foreign[0]!r}, which is not among the replaced measures")
+    require_finite(rows, path)
     settings: dict[str, str | None] = dict(provenance)
     with changing(path):
         if path.exists():
@@ -36,6 +39,23 @@ def write_measures(
             settings = {**known, **provenance}
         with whole_file(path) as temporary:
             table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
+
+
+def require_finite(rows: pl.DataFrame, path: Path) -> None:
+    """Raise `InputError`, which names the first place, if a value to be written is not finite."""
+    for column in rows.select(cs.float()).columns:
+        wrong = rows.filter(~pl.col(column).is_finite())
+        if not wrong.is_empty():
+            row = wrong.row(0, named=True)
+            where = ", ".join(
+                f"{key} {row[key]}"
+                for key in ("measure", "by", "task", "label", "layer", "head", "draw")
+                if key in row
+            )
+            raise InputError(
+                f"{path} is not written: {counted(wrong.height, 'value')} not finite, the first one "
+                f"({column} {row[column]}) at {where}: does the model overflow?"
+            )
 
 
 def check_place(path: Path) -> None:

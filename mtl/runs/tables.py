@@ -82,6 +82,7 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             raise InputError(str(error)) from error
         if not table.filter(pl.col("measure").is_in(MADE_BY_PROBING)).is_empty():
             settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
+        table = _finite(table, path, notes)
         regime, seed = "static", 0
         trained = [name for name in table["task"].unique(maintain_order=True) if name]
         if _is_run(folder):
@@ -101,6 +102,15 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     check_encoders(encoders)
     _check_settings(settings)
     return pl.concat(parts), (*notes, *_missing_runs(pl.concat(parts)))
+
+
+def _finite(table: pl.DataFrame, path: Path, notes: list[str]) -> pl.DataFrame:
+    """The rows whose value is finite; others are noted."""
+    finite = table.filter(pl.col("value").is_finite().fill_null(False))
+    if finite.height < table.height:
+        lost = counted(table.height - finite.height, "value")
+        notes.append(f"{path}: {lost} not finite: left out")
+    return finite
 
 
 def nothing_left(notes: Sequence[str], mend: str) -> InputError:
@@ -183,7 +193,7 @@ def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
                 task=pl.lit(task),
                 update=pl.col("update").cast(pl.Int64),
                 score=pl.col(column).cast(pl.Float64),
-            ).drop_nulls()
+            ).filter(pl.col("score").is_finite())
             for task, column in columns.items()
             if column in table.columns
         ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.heads.gate_file import last_log_alphas
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
@@ -57,6 +57,8 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
         gates = last_log_alphas(run.folder / "gates.parquet")
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{file}: cannot be read ({error})") from error
+    if broken := heads.filter(~pl.col("value").is_finite().fill_null(False)).height:
+        raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
     # Syntactic roles are found by the arcs of one task, and count for all.
     role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
     chosen = pl.concat([heads, gates]).filter(pl.col("task").is_in([*tasks, ""]) | role)

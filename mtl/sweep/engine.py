@@ -81,7 +81,9 @@ class Engine:
                     return Trial(study, frozen._trial_id)
             started = [trial for trial in trials if trial.state != TrialState.WAITING]
             good_enough = any(
-                trial.state == TrialState.COMPLETE and self.sweep.metric.reached(trial.values[0])
+                trial.state == TrialState.COMPLETE
+                and math.isfinite(trial.values[0])
+                and self.sweep.metric.reached(trial.values[0])
                 for trial in started
             )
             if len(started) >= self.limit or good_enough:
@@ -110,6 +112,7 @@ class Engine:
         def look(evaluation: int, value: float) -> bool:
             """Report an evaluation to Optuna, unless an earlier try has; returns whether the trial stops."""
             nonlocal progress
+            self._require_finite(value)
             if evaluation not in frozen.intermediate_values:
                 trial.report(value, evaluation)
             compared = stopping is not None and stopping.compares_after(evaluation)
@@ -120,8 +123,7 @@ class Engine:
 
         def perform() -> Outcome:
             outcome = self.perform(trial.number, values, look)
-            if math.isnan(outcome.value):
-                raise InputError(f"{self.sweep.metric.name} is not a number")
+            self._require_finite(outcome.value)
             return outcome
 
         try:
@@ -135,6 +137,11 @@ class Engine:
             return
         trial.set_user_attr("open_heads", dict(outcome.open_heads))
         self._end(study, frozen, progress, outcome.value)
+
+    def _require_finite(self, value: float) -> None:
+        """Raise `InputError`, with which the trial fails, for a score that cannot be compared with others."""
+        if not math.isfinite(value):
+            raise InputError(f"{self.sweep.metric.name} is {value}, not a finite number")
 
     def _end(
         self, study: optuna.Study, frozen: FrozenTrial, progress: Progress, value: float | None = None

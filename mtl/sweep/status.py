@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -77,13 +78,16 @@ def ended_line(folder: SweepFolder, sweep: Sweep, trial: FrozenTrial, state: Sta
     return f"{name} with {values_text(sweep, trial)}" if state == "running" else name
 
 
+def is_scored(trial: FrozenTrial) -> bool:
+    """Whether a trial has finished with a score that can be compared with others."""
+    return trial.state == TrialState.COMPLETE and math.isfinite(trial.values[0])
+
+
 def best_of(sweep: Sweep, trials: list[FrozenTrial]) -> FrozenTrial | None:
     """The finished trial with the best score; the first of equals."""
     best = None
     for trial in trials:
-        if trial.state == TrialState.COMPLETE and (
-            best is None or sweep.metric.better(trial.values[0], best.values[0])
-        ):
+        if is_scored(trial) and (best is None or sweep.metric.better(trial.values[0], best.values[0])):
             best = trial
     return best
 

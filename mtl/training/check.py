@@ -6,7 +6,7 @@ import dataclasses
 
 from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.ranges import out_of_range
-from mtl.config.schema import TASK_NAMES, BalancerConfig, TrainConfig
+from mtl.config.schema import TASK_NAMES, BalancerConfig, PruningRegime, TrainConfig
 from mtl.errors import InputError, plain_name
 from mtl.heads.family_table import FAMILIES
 from mtl.training.check_gates import check_gates
@@ -32,7 +32,7 @@ def check_settings(config: TrainConfig) -> None:
     for fault in out_of_range(dataclasses.asdict(config)):
         raise InputError(fault)
     check_gates(config, tasks)
-    check_balancer(config.balancer, tasks, config.batch.mode)
+    check_balancer(config.balancer, tasks, config.batch.mode, config.pruning)
     if config.pruning == "fixed" and config.gates.masks is None:
         raise InputError("pruning=fixed takes its masks from a file: give gates.masks=FILE")
     if config.pruning != "fixed" and config.gates.masks is not None:
@@ -131,8 +131,10 @@ def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
         )
 
 
-def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) -> None:
-    """Raise `InputError` for a balancer that does not fit the tasks or `batch.mode`."""
+def check_balancer(
+    config: BalancerConfig, tasks: tuple[str, ...], mode: str, pruning: PruningRegime = "none"
+) -> None:
+    """Raise `InputError` for a balancer that does not fit the tasks, `batch.mode` or `pruning`."""
     for task, weight in config.weights.items():
         if task not in (*tasks, *tasks_of(tasks)):
             raise InputError(
@@ -141,6 +143,11 @@ def check_balancer(config: BalancerConfig, tasks: tuple[str, ...], mode: str) ->
             )
         if weight < 0:
             raise InputError(f"balancer.weights.{task}={weight}: give a number from 0 on")
+    if config.name in _COMPARING and pruning == "gates_only":
+        raise InputError(
+            f"balancer {config.name} compares the tasks' gradients in the encoder, which pruning=gates_only "
+            "freezes: use uniform, moving_average or uncertainty"
+        )
     if config.name in _COMPARING and mode == "separate":
         raise InputError(
             f"balancer {config.name} compares the tasks' gradients in every step, but batch.mode=separate "

@@ -206,15 +206,21 @@ def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> 
             # Tensors, numbers and text only: a checkpoint from elsewhere runs no code.
             trainer.fit(module, datamodule=training.data, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
+        _leave_group()
         raise KeyboardInterrupt from error
     except RunError as error:
         if not is_first_process():
             raise SystemExit(1) from error  # the first one says it
         raise RunError(f"{run.folder}: {error}; {_kept(run)}") from error
-    if trainer.world_size > 1:
-        torch.distributed.destroy_process_group()  # one process does the rest
+    _leave_group()  # one process does the rest
     if is_first_process():
         run.update_status({"trained": True, "training_seconds": round(training.evaluation.seconds, 1)})
+
+
+def _leave_group() -> None:
+    """End what connects this process with the run's others, if there are others."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _kept(run: Run) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,14 +64,3 @@ def require_finite(where: str, values: Mapping[str, float]) -> None:
     if wrong:
         more = "" if len(wrong) == 1 else f" (and {len(wrong) - 1} more)"
         raise RunError(f"{where}: {wrong[0]} is {values[wrong[0]]}{more}")
-
-
-def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
-    """The names of the tensors in which a number is not finite."""
-    named = [(name, tensor) for name, tensor in tensors if tensor.is_floating_point() and tensor.numel()]
-    if not named:
-        return []
-    # One wait for the device in all. The largest absolute value is not finite where any value is not.
-    largest = torch.stack([tensor.detach().abs().amax().float() for _, tensor in named])
-    finite = largest.isfinite().tolist()
-    return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]

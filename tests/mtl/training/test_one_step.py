@@ -1,0 +1,181 @@
+"""Several ranks, and several batches, are one step: equal weights however an update's sentences are split."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import polars
+import pytest
+import torch
+
+from mtl.corpora.toy.corpus import write_toy
+from mtl.models.inputs import InputCache
+from mtl.runs.run import Run
+from tests.mtl.stopped import weights
+from tests.mtl.training.still import still_encoder, trained
+from tests.pairwise import Combination, pairwise
+
+BALANCERS = ("uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad")
+VALUES = {
+    "scope": ("none", "shared", "per_task"),
+    "balancer": BALANCERS,
+    "sampling": ("aligned", "proportional", "tempered"),
+    "conflict": (0, 2),
+    "accumulate": (1, 2, 3),
+    "stop": (None, 3, 7),
+    "sentences": (4, 5),  # of 17: the last batch has one, or two, and so fewer than three ranks
+}
+
+
+def possible(combination: Combination) -> bool:
+    one_pass = combination["sampling"] == "aligned"
+    if combination["conflict"] and not (one_pass and combination["scope"] != "per_task"):
+        return False
+    return one_pass or combination["balancer"] not in ("gradnorm", "pcgrad")
+
+
+def words_of(combination: Combination) -> list[str]:
+    scope, sampling = combination["scope"], combination["sampling"]
+    words = [
+        "--max_epochs=2", f"--batch.sentences={combination['sentences']}",
+        f"--balancer.name={combination['balancer']}", f"--optimizer.accumulate={combination['accumulate']}",
+        f"--gradient_conflict_every={combination['conflict']}",
+    ]  # fmt: skip
+    if combination["balancer"] == "fixed":
+        words.append("--balancer.weights={pos: 0.5, srl: 2}")
+    if scope != "none":
+        words += ["--pruning=dynamic", f"--gates.scope={scope}", "--gates.target_open=0.5"]
+    if sampling != "aligned":
+        words += ["--batch.mode=separate", f"--batch.sampling={sampling}"]
+    return words
+
+
+def largest_difference(one: Path, other: Path) -> float:
+    first, second = weights(Run(one)), weights(Run(other))
+    assert first.keys() == second.keys()
+    return max(float((first[key] - second[key]).abs().max()) for key in first)
+
+
+@pytest.fixture(scope="module")
+def still(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder without dropout."""
+    return still_encoder(tiny_encoder, tmp_path_factory.mktemp("still") / "bert")
+
+
+@pytest.mark.parametrize(
+    "balancer",
+    [name if name == "pcgrad" else pytest.param(name, marks=pytest.mark.slow) for name in BALANCERS],
+)
+def test_batches_that_are_accumulated_are_one_batch(balancer, still, tmp_path):
+    write_toy(tmp_path / "toy", 3, 1, 1, seed=5)
+    scope = "per_task" if BALANCERS.index(balancer) % 2 else "shared"
+    combination = {"scope": scope, "balancer": balancer, "sampling": "aligned", "conflict": 0}
+    if scope == "shared":
+        combination["conflict"] = 1
+    inputs, runs = InputCache(keep=True), []
+    for sentences, accumulate in ((3, 1), (1, 3), (1, 4)):
+        words = words_of(combination | {"sentences": sentences, "accumulate": accumulate})
+        words += [
+            f"--corpus.path={tmp_path / 'toy'}", f"--encoder.name={still}", f"--runs={tmp_path}",
+            f"--name=of-{sentences}-{accumulate}", "--max_epochs=4", "--evaluate_every=4",
+        ]  # fmt: skip
+        runs.append(trained(words, None, inputs).folder)
+    for run in runs[1:]:
+        assert largest_difference(runs[0], run) < 2e-5, run.name
+    if scope == "shared":
+        tables = [polars.read_parquet(run / "heads.parquet") for run in runs]
+        for table in tables[1:]:
+            assert table["count"].to_list() == tables[0]["count"].to_list()
+            torch.testing.assert_close(
+                table["value"].to_torch(), tables[0]["value"].to_torch(), atol=1e-4, rtol=0
+            )
+
+
+def free_ports(number: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def in_ranks(ranks: int, jobs: list[tuple[list[str], int | None]], folder: Path) -> None:
+    """Carry out training jobs in one group of processes."""
+    path = folder / f"jobs-{ranks}.json"
+    ports = iter(free_ports(2 * len(jobs)))
+    path.write_text(
+        json.dumps(
+            [
+                {
+                    "words": [*words, f"--trainer.devices={ranks}"],
+                    "stop": stop,
+                    "port": next(ports),
+                    "next_port": next(ports),
+                }
+                for words, stop in jobs
+            ]
+        )
+    )
+    group = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks), "TORCHELASTIC_RUN_ID": "test"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.mtl.training.still", str(path)],
+            env={
+                **os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0",
+                "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1",
+            },
+            stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+    try:
+        errors = [process.communicate(timeout=300)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(
+        error[-2500:] for error in errors
+    )
+
+
+@pytest.mark.slow
+def test_one_two_and_three_ranks_end_with_the_same_weights(still, tmp_path):
+    write_toy(tmp_path / "toy", 17, 1, 1, seed=5)
+    combinations = pairwise(VALUES, possible)
+    assert len(combinations) < 30
+
+    def jobs(ranks: int) -> list[tuple[list[str], int | None]]:
+        return [
+            (
+                [
+                    *words_of(combination), f"--corpus.path={tmp_path / 'toy'}", f"--encoder.name={still}",
+                    f"--runs={tmp_path}", f"--name={number}-{ranks}",
+                ],
+                combination["stop"],
+            )
+            for number, combination in enumerate(combinations)
+        ]  # fmt: skip
+
+    inputs = InputCache(keep=True)
+    for words, _ in jobs(1):
+        trained(words, None, inputs)
+    for ranks in (2, 3):
+        in_ranks(ranks, jobs(ranks), tmp_path)
+    wrong = {}
+    for number, combination in enumerate(combinations):
+        one = tmp_path / f"{number}-1"
+        for ranks in (2, 3):
+            several = tmp_path / f"{number}-{ranks}"
+            if (difference := largest_difference(one, several)) > 1e-4:
+                wrong[number, ranks] = difference, combination
+            if combination["conflict"]:
+                values = [polars.read_parquet(run / "heads.parquet")["value"] for run in (one, several)]
+                torch.testing.assert_close(values[0].to_torch(), values[1].to_torch(), atol=1e-3, rtol=0)
+    assert not wrong

@@ -1,0 +1,125 @@
+"""Settings are judged together: every pair of values trains a step, or is refused before anything is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from mtl.config.parse import configured
+from mtl.config.schema import TrainConfig
+from mtl.corpora.toy.corpus import write_toy
+from mtl.errors import InputError
+from mtl.models.inputs import InputCache
+from mtl.training.check import check_settings
+from mtl.training.check_gates import check_target
+from mtl.training.train import train
+from tests.pairwise import Combination, pairwise
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "pruning": ("none", "dynamic", "static --from=SOURCE", "gates_only --from=SOURCE",
+        "fixed --gates.masks=MASKS",
+    ),
+    "balancer.name": (
+        "uniform", "fixed --balancer.weights={pos: 2}", "moving_average", "uncertainty", "gradnorm", "pcgrad",
+    ),
+    "gates.scope": ("shared", "per_task"),
+    "gates.target_open": ("null", "0.5", "3", "null --gates.penalty=0.1", "0.5 --gates.at_most=1"),
+    "gates.unit": ("head", "group"),
+    "gates.kinds": ("null", "[self]", "[cross]"),
+    "gates.overlap_penalty": ("0", "0.1", "-0.1"),
+    "keep": ("auto", "best", "last"),
+    "batch.mode": ("aligned", "separate --batch.sampling=in_turn", "separate --batch.sampling=tempered"),
+    "tasks": ("pos", "pos,dep", "dep~a,dep~b", "control", "pos,control,srl", "translate"),
+    "gradient_conflict_every": ("0", "1"),
+    "clones.kind": (
+        "none", "rows", "split --clones.heads=all", "routed --clones.heads=all",
+        "shuffled --clones.heads=all", "transplant",
+    ),
+    "optimizer.accumulate": ("1", "2"),
+    "importance_every": ("0", "1"),
+    "trainer.devices": ("1", "2"),
+    "encoder.layers": ("last", "mix"),
+    "encoder.pooling": ("null", "first", "last"),
+    "seq2seq.components": ("null", "8"),
+}  # fmt: skip
+"""By key its values; what follows a value are other keys that it needs."""
+
+
+def words_of(combination: Combination, places: dict[str, Any]) -> list[str]:
+    words = " ".join(f"--{key}={value}" for key, value in combination.items())
+    for name, place in places.items():
+        words = words.replace(name, str(place))
+    return [f"--{word}" for word in words.removeprefix("--").split(" --")]
+
+
+def test_pairs_of_settings_are_judged_without_a_traceback(tiny_encoder):
+    places = {"SOURCE": "nowhere", "MASKS": "nowhere"}
+    accepted, lines = 0, []
+    for combination in pairwise(VALUES, tries=20):
+        words = [*words_of(combination, places), f"--encoder.name={tiny_encoder}"]
+        try:
+            config = configured("mtl train", TrainConfig, words)
+            check_settings(config)
+            check_target(config)
+            accepted += 1
+        except InputError as error:
+            lines.append(str(error))
+    assert accepted
+    assert lines
+    assert not [line for line in lines if "\n" in line]
+
+
+@pytest.mark.parametrize("balancer", ["gradnorm", "pcgrad"])
+def test_gradients_of_a_frozen_encoder_cannot_be_compared(balancer):
+    words = ["--tasks=pos,ner", "--pruning=gates_only", "--from=x", f"--balancer.name={balancer}"]
+    with pytest.raises(InputError, match="gates_only freezes"):
+        check_settings(configured("mtl train", TrainConfig, words))
+
+
+@pytest.mark.slow
+def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(tiny_encoder, tmp_path):
+    write_toy(tmp_path / "toy", 12, 2, 2, seed=5)
+    given = [
+        f"--corpus.path={tmp_path / 'toy'}", f"--encoder.name={tiny_encoder}", "--max_epochs=1",
+        "--trainer.accelerator=cpu", "--batch.sentences=6", "--importance_sentences=4",
+    ]  # fmt: skip
+    inputs, quiet = InputCache(keep=True), Console(quiet=True)
+
+    def run(name: str, words: list[str]) -> Path:
+        config = configured(
+            "mtl train", TrainConfig, [*given, *words, f"--runs={tmp_path}", f"--name={name}"]
+        )
+        return train(config, console=quiet, inputs=inputs).folder
+
+    source = run("source", ["--tasks=pos,dep"])
+    masks = run("masks", ["--tasks=pos,dep", "--pruning=dynamic"]) / "gates.parquet"
+    places, wrong, trained = {"SOURCE": source, "MASKS": masks}, [], 0
+
+    def accepted(combination: Combination) -> bool:
+        try:
+            config = configured("mtl train", TrainConfig, [*given, *words_of(combination, places)])
+            check_settings(config)
+            check_target(config)
+        except InputError:
+            return False
+        return True
+
+    values = VALUES | {"trainer.devices": ("1",)}  # no process is started here
+    for number, combination in enumerate(pairwise(values, accepted, tries=6, first=0.85)):
+        words = words_of(combination, places)
+        try:
+            run(f"run-{number}", words)
+            trained += 1
+            continue
+        except InputError as error:
+            said = str(error)
+        except Exception as error:  # any other one is what this test looks for
+            wrong.append((words, f"{type(error).__name__}: {error}"))
+            continue
+        if "\n" in said or (tmp_path / f"run-{number}").exists():
+            wrong.append((words, said))
+    assert trained > 20
+    assert not wrong, "\n".join(f"{said}: {' '.join(words)}" for words, said in wrong)
