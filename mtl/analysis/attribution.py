@@ -2,10 +2,10 @@
 
 A loss gives a value per example, however it ran the model: in one pass, in two, in one per example, with rows
 in another order, or with several rows for an example. The gradient of the sum of the losses at a row is the
-sum of the examples' own gradients there. With the losses weighted by numbers that differ by example, the gradient
-of a row that only one example reads is multiplied by that example's weight, which so gives it away. Where a
-row serves several examples (negatives within a batch, several texts in a row), nothing is multiplied alike,
-and each example gets a backward pass of its own.
+sum of the examples' own gradients there. With the losses weighted by numbers that differ by example, the
+gradient of a row that only one example reads is multiplied by that example's weight, which so gives it away.
+Where a row serves several examples (negatives within a batch, several texts in a row), nothing is multiplied
+alike, and each example gets a backward pass of its own.
 """
 
 from __future__ import annotations

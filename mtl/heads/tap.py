@@ -187,8 +187,11 @@ class HeadTap:
             yield
 
 
-class HeadOutputs(Sequence[Tensor]):
-    """What the heads of each site handed to their output projection, in one or more forward passes."""
+class HeadOutputs:
+    """What the heads of each site handed to their output projection, in one or more forward passes.
+
+    With an index or in a loop, the outputs of sites in their only pass.
+    """
 
     def __init__(self, sites: int) -> None:
         self.passes: list[list[Float[Tensor, "row subword head head_dim"]]] = [[] for _ in range(sites)]
@@ -198,10 +201,11 @@ class HeadOutputs(Sequence[Tensor]):
         """The number of sites, of which some may have taken no part."""
         return len(self.passes)
 
-    def __getitem__(self, site: Any) -> Any:
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, site: int) -> Float[Tensor, "row subword head head_dim"]:
         """A site's outputs in the only pass; raises `InputError` if it took part in none or in several."""
-        if isinstance(site, slice):
-            return [self[index] for index in range(*site.indices(len(self)))]
         if len(self.passes[site]) != 1:
             raise InputError(f"site {site} took part in {len(self.passes[site])} passes, and not in one")
         return self.passes[site][0]

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.files import whole_file
-from mtl.heads.tap import HeadTap
+from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.runs.run import Run
 from probes import heads_table as table
 
@@ -43,22 +43,21 @@ class GradientConflict(nn.Module):
         self.register_buffer("steps", torch.zeros(shape, dtype=torch.long))
 
     @contextmanager
-    def watching(self, step: int) -> Iterator[Sequence[Tensor]]:
-        """Collect the head outputs of a forward pass, per site; empty for steps that are not measured."""
+    def watching(self, step: int) -> Iterator[HeadOutputs | None]:
+        """Collect the head outputs of a forward pass, per site; `None` for steps that are not measured."""
         if step % self.every:
-            yield []
+            yield None
             return
         with self.tap.observe() as outputs:
             yield outputs
 
-    def add(self, outputs: Sequence[Tensor], losses: Mapping[str, Tensor]) -> None:
+    def add(self, outputs: HeadOutputs | None, losses: Mapping[str, Tensor]) -> None:
         """Measure the losses of one forward pass, before its backward pass."""
-        if not outputs:
+        if outputs is None:
             return
+        sites = list(outputs)
         gradients = [
-            _per_head(torch.autograd.grad(losses[task], outputs, retain_graph=True))
-            if task in losses
-            else None
+            _per_head(torch.autograd.grad(losses[task], sites, retain_graph=True)) if task in losses else None
             for task in self.tasks
         ]
         for pair, (first, second) in enumerate(self.pairs):
