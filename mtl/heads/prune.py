@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import changeable, heads_by_layer, require_plain, scale_of
+from mtl.heads.arguments import changeable, dtype_of, folder_of, heads_by_layer, require_plain, scale_of
 from mtl.heads.collaborative import put_components
 from mtl.heads.families import (
     Attention,
@@ -150,7 +150,10 @@ def load_pruned(folder: Path | str, dtype: torch.dtype = torch.float32) -> PreTr
 
     It is in evaluation mode. Raises `InputError` as `rebuild` does.
     """
-    return rebuild(AutoConfig.from_pretrained(str(folder)), Path(folder), None, dtype)
+    folder, dtype = folder_of(folder), dtype_of(dtype)
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder: use the folder that save_pretrained wrote")
+    return rebuild(AutoConfig.from_pretrained(str(folder)), folder, None, dtype)
 
 
 def rebuild(
