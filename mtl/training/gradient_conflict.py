@@ -43,17 +43,17 @@ class GradientConflict(nn.Module):
         self.register_buffer("steps", torch.zeros(shape, dtype=torch.long))
 
     @contextmanager
-    def watching(self, step: int) -> Iterator[HeadOutputs | None]:
-        """Collect the head outputs of a forward pass, per site; `None` for steps that are not measured."""
+    def watching(self, step: int) -> Iterator[HeadOutputs | list[Tensor]]:
+        """Collect the head outputs of a forward pass, per site; empty for steps that are not measured."""
         if step % self.every:
-            yield None
+            yield []
             return
         with self.tap.observe() as outputs:
             yield outputs
 
-    def add(self, outputs: HeadOutputs | None, losses: Mapping[str, Tensor]) -> None:
+    def add(self, outputs: HeadOutputs | list[Tensor], losses: Mapping[str, Tensor]) -> None:
         """Measure the losses of one forward pass, before its backward pass."""
-        if outputs is None:
+        if not len(outputs):
             return
         sites = list(outputs)
         gradients = [
