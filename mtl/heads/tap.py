@@ -201,6 +201,11 @@ class HeadOutputs:
         """The number of sites, of which some may have taken no part."""
         return len(self.passes)
 
+    def clear(self) -> None:
+        """Forget the passes so far."""
+        for passes in self.passes:
+            passes.clear()
+
     def __iter__(self) -> Iterator[Tensor]:
         return map(self.__getitem__, range(len(self)))
 
