@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -257,7 +257,8 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
     with _LOCK:
         for number, config in configs.items():
             if not isinstance(config, _ByContext):
-                config.__class__ = _by_context(type(config))
+                kind: Hashable = type(config)
+                config.__class__ = _by_context(kind)
             _EAGER_BLOCKS[number] = _EAGER_BLOCKS.get(number, 0) + 1
     before = _EAGER.get()
     _EAGER.set(ours)
@@ -287,7 +288,7 @@ class _ByContext:
 
 
 @cache
-def _by_context(kind: type) -> type:
+def _by_context(kind: Any) -> type:
     return type(kind.__name__, (_ByContext, kind), {})
 
 
