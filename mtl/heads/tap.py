@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -257,7 +257,7 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
     with _LOCK:
         for number, config in configs.items():
             if not isinstance(config, _ByContext):
-                kind: Hashable = type(config)
+                kind: Any = type(config)
                 config.__class__ = _by_context(kind)
             _EAGER_BLOCKS[number] = _EAGER_BLOCKS.get(number, 0) + 1
     before = _EAGER.get()
