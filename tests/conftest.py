@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,14 @@ settings.load_profile("mtl")
 torch.set_num_threads(1)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture
+def as_installed() -> Iterator[None]:
+    """Annotated types are not checked, as where the package is installed: wrong arguments get that far."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from mtl.analysis.relevance_rules import (
     single_activations,
 )
 from mtl.errors import InputError
-from mtl.heads.tap import eager_attention
+from mtl.heads.tap import HeadOutputs, eager_attention
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.joint import JointModel, TaskScores
 from mtl.models.modes import frozen, in_evaluation_mode
@@ -210,7 +210,7 @@ class _Forward(NamedTuple):
 
     batch: Batch
     rules: RelevanceRules
-    heads: Sequence[Float[Tensor, "row subword head head_dim"]]
+    heads: HeadOutputs
     """Per site the heads' outputs."""
     scores: list[tuple[Item, StructureScore]]
     """Per item the scores of the sentences of its task."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,6 +221,20 @@ def scale_of(scale: Any, what: str) -> Tensor:
     if made.is_complex() or not bool(torch.isfinite(made.detach()).all()):
         raise InputError(f"{what} has values that are not finite numbers")
     return made if made.is_floating_point() else made.float()
+
+
+def folder_of(folder: Any) -> Path:
+    """A path; raises `InputError` for what is neither text nor a path."""
+    if not isinstance(folder, str | PathLike) or isinstance(fspath(folder), bytes):
+        raise InputError(f"folder={shown(folder)}: use a folder's name or path")
+    return Path(folder)
+
+
+def dtype_of(dtype: Any) -> torch.dtype:
+    """A type of numbers with a point; raises `InputError` for others."""
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InputError(f"dtype={shown(dtype)}: use torch.float32 or another floating point type of torch")
+    return dtype
 
 
 def batches_of(batches: Any) -> Iterable[Any]:

@@ -84,7 +84,7 @@ def clone_heads(
     model, chosen = changeable(model, "clone_heads"), heads_by_layer(heads)
     copies, seed = whole_number(copies, "copies", 1), whole_number(seed, "seed", 0)
     yes_or_no(divide, "divide")
-    noise = finite_number(noise, "noise", 0)
+    noise = finite_number(noise, "noise", 0.0)
     family, found = _checked(model, chosen)
     made: Copies = {}
     for layer, numbers in chosen.items():
@@ -122,7 +122,7 @@ def transplant_heads(
             copied and overwritten.
     """
     model, chosen = changeable(model, "transplant_heads"), heads_to_heads(heads)
-    seed, noise = whole_number(seed, "seed", 0), finite_number(noise, "noise", 0)
+    seed, noise = whole_number(seed, "seed", 0), finite_number(noise, "noise", 0.0)
     yes_or_no(divide, "divide")
     named = {layer: sorted({*places, *places.values()}) for layer, places in chosen.items()}
     family, found = _checked(model, named)

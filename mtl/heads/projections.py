@@ -20,8 +20,8 @@ def in_features(projection: nn.Linear | Conv1D) -> int:
 
 def width_read_by(projection: nn.Module) -> int | None:
     """The size of its input, also of one that has an adapter (PEFT) or is quantised; `None`: not linear."""
-    while hasattr(projection, "get_base_layer"):
-        projection = projection.get_base_layer()
+    while (inside := getattr(projection, "get_base_layer", None)) is not None:
+        projection = inside()
     if is_plain(projection):
         return in_features(projection)
     width = getattr(projection, "in_features", None)

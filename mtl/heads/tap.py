@@ -187,8 +187,11 @@ class HeadTap:
             yield
 
 
-class HeadOutputs(Sequence[Tensor]):
-    """What the heads of each site handed to their output projection, in one or more forward passes."""
+class HeadOutputs:
+    """What the heads of each site handed to their output projection, in one or more forward passes.
+
+    With an index or in a loop, the outputs of sites in their only pass.
+    """
 
     def __init__(self, sites: int) -> None:
         self.passes: list[list[Float[Tensor, "row subword head head_dim"]]] = [[] for _ in range(sites)]
@@ -198,10 +201,16 @@ class HeadOutputs(Sequence[Tensor]):
         """The number of sites, of which some may have taken no part."""
         return len(self.passes)
 
-    def __getitem__(self, site: Any) -> Any:
+    def clear(self) -> None:
+        """Forget the passes so far."""
+        for passes in self.passes:
+            passes.clear()
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, site: int) -> Float[Tensor, "row subword head head_dim"]:
         """A site's outputs in the only pass; raises `InputError` if it took part in none or in several."""
-        if isinstance(site, slice):
-            return [self[index] for index in range(*site.indices(len(self)))]
         if len(self.passes[site]) != 1:
             raise InputError(f"site {site} took part in {len(self.passes[site])} passes, and not in one")
         return self.passes[site][0]
@@ -248,7 +257,8 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
     with _LOCK:
         for number, config in configs.items():
             if not isinstance(config, _ByContext):
-                config.__class__ = _by_context(type(config))
+                kind: Any = type(config)
+                config.__class__ = _by_context(kind)
             _EAGER_BLOCKS[number] = _EAGER_BLOCKS.get(number, 0) + 1
     before = _EAGER.get()
     _EAGER.set(ours)
@@ -278,7 +288,7 @@ class _ByContext:
 
 
 @cache
-def _by_context(kind: type) -> type:
+def _by_context(kind: Any) -> type:
     return type(kind.__name__, (_ByContext, kind), {})
 
 

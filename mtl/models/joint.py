@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.files import write_json
-from mtl.heads.arguments import one_of, shown, whole_number
+from mtl.heads.arguments import folder_of, one_of, whole_number
 from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.checked import checked_sentences, damaged
@@ -306,10 +305,8 @@ class JointModel(nn.Module):
 
         Raises `InputError` for a folder without a model, or with a damaged one.
         """
-        if not isinstance(folder, str | PathLike):
-            raise InputError(f"folder={shown(folder)}: give the folder of a run, as text or as a path")
         one_of(attention, "attention", get_args(AttentionKind))
-        folder = Path(folder)
+        folder = folder_of(folder)
         if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
             folder = folder / "model"
         if not (folder / "model.json").exists():

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mtl.heads.tap import HeadTap
+from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.runs.heads_file import write_measures
 from mtl.runs.run import Run
 from probes import heads_table as table
@@ -45,7 +45,7 @@ class GradientConflict(nn.Module):
         self._products: Float[Tensor, "task task site head"] | None = None
 
     @contextmanager
-    def watching(self, update: int) -> Iterator[Sequence[Tensor]]:
+    def watching(self, update: int) -> Iterator[HeadOutputs | list[Tensor]]:
         """Collect the head outputs of a forward pass, per site; empty for updates that are not measured."""
         if update % self.every:
             yield []
@@ -53,14 +53,17 @@ class GradientConflict(nn.Module):
         with self.tap.observe() as outputs:
             yield outputs
 
-    def add(self, outputs: Sequence[Tensor], losses: Mapping[str, Tensor], ends: bool = True) -> None:
+    def add(
+        self, outputs: HeadOutputs | list[Tensor], losses: Mapping[str, Tensor], ends: bool = True
+    ) -> None:
         """Measure the losses of one forward pass, before its backward pass; `ends`: the update's last one."""
-        if not outputs:
+        if not len(outputs):
             return
-        none = torch.zeros_like(_per_head(outputs))
+        sites = list(outputs)
+        none = torch.zeros_like(_per_head(sites))
         gradients = torch.stack(
             [
-                _per_head(torch.autograd.grad(losses[task], outputs, retain_graph=True))
+                _per_head(torch.autograd.grad(losses[task], sites, retain_graph=True))
                 if task in losses
                 else none
                 for task in self.tasks

@@ -16,7 +16,6 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from mtl.analysis.curve_file import KeyedTable
-from mtl.runs.heads_file import write_measures
 from mtl.commands.main import main
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
@@ -24,6 +23,7 @@ from mtl.errors import InputError, RunError
 from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
+from mtl.runs.heads_file import write_measures
 from mtl.runs.run import Run
 from mtl.runs.tables import heads_of
 from mtl.sweep.file import Sweep

@@ -255,7 +255,7 @@ def test_too_few_and_too_many_components(dim: int) -> None:
 
 def test_other_bad_arguments() -> None:
     model = tiny.model("bert")
-    with pytest.raises(InputError, match="starts=0, steps=200: give at least 1 start"):
+    with pytest.raises(InputError, match="starts=0: use a whole number of at least 1"):
         collaborate(model, 8, starts=0)
     with pytest.raises(InputError, match="steps=-1"):
         collaborate(model, 8, steps=-1)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtl.analysis.plain_models import ablate_heads, head_importance
+from mtl import ablate_heads, head_importance
 from mtl.errors import InputError
 from mtl.heads.families import attentions, family_of, pruned_heads
 from mtl.heads.load import load_pruned

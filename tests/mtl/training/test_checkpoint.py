@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -39,4 +40,13 @@ def test_a_run_that_failed_gives_the_signals_back(tmp_path):
     resumption.setup(trainer, module, "fit")
     assert signal.getsignal(signal.SIGINT) != before
     resumption.on_exception(trainer, module, RuntimeError("no luck"))
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_run_in_a_thread_leaves_the_signals_alone(tmp_path):
+    """Only the main thread may set handlers."""
+    before = signal.getsignal(signal.SIGINT)
+    resumption = Resumption(tmp_path / "last.ckpt", minutes=5.0)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(resumption.setup, Mock(spec=pl.Trainer), Mock(spec=pl.LightningModule), "fit").result()
     assert signal.getsignal(signal.SIGINT) == before

@@ -1,0 +1,303 @@
+"""`ablate_heads` and `head_importance` under every way of using a model: against zeroed and scaled weights.
+
+The oracle knows nothing of taps and replays: it multiplies the columns of an output projection that read a
+head.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, BertForMultipleChoice, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+
+from mtl import ablate_heads, head_importance
+from mtl.errors import InputError
+from tests.mtl import tiny
+
+Score = Callable[[Any, Any], Tensor]
+PROJECTIONS = {
+    "bert": [r"attention\.output\.dense$"],
+    "llama": [r"self_attn\.o_proj$"],
+    "gpt2": [r"attn\.c_proj$"],
+    "bart": [
+        r"encoder\.layers\.\d\.self_attn\.out_proj$", r"decoder\.layers\.\d\.self_attn\.out_proj$",
+        r"encoder_attn\.out_proj$",
+    ],
+    "t5": [
+        r"encoder\.block.*SelfAttention\.o$", r"decoder\.block.*SelfAttention\.o$", r"EncDecAttention\.o$",
+    ],
+}  # fmt: skip
+"""Per family the output projections, by kind of attention."""
+
+
+@functools.cache
+def model_of(name: str) -> PreTrainedModel:
+    if name in ("bart", "t5"):
+        model = tiny.translator(name)
+    elif name == "bert":
+        return tiny.model(name)
+    else:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(tiny.config(name)).double().eval()
+        tiny.shake(model)
+    model.generation_config.pad_token_id = 0
+    return model
+
+
+class Case(NamedTuple):
+    score: Score
+    models: tuple[str, ...]
+    differentiable: bool = True
+    copies: bool = True
+    """Whether the score of rows is also defined on copies of them."""
+
+
+def batch(rows: int = 3) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    ids, other = torch.randint(5, 60, (2, rows, 7), generator=generator)
+    return {
+        "ids": ids, "other": other, "mask": torch.ones_like(ids),
+        "length": torch.tensor([4, 7, 5])[:rows],
+        "target": torch.randint(5, 60, (rows, 4), generator=generator),
+    }  # fmt: skip
+
+
+def value(model: Any, ids: Tensor, **more: Any) -> Tensor:
+    """One number per row from one pass."""
+    options = {} if model.config.model_type == "bert" else {"use_cache": False}
+    if model.config.is_encoder_decoder:
+        more["decoder_input_ids"] = ids.flip(1)
+    output = model(input_ids=ids, **options, **more)
+    if "logits" in output:
+        return output.logits.log_softmax(-1)[..., 5:9].sum((1, 2))
+    return output.last_hidden_state[..., ::3].tanh().sum((1, 2))
+
+
+def one_pass(model, b):
+    return value(model, b["ids"])
+
+
+def two_passes(model, b):
+    return value(model, b["ids"]) - value(model, b["other"])
+
+
+def twice_the_same(model, b):
+    return value(model, b["ids"]) * value(model, b["ids"])
+
+
+def side_by_side(model, b):
+    both = value(model, torch.cat([b["ids"], b["other"]]))
+    return both[: len(b["ids"])] - both[len(b["ids"]) :]
+
+
+def sorted_rows(model, b):
+    order = b["length"].argsort(stable=True)
+    return value(model, b["ids"][order])[order.argsort()]
+
+
+def windows(model, b):
+    return sum(value(model, b["ids"][:, start : start + 4]) for start in (0, 3))
+
+
+def row_by_row(model, b):
+    return torch.cat(
+        [value(model, row[None, : int(n)]) for row, n in zip(b["ids"], b["length"], strict=True)]
+    )
+
+
+def choices(model, b):
+    pairs = torch.stack([b["ids"], b["other"]], 1)
+    return value(model, pairs.flatten(0, 1)).unflatten(0, (-1, 2)).log_softmax(-1)[:, 0]
+
+
+def negatives(model, b):
+    values = value(model, b["ids"])
+    return values - values.logsumexp(0)
+
+
+def two_rows_in_one(model, b):
+    """Texts of different examples share a row of the pass."""
+    output = model(input_ids=b["ids"].flatten()[None], output_hidden_states=True)
+    return output.hidden_states[-1].unflatten(1, b["ids"].shape).tanh().sum((0, 2, 3))
+
+
+def middle_state(model, b):
+    output = model(input_ids=b["ids"], output_hidden_states=True)
+    return output.hidden_states[2].tanh().sum((1, 2))
+
+
+def a_layer_by_hand(model, b):
+    hidden = model(input_ids=b["ids"], output_hidden_states=True).hidden_states[0]
+    layer = model.encoder.layer[1](hidden)
+    return (layer if isinstance(layer, Tensor) else layer[0]).tanh().sum((1, 2)) + value(model, b["ids"])
+
+
+def attention_weights(model, b):
+    model.set_attn_implementation("eager")  # others return no weights
+    output = model(input_ids=b["ids"], output_attentions=True)
+    return torch.stack([part[:, :, 0].square().sum((1, 2)) for part in output.attentions]).sum(0)
+
+
+def takes_out_labels(model, b):
+    target = b.pop("target")
+    return value(model, b["ids"]) * target[:, 0]
+
+
+def greedy(model, b, beams=1):
+    found = model.generate(
+        input_ids=b["ids"], attention_mask=b["mask"], do_sample=False, num_beams=beams,
+        max_new_tokens=4, min_new_tokens=4,
+    )[:, -4:]  # fmt: skip
+    return (found * torch.arange(1, 5)).sum(1).double() / 100
+
+
+def beams(model, b):
+    return greedy(model, b, 2)
+
+
+def with_cache(model, b):
+    past = model(input_ids=b["ids"], use_cache=True).past_key_values
+    output = model(input_ids=b["other"], past_key_values=past, use_cache=True)
+    return output.logits.log_softmax(-1)[..., 5:9].sum((1, 2))
+
+
+def encoder_apart(model, b):
+    memory = model.get_encoder()(input_ids=b["ids"])
+    output = model(encoder_outputs=memory, decoder_input_ids=b["target"], use_cache=False)
+    return output.logits.log_softmax(-1)[..., 5:9].sum((1, 2))
+
+
+def given_encoding(model, b):
+    memory = torch.sin(torch.arange(len(b["ids"]) * 7 * 32, dtype=torch.float64)).view(-1, 7, 32)[
+        : len(b["ids"])
+    ]
+    output = model(
+        encoder_outputs=BaseModelOutput(last_hidden_state=memory),
+        decoder_input_ids=b["target"],
+        use_cache=False,
+    )
+    return output.logits.log_softmax(-1)[..., 5:9].sum((1, 2))
+
+
+EVERY = ("bert", "llama", "gpt2", "bart", "t5")
+LANGUAGE, TRANSLATORS, ENCODER = ("llama", "gpt2"), ("bart", "t5"), ("bert",)
+CASES = {
+    "one pass": Case(one_pass, EVERY),
+    "two passes": Case(two_passes, EVERY),
+    "twice the same": Case(twice_the_same, ENCODER),
+    "side by side": Case(side_by_side, EVERY),
+    "sorted rows": Case(sorted_rows, EVERY),
+    "windows": Case(windows, EVERY),
+    "row by row": Case(row_by_row, EVERY),
+    "choices": Case(choices, ENCODER),
+    "negatives": Case(negatives, ENCODER),
+    "two rows in one": Case(two_rows_in_one, ENCODER),
+    "middle state": Case(middle_state, ENCODER),
+    "a layer by hand": Case(a_layer_by_hand, ENCODER),
+    "attention": Case(attention_weights, ENCODER),
+    "labels taken out": Case(takes_out_labels, ENCODER),
+    "greedy": Case(greedy, (*LANGUAGE, *TRANSLATORS), differentiable=False),
+    "beams": Case(beams, (*LANGUAGE, *TRANSLATORS), differentiable=False),
+    "cache": Case(with_cache, LANGUAGE),
+    "encoder apart": Case(encoder_apart, TRANSLATORS),
+    "encoding given": Case(given_encoding, TRANSLATORS),
+}
+ALL = [
+    pytest.param(case, name, id=f"{case}-{name}", marks=pytest.mark.slow if name in ("gpt2", "t5") else ())
+    for case, (_, models, *_) in CASES.items()
+    for name in models
+]
+
+
+@torch.no_grad()
+def scaled(model: PreTrainedModel, score: Score, site: int, head: int, factor: float) -> Tensor:
+    """The score after the weights that read one head were multiplied."""
+    kind = model.config.model_type
+    found = [
+        module
+        for pattern in PROJECTIONS[kind]
+        for name, module in model.named_modules()
+        if re.search(pattern, name)
+    ]
+    weight = found[site].weight
+    part = weight.data[head * tiny.HEAD_DIM : (head + 1) * tiny.HEAD_DIM] if kind == "gpt2" else (
+        weight.data[:, head * tiny.HEAD_DIM : (head + 1) * tiny.HEAD_DIM]
+    )  # fmt: skip
+    before = part.clone()
+    part.mul_(factor)
+    try:
+        return score(model, batch())
+    finally:
+        part.copy_(before)
+
+
+def places(name: str) -> list[tuple[int, int]]:
+    sites = tiny.LAYERS if name in ("bert", "llama", "gpt2") else 6
+    return [(site, head) for site in range(sites) for head in range(tiny.HEADS)]
+
+
+@pytest.mark.parametrize(("case", "name"), ALL)
+def test_ablations_are_zeroed_weights(case: str, name: str) -> None:
+    score, model = CASES[case].score, model_of(name)
+    with torch.no_grad():
+        plain = score(model, batch()).mean()
+    expected = torch.stack([plain - scaled(model, score, *place, 0.0).mean() for place in places(name)])
+    if case not in ("greedy", "beams"):
+        assert expected.abs().max() > 1e-3
+    for copies in (1, 3):
+        found = torch.tensor(ablate_heads(model, [batch()], score, copies=copies, draws=1)["loss"].to_list())
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("case", "name"), [param for param in ALL if CASES[param.values[0]].differentiable])
+def test_importance_is_a_finite_difference(case: str, name: str) -> None:
+    score, model, step = CASES[case].score, model_of(name), 1e-4
+    slopes = [
+        (scaled(model, score, *place, 1 + step) - scaled(model, score, *place, 1 - step)) / (2 * step)
+        for place in places(name)
+    ]
+    expected = torch.stack(slopes).abs().mean(1)
+    table = head_importance(model, [batch()], score).filter(measure="importance")
+    found = torch.tensor(table["value"].to_list(), dtype=torch.float64)
+    loose = 1e-2 if name in ("llama", "t5") else 1e-4  # norms of the former are in float32
+    torch.testing.assert_close(found, expected, rtol=loose, atol=loose * float(expected.max()))
+    assert set(table["count"]) == {3}
+
+
+@pytest.mark.parametrize("name", ["llama", "bart"])
+def test_what_is_generated_has_no_importance(name: str) -> None:
+    with pytest.raises(InputError, match="not differentiable"):
+        head_importance(model_of(name), [batch()], greedy)
+
+
+def test_a_loss_on_embeddings_is_no_heads_matter() -> None:
+    def loss(model, b):
+        return model(input_ids=b["ids"], output_hidden_states=True).hidden_states[0].sum((1, 2))
+
+    table = head_importance(model_of("bert"), [batch()], loss)
+    assert set(table["value"]) == {0.0}
+    assert table.height == 3 * len(places("bert"))
+
+
+def test_rows_times_choices_of_transformers() -> None:
+    torch.manual_seed(0)
+    model = BertForMultipleChoice(tiny.config("bert")).double().eval()
+    tiny.shake(model)
+
+    def loss(model, b):
+        logits = model(input_ids=torch.stack([b["ids"], b["other"]], 1)).logits
+        return -logits.log_softmax(-1)[:, 0]
+
+    expected = [
+        float((scaled(model, loss, *place, 1.0001) - scaled(model, loss, *place, 0.9999)).abs().mean() / 2e-4)
+        for place in places("bert")
+    ]
+    table = head_importance(model, [batch()], loss, per="example").filter(measure="importance")
+    assert table["value"].to_list() == pytest.approx(expected, rel=1e-4, abs=1e-9)

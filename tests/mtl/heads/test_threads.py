@@ -1,0 +1,182 @@
+"""Several threads on one model get what each gets alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mtl import ablate_heads, head_importance, head_scale
+from mtl.errors import InputError
+from mtl.heads.families import family_of
+from mtl.heads.tap import HeadTap, eager_attention
+from mtl.models.modes import frozen, in_evaluation_mode
+from tests.mtl import tiny
+
+SHAPE = (tiny.LAYERS, tiny.HEADS)
+Work = Callable[[], Any]
+
+
+def at_once(works: Sequence[Work], times: int = 4) -> list[list[Any]]:
+    """What each of the works returns, every time that it is run beside the others."""
+    barrier = threading.Barrier(len(works))
+
+    def several(work: Work) -> list[Any]:
+        found = []
+        for _ in range(times):
+            barrier.wait()
+            found.append(work())
+        return found
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(several, works))
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, list):
+        return all(map(same, one, other))
+    return one.equals(other)
+
+
+def scale(seed: int) -> Tensor:
+    return torch.rand(SHAPE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def states(model, attentions: bool = False) -> list[Tensor]:
+    ids, mask = tiny.batch()
+    with torch.no_grad():
+        output = model(input_ids=ids, attention_mask=mask, output_attentions=attentions)
+    return [output.last_hidden_state, *(output.attentions or ())]
+
+
+def value(model, batch):
+    return model(input_ids=batch["input_ids"]).last_hidden_state.tanh().sum((1, 2))
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "llama"])
+def test_each_thread_gets_what_it_gets_alone(name: str) -> None:
+    model = tiny.model(name, attn_implementation="sdpa")
+    tap = HeadTap(model, family_of(model))
+    ids, _ = tiny.batch()
+
+    def plain():
+        return states(model)
+
+    def scaled(seed: int):
+        with head_scale(model, scale(seed)):
+            return states(model)
+
+    def observed():
+        with tap.scale(scale(3)), tap.observe() as outputs:
+            states(model)
+        return list(outputs)
+
+    def observed_eager():
+        with eager_attention(model), tap.observe() as outputs, tap.observe_inputs() as inputs:
+            found = states(model, attentions=True)
+        return [*found, *outputs, *inputs]
+
+    def ablated():
+        return ablate_heads(model, [{"input_ids": ids}], value, draws=1, copies=2)
+
+    def important():
+        return head_importance(model, [{"input_ids": ids}], value)
+
+    works = [plain, lambda: scaled(1), lambda: scaled(2), observed, observed_eager, ablated, important]
+    alone = [work() for work in works]
+    hooks = sum(len(module._forward_pre_hooks) for module in model.modules())
+    for found, expected in zip(at_once(works), alone, strict=True):
+        assert all(same(one, expected) for one in found)
+    assert sum(len(module._forward_pre_hooks) for module in model.modules()) == hooks == 0
+    assert model.config._attn_implementation == "sdpa"
+    assert not any("forward" in module.__dict__ for module in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_coroutines_of_one_thread_have_scales_of_their_own() -> None:
+    model = tiny.model("bert")
+
+    async def scaled(seed: int) -> list[Tensor]:
+        with head_scale(model, scale(seed)):
+            await asyncio.sleep(0)
+            found = await asyncio.to_thread(states, model)
+            await asyncio.sleep(0)
+            return [*found, *states(model)]
+
+    async def both() -> list[list[Tensor]]:
+        return await asyncio.gather(scaled(1), scaled(2))
+
+    for seed, found in enumerate(asyncio.run(both()), 1):
+        with head_scale(model, scale(seed)):
+            expected = states(model)[0]
+        assert all(torch.equal(one, expected) for one in found)
+
+
+def test_modes_end_with_the_last_of_overlapping_blocks() -> None:
+    model = tiny.model("bert").train()
+    model.encoder.layer[0].eval()
+    modes = [module.training for module in model.modules()]
+    for first_ends_first in (True, False):
+        first, second = (block(model) for block in (in_evaluation_mode, in_evaluation_mode))
+        third, fourth = frozen(model), frozen(model)
+        for block in (first, third, second, fourth):
+            block.__enter__()
+        ends = [(first, third), (second, fourth)]
+        for number, pair in enumerate(ends if first_ends_first else reversed(ends)):
+            assert not any(module.training for module in model.modules())
+            assert not any(parameter.requires_grad for parameter in model.parameters())
+            for block in pair:
+                block.__exit__(None, None, None)
+            assert number in (0, 1)
+        assert [module.training for module in model.modules()] == modes
+        assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_that_is_computed_again_is_scaled(reentrant: bool) -> None:
+    """Also where torch computes it in a thread of its own, as it does for accelerators."""
+    model = tiny.model("bert")
+    factor = scale(1).requires_grad_()
+    ids, mask = tiny.batch()
+
+    def gradient(kept: bool) -> Tensor:
+        embedded = model.embeddings(ids).detach().requires_grad_()
+
+        def run(given: Tensor) -> Tensor:
+            return model(inputs_embeds=given, attention_mask=mask).last_hidden_state.tanh()
+
+        with head_scale(model, factor), ThreadPoolExecutor(1) as pool:
+            output = run(embedded) if kept else checkpoint(run, embedded, use_reentrant=reentrant)
+            pool.submit(output.sum().backward).result()
+        assert embedded.grad is not None
+        return embedded.grad
+
+    torch.testing.assert_close(gradient(kept=False), gradient(kept=True))
+
+
+def test_replicas_of_data_parallel_are_refused() -> None:
+    """As `nn.DataParallel` runs them on several devices: copies of the modules, in threads."""
+    model = tiny.model("bert")
+    replica = _replicated(model)
+    with head_scale(model, scale(1)), ThreadPoolExecutor(1) as pool:
+        found = pool.submit(states, replica)
+        with pytest.raises(InputError, match="DataParallel"):
+            found.result()
+
+
+def _replicated(module):
+    replica = module._replicate_for_data_parallel()
+    for name, parameter in module._parameters.items():
+        setattr(replica, name, parameter)
+    for name, child in module._modules.items():
+        replica._modules[name] = None if child is None else _replicated(child)
+    return replica

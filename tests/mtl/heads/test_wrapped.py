@@ -1,0 +1,301 @@
+"""Models that are compiled, wrapped, quantised, adapted or parts of others: right, or refused by name."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    BartForCausalLM,
+    BertForMaskedLM,
+    EncoderDecoderModel,
+    T5EncoderModel,
+)
+
+from mtl import (
+    ablate_heads,
+    clone_heads,
+    collaborate,
+    head_importance,
+    head_scale,
+    prune_heads,
+    transplant_heads,
+)
+from mtl.errors import InputError
+from tests.mtl import tiny
+from tests.mtl.analysis.test_any_score import scaled
+
+SHAPE = (tiny.LAYERS, tiny.HEADS)
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{old}")
+    for old in (
+        "torch.ao.quantization is deprecated",
+        "torch.quantize_per_tensor",
+        "TypedStorage is deprecated",
+    )
+]
+
+
+def zeros(*places: tuple[int, int], sites: int = tiny.LAYERS) -> Tensor:
+    scale = torch.ones(sites, tiny.HEADS, dtype=torch.float64)
+    for place in places:
+        scale[place] = 0
+    return scale
+
+
+def without(model: nn.Module, *places: tuple[int, int], module: str = "attention.output.dense") -> nn.Module:
+    """A copy with zeroed weights; `module` ends the names of the output projections."""
+    made = copy.deepcopy(model)
+    found = [part for name, part in made.named_modules() if name.endswith(module)]
+    for site, head in places:
+        found[site].weight.data[:, head * tiny.HEAD_DIM : (head + 1) * tiny.HEAD_DIM] = 0
+    return made
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["model", pytest.param("method", marks=pytest.mark.slow), pytest.param("around", marks=pytest.mark.slow)],
+)
+def test_compiled_models_are_scaled(how: str) -> None:
+    model = tiny.model("bert")
+    ids, mask = tiny.batch()
+    if how == "method":
+        model.compile(backend="eager")
+    compiled = torch.compile(model, backend="eager") if how == "model" else model
+
+    def call() -> Tensor:
+        output = compiled(input_ids=ids, attention_mask=mask)
+        found: Tensor = output.last_hidden_state
+        return found
+
+    run = torch.compile(call, backend="eager") if how == "around" else call
+    plain_model = tiny.model("bert")
+    closed = [((0, 1),), ((2, 3), (0, 0))]
+    with torch.no_grad():
+        expected = [without(plain_model, *places)(ids, mask).last_hidden_state for places in closed]
+        plain = run()
+        for _ in range(2):
+            for places, right in zip(closed, expected, strict=True):
+                with head_scale(compiled, zeros(*places)):
+                    torch.testing.assert_close(run(), right, rtol=0, atol=1e-12)
+            assert torch.equal(run(), plain)
+    if how != "around":
+        table = head_importance(
+            compiled, [ids], lambda model, b: model(b).last_hidden_state.tanh().sum((1, 2))
+        )
+        assert min(table.filter(measure="importance")["value"]) > 0
+    torch.compiler.reset()
+
+
+class Lora(nn.Module):
+    """A low-rank adapter around a linear layer, with what PEFT's have: `get_base_layer`."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = base
+        self.down = nn.Linear(base.in_features, 2, bias=False, dtype=base.weight.dtype)
+        self.up = nn.Linear(2, base.out_features, bias=False, dtype=base.weight.dtype)
+
+    def get_base_layer(self) -> nn.Linear:
+        return self.base_layer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.base_layer(inputs) + self.up(self.down(inputs))
+        return result
+
+
+class Around(nn.Module):
+    """Somebody's own module around a model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.inner = model
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.inner(**inputs)
+
+
+def adapted(*names: str) -> nn.Module:
+    model = tiny.model("bert")
+    torch.manual_seed(3)
+    for layer in model.encoder.layer:
+        for name in names:
+            parent = layer.attention.get_submodule(name.rpartition(".")[0])
+            last = name.rpartition(".")[2]
+            setattr(parent, last, Lora(parent.get_submodule(last)))
+    return model
+
+
+def whole_t5_encoder() -> nn.Module:
+    torch.manual_seed(0)
+    made = T5EncoderModel(tiny.translator("t5").config).double().eval()
+    tiny.shake(made)
+    return made
+
+
+def encoder_decoder() -> nn.Module:
+    torch.manual_seed(0)
+    decoder = tiny.config("bert", is_decoder=True, add_cross_attention=True)
+    return EncoderDecoderModel(
+        encoder=tiny.model("bert", dtype=torch.float32), decoder=AutoModelForCausalLM.from_config(decoder)
+    )
+
+
+def quantised() -> nn.Module:
+    model = tiny.model("bert", dtype=torch.float32)
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+BEFORE_DOT = "attention.output.dense"
+WORKING = {
+    "around": (lambda: Around(tiny.model("bert")), BEFORE_DOT),
+    "adapted queries": (lambda: adapted("self.query", "self.value"), BEFORE_DOT),
+    "masked language model": (lambda: BertForMaskedLM(tiny.config("bert")).double().eval(), BEFORE_DOT),
+    "T5EncoderModel": (whole_t5_encoder, "SelfAttention.o"),
+    "T5 encoder": (lambda: tiny.translator("t5").get_encoder(), "SelfAttention.o"),
+    "BART encoder": (lambda: tiny.translator("bart").get_encoder(), "self_attn.out_proj"),
+    "BartForCausalLM": (
+        lambda: BartForCausalLM(tiny.translator("bart").config).double().eval(), "self_attn.out_proj"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_what_holds_or_is_a_part_of_a_model_is_scaled_measured_and_ablated(name: str) -> None:
+    make, projection = WORKING[name]
+    model = make()
+    ids, mask = tiny.batch()
+
+    def value(model: Any, b: Any) -> Tensor:
+        output = model(input_ids=b[0], attention_mask=b[1])
+        return output[0].tanh().sum((1, 2))
+
+    place = (1, 2)
+    with torch.no_grad():
+        right = value(without(model, place, module=projection), (ids, mask))
+        plain = value(model, (ids, mask))
+        sites = {"BartForCausalLM": 4, "T5EncoderModel": 2, "T5 encoder": 2, "BART encoder": 2}.get(
+            name, tiny.LAYERS
+        )
+        with head_scale(model, zeros(place, sites=sites)):
+            torch.testing.assert_close(value(model, (ids, mask)), right, rtol=0, atol=1e-12)
+    lost = ablate_heads(model, [(ids, mask)], value, draws=1)
+    assert lost.height == sites * tiny.HEADS
+    assert lost["loss"][1 * tiny.HEADS + 2] == pytest.approx(float((plain - right).mean()), abs=1e-9)
+    worth = head_importance(model, [(ids, mask)], value).filter(measure="importance")
+    assert worth.height == sites * tiny.HEADS
+    assert worth["value"][1 * tiny.HEADS + 2] > 0
+
+
+def test_a_quantised_model_is_scaled_and_ablated() -> None:
+    model = quantised()
+    ids, mask = tiny.batch()
+    with torch.no_grad():
+        plain = model(ids, mask).last_hidden_state
+        with head_scale(model, zeros((0, 1)).float()):
+            assert not torch.equal(model(ids, mask).last_hidden_state, plain)
+    table = ablate_heads(
+        model, [ids], lambda model, b: model(b).last_hidden_state.tanh().sum((1, 2)), draws=1
+    )
+    assert table["loss"].abs().min() > 0
+
+
+BOTH = ("measure", "cut")
+REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
+    "DataParallel": (lambda: nn.DataParallel(tiny.model("bert")), r"DataParallel.*\.module", BOTH),
+    "replicas inside": (lambda: Around(nn.DataParallel(tiny.model("bert"))), r"DataParallel", BOTH),
+    "EncoderDecoderModel": (encoder_decoder, r"EncoderDecoderModel.*\.encoder \(BertModel\)", BOTH),
+    "two models": (
+        lambda: nn.ModuleList([tiny.model("bert"), tiny.model("bert")]),
+        r"ModuleList holds 2 .*\.0 \(BertModel\)", BOTH,
+    ),
+    "no model": (lambda: nn.Linear(3, 3), r"got a Linear", BOTH),
+    "inner module": (lambda: tiny.model("bert").encoder, r"got a BertEncoder", BOTH),
+    "no module": (lambda: "bert-base-uncased", r"got a str: load it first", BOTH),
+    "another family": (
+        lambda: AutoModelForCausalLM.from_config(tiny.config("bloom", n_head=4)), "'bloom'", BOTH,
+    ),
+    "quantised": (quantised, r"quantised|DynamicQuantizedLinear", ("importance", "cut")),
+    "adapters": (lambda: adapted("self.query", "self.value"), r"query of layer 0 is a Lora.*merge", ("cut",)),
+    "adapted output": (lambda: adapted("output.dense"), r"output projection of layer 0.*Lora.*merge",
+    ("cut",)),
+    "a module around": (lambda: Around(tiny.model("bert")), r"got a Around.*\.inner \(BertModel\)", ("cut",)),
+    "T5 encoder": (lambda: tiny.translator("t5").get_encoder(), r"T5Stack is a part", ("cut",)),
+    "BartForCausalLM": (
+        lambda: BartForCausalLM(tiny.translator("bart").config), r"BartForCausalLM is a part", ("cut",),
+    ),
+}  # fmt: skip
+
+
+def value(model: Any, b: Any) -> Tensor:
+    return model(b)[0].tanh().sum((1, 2))
+
+
+def _scale(model: Any) -> None:
+    with head_scale(model, torch.ones(SHAPE)):
+        pass
+
+
+CALLS = {
+    "measure": [
+        _scale,
+        lambda model: ablate_heads(model, [tiny.batch()[0]], value, draws=1),
+        lambda model: head_importance(model, [tiny.batch()[0]], value),
+    ],
+    "importance": [lambda model: head_importance(model, [tiny.batch()[0]], value)],
+    "cut": [
+        lambda model: prune_heads(model, {0: [1]}, torch.full(SHAPE, 0.5)),
+        lambda model: clone_heads(model, {0: [1]}),
+        lambda model: transplant_heads(model, {0: {1: 2}}),
+        lambda model: collaborate(model, 8, steps=1),
+    ],
+}  # fmt: skip
+
+
+def state(model: Any) -> tuple[str, dict[str, Any]]:
+    if not isinstance(model, nn.Module):
+        return "", {}
+    configs = [str(part.config) for part in model.modules() if hasattr(part, "config")]
+    return str(configs), {
+        key: value.clone() if isinstance(value, Tensor) else None for key, value in model.state_dict().items()
+    }
+
+
+@pytest.mark.usefixtures("as_installed")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_named_and_unchanged(name: str) -> None:
+    make, message, kinds = REFUSED[name]
+    model = make()
+    config, before = state(model)
+    for kind in kinds:
+        for call in CALLS[kind]:
+            with pytest.raises(InputError, match=message) as caught:
+                call(model)
+            assert "\n" not in str(caught.value)
+            assert "family_table" not in str(caught.value) or name == "another family"
+    config_after, after = state(model)
+    assert config_after == config
+    assert before.keys() == after.keys()
+    for key, value in before.items():
+        if isinstance(value, Tensor) and not value.is_quantized:
+            assert torch.equal(after[key], value), key
+
+
+def test_a_tap_on_heads_that_were_cut_since_is_refused() -> None:
+    encoder = tiny.encoder("bert")
+    prune_heads(encoder.transformer, {0: [1, 2]})
+    subwords = encoder.tokenizer.collate([encoder.tokenizer.encode(["the", "dog"])])
+    with pytest.raises(InputError, match="had 4 heads when the model was tapped"):
+        encoder(subwords, torch.ones(SHAPE, dtype=torch.float64))
+
+
+def test_the_oracle_closes_one_head() -> None:
+    model = tiny.model("bert")
+    ids, _ = tiny.batch()
+    one = scaled(model, lambda model, b: model(ids).last_hidden_state, 1, 2, 0.0)
+    with torch.no_grad():
+        assert torch.equal(one, without(model, (1, 2))(ids).last_hidden_state)

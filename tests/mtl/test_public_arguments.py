@@ -1,0 +1,290 @@
+"""Every public function of `mtl`: wrong arguments are one line and change nothing, others' types are ours."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import BatchEncoding
+
+import mtl
+from mtl import (
+    ablate_heads,
+    clone_heads,
+    collaborate,
+    head_importance,
+    head_scale,
+    prune_heads,
+    transplant_heads,
+)
+from mtl.errors import InputError
+from mtl.models.joint import JointModel
+from tests.mtl import tiny
+from tests.mtl.analysis import worth
+
+pytestmark = pytest.mark.usefixtures("as_installed")
+SHAPE = (tiny.LAYERS, tiny.HEADS)
+
+
+def rows(model: Any, batch: Any) -> Tensor:
+    found: Tensor = model(batch).last_hidden_state.tanh().sum((1, 2))
+    return found
+
+
+IDS = tiny.batch()[0]
+NAN = torch.full(SHAPE, torch.nan)
+GOOD: dict[str, dict[str, Any]] = {
+    "prune_heads": {"heads": {0: [1]}, "scale": None},
+    "clone_heads": {"heads": {0: [1]}, "copies": 2, "divide": True, "noise": 0.0, "seed": 0},
+    "transplant_heads": {"heads": {0: {1: 2}}, "divide": True, "noise": 0.0, "seed": 0},
+    "collaborate": {"dim": 8, "starts": 1, "steps": 1, "seed": 0, "advance": print},
+    "head_scale": {"scale": torch.ones(SHAPE), "neighbours": 1},
+    "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
+    "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
+    "load_pruned": {"folder": "nowhere", "dtype": torch.float32},
+    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512},
+    "JointModel.from_pretrained": {"folder": "nowhere", "attention": "sdpa"},
+}
+"""Right arguments of every public function, without the model."""
+HEADS: tuple[Any, ...] = (
+    None, [[1], [], []], "0: [1]", 3, {0: 3}, {0: "1"}, {0: None}, {0: [1.0]}, {0: [True]}, {0: [None]},
+    {0: ["1"]},
+    {-1: [0]}, {tiny.LAYERS: [0]}, {0: [-1]}, {0: [tiny.HEADS]}, {0.0: [1]}, {True: [1]}, {"a": [1]},
+    {None: [1]},
+    {0: [1], 2: [9]}, {0: [1], "0": [2]}, {0: torch.tensor([1.0])}, {0: np.array([[1, 2]])}, {0: {1: 2}},
+    {0: torch.tensor([True, False])}, {"1 ": [0]}, {"-1": [0]},
+)  # fmt: skip
+COUNT = (0, -1, 1.5, True, None, "2", [1])
+WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
+    "prune_heads": {
+        "heads": HEADS,
+        "scale": (torch.ones(3), torch.ones(4, 5), NAN, "half", {}, [[1.0] * 4],
+        torch.ones(SHAPE, dtype=torch.complex64)),
+    },
+    "clone_heads": {
+        "heads": HEADS, "copies": COUNT, "divide": (1, None, "no"), "noise": (-1, torch.nan, "a", None, True),
+        "seed": (-1, 1.5, None, True, "a"),
+    },
+    "transplant_heads": {
+        "heads": (
+            None, [1], {0: [1]}, {0: 1}, {0: {1: 9}}, {0: {9: 1}}, {0: {1: True}}, {0: {1.0: 2}},
+            {3: {1: 2}}, {-1: {1: 2}},
+            {0: {1: 2, 2: 3}}, {0: {1: 2}, 1: {1: 2, 2: 3}}, {0: {1: None}},
+        ),
+        "divide": (1, None), "noise": (-1, torch.inf, "a"), "seed": (-1, 1.5, None),
+    },
+    "collaborate": {
+        "dim": (*COUNT, 33), "starts": COUNT, "steps": (-1, 1.5, True, None), "seed": (-1, None, 1.5),
+        "advance": (None, 3),
+    },
+    "head_scale": {
+        "scale": (
+            None, "a", torch.ones(6), torch.ones(4, 6), torch.ones(4, 3), torch.ones(4, 1, 6, 1, 1), NAN,
+            np.ones((4, 6)),
+            [[1.0] * 6] * 4, {0: [1]}, torch.ones(SHAPE, dtype=torch.complex64), [["a"] * 4] * 3, [[1.0],
+            [1.0, 2.0]],
+        ),
+        "neighbours": COUNT,
+    },
+    "head_importance": {
+        "batches": (None, 3, "ab", [], IDS, {"input_ids": IDS}, BatchEncoding({"input_ids": IDS})),
+        "loss": (
+            None, "nll", lambda m, b: rows(m, b).mean(), lambda m, b: rows(m, b)[:2], lambda m, b: rows(m,
+            b).detach(),
+            lambda m, b: None, lambda m, b: rows(m, b) * torch.nan, lambda m, b: m(b), lambda m,
+            b: m(b).last_hidden_state,
+        ),
+        "per": ("sentence", None, 3), "normalise": (1, None, "yes"), "steps": (-1, 1.5, True, None, "2"),
+    },
+    "ablate_heads": {
+        "batches": (None, 3, "ab", [], IDS, {"input_ids": IDS}, BatchEncoding({"input_ids": IDS})),
+        "score": (
+            None, "accuracy", lambda m, b: rows(m, b).mean(), lambda m, b: rows(m, b)[:2], lambda m, b: None,
+            lambda m, b: rows(m, b) * torch.nan, lambda m, b: m(b), lambda m, b: 1.0, lambda m, b: ["a"] * 4,
+        ),
+        "kind": ("heads", None, 1, "chosen"), "copies": COUNT, "draws": COUNT, "seed": (-1, 1.5, None,
+        True, "a"),
+    },
+    "load_pruned": {"folder": (None, 3, "nowhere", Path("nowhere"), b"x", ["a"]),
+    "dtype": ("float32", None, torch.int8, 32)},
+    "JointModel.annotate": {
+        "sentences": (
+            None, 3, "We ate", b"We ate", ["We ate"], ["We", "ate"], [["We", ""]], [["We", " "]],
+            [["We", 1]], [["We", None]],
+            [[1, 2]], [[]], [None], [3], {"a": 1}, [{"We": 1}], [["We", b"ate"]], [[["We"]]], [["We\n"]],
+            [("We", "\ud800")],
+            [{"We", "ate"}], [["We", "ate"], "We ate"],
+        ),
+        "max_words": (0, -1, 1.5, True, None, "5", 1),
+    },
+    "JointModel.from_pretrained": {
+        "folder": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
+    },
+}  # fmt: skip
+"""Per function and argument, values that are wrong."""
+
+
+@pytest.fixture(scope="module")
+def joint(toy: Path) -> JointModel:
+    return worth.joint_model(toy, ("pos",))
+
+
+def call(name: str, joint: JointModel, **given: Any) -> Any:
+    """Call a public function on a fresh model; wrong arguments must leave the model as it was."""
+    if name.startswith("JointModel.") or name == "load_pruned":
+        owner = joint if name == "JointModel.annotate" else JointModel if "." in name else mtl
+        return getattr(owner, name.rpartition(".")[2])(**given)
+    model = tiny.model("bert")
+    before, config = copy.deepcopy(model.state_dict()), str(model.config)
+    try:
+        if name == "head_scale":
+            with head_scale(model, **given):
+                return model(IDS)
+        return getattr(mtl, name)(model, **given)
+    except Exception:
+        after = model.state_dict()
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[key], after[key]) for key in before)
+        assert str(model.config) == config
+        assert all(parameter.requires_grad for parameter in model.parameters())
+        assert not any(module._forward_pre_hooks for module in model.modules())
+        raise
+
+
+def public() -> set[str]:
+    """The public functions, and the public methods of classes that make or use a model."""
+    methods = {
+        f"{name}.{method}"
+        for name in mtl.__all__
+        if isinstance(getattr(mtl, name), type)
+        for method in ("annotate", "from_pretrained")
+        if hasattr(getattr(mtl, name), method)
+    }
+    return {name for name in mtl.__all__ if not isinstance(getattr(mtl, name), type)} | methods
+
+
+def test_every_public_function_has_its_rows() -> None:
+    assert public() == set(GOOD) == set(WRONG)
+    for name, arguments in GOOD.items():
+        assert set(WRONG[name]) == set(arguments), name
+    assert set(dir(mtl)) >= {*mtl.__all__, "__version__"}
+    assert mtl.__version__
+    with pytest.raises(AttributeError):
+        mtl.nothing  # noqa: B018
+
+
+CASES = [
+    pytest.param(name, argument, number, id=f"{name}-{argument}-{number}")
+    for name, arguments in WRONG.items()
+    for argument, values in arguments.items()
+    for number in range(len(values))
+]
+
+
+@pytest.mark.parametrize(("name", "argument", "number"), CASES)
+def test_wrong_arguments_are_one_line_and_change_nothing(name, argument, number, joint) -> None:
+    given = {**GOOD[name], argument: WRONG[name][argument][number]}
+    with pytest.raises(InputError) as caught:
+        call(name, joint, **given)
+    assert "\n" not in str(caught.value)
+    assert 10 < len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        {np.int64(0): np.array([1, 2])}, {torch.tensor(0): torch.tensor([1, 2])}, json.loads('{"0": [1, 2]}'),
+        {0: {1, 2}}, {0: (2, 1, 1)}, {0: range(1, 3)}, {0: iter([1, 2])},
+        {0: np.array([1, 2], dtype=np.uint8)},
+        {0: torch.tensor([0, 1, 1, 0]).nonzero().flatten()}, SimpleNamespace(heads={0: [1, 2]}).heads,
+        {0: [np.int32(1), torch.tensor(2)]},
+    ],
+)  # fmt: skip
+def test_heads_of_other_types_are_recorded_as_plain_integers(heads, tmp_path) -> None:
+    model = tiny.model("bert")
+    prune_heads(model, heads)
+    assert model.config.pruned_heads == {0: [1, 2]}
+    assert json.dumps(model.config.pruned_heads) == '{"0": [1, 2]}'
+    model.save_pretrained(tmp_path)
+    assert torch.equal(mtl.load_pruned(tmp_path, torch.float64)(IDS)[0], model(IDS)[0])
+
+
+def test_copies_of_other_types_are_recorded_as_plain_integers() -> None:
+    model = tiny.model("bert")
+    made = clone_heads(
+        model, {np.int64(1): torch.tensor([3])}, np.int64(2), noise=np.float32(0), seed=np.int64(1)
+    )
+    assert json.dumps([made, model.config.cloned_heads]) == '[{"1": {"3": [4]}}, {"1": {"4": 3}}]'
+    transplant_heads(model, json.loads('{"0": {"1": 2}}'))
+    assert json.dumps(model.config.cloned_heads) == '{"0": {"1": 2}, "1": {"4": 3}}'
+    collaborate(tiny.model("bert"), torch.tensor(8), starts=np.int64(1), steps=np.int64(1))
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        np.ones(SHAPE),
+        [[1.0] * 4] * 3,
+        torch.ones(SHAPE, dtype=torch.long),
+        torch.ones(SHAPE, dtype=torch.bool),
+    ],
+)
+def test_scales_of_other_types_are_taken(scale) -> None:
+    model = tiny.model("bert")
+    with torch.no_grad(), head_scale(model, scale):
+        scaled = model(IDS)[0]
+    assert torch.equal(scaled, model(IDS)[0])
+    prune_heads(model, {}, scale)
+
+
+MASK = tiny.batch()[1]
+BATCHES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "mapping": ({"ids": IDS, "mask": MASK}, lambda b: (b["ids"], b["mask"])),
+    "tuple": ((IDS, MASK), lambda b: b),
+    "list": ([IDS, MASK], lambda b: b),
+    "None beside": ({"ids": IDS, "types": None, "mask": MASK}, lambda b: (b["ids"], b["mask"])),
+    "texts beside": ({"ids": IDS, "mask": MASK, "text": ["a", "b", "c", "d"]},
+    lambda b: (b["ids"], b["mask"])),
+    "a number beside": ({"ids": IDS, "mask": MASK, "t": torch.tensor(2.0), "n": 3},
+    lambda b: (b["ids"], b["mask"])),
+    "encoding": (BatchEncoding({"ids": IDS, "mask": MASK}), lambda b: (b.ids, b.mask)),
+    "arrays": ({"ids": IDS.numpy(), "mask": MASK.numpy()},
+    lambda b: map(torch.as_tensor, (b["ids"], b["mask"]))),
+    "rows": ([IDS[0], IDS[1]], lambda b: (torch.stack(list(b)), None)),
+    "object": (SimpleNamespace(ids=IDS, mask=MASK), lambda b: (b.ids, b.mask)),
+    "nested": ({"x": (IDS, MASK), "y": IDS}, lambda b: (b["y"], None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_batches_of_every_kind(kind) -> None:
+    batch, parts = BATCHES[kind]
+    model = tiny.model("bert")
+
+    def score(model: Any, given: Any) -> Tensor:
+        ids, mask = parts(given)
+        found: Tensor = model(ids, mask).last_hidden_state.tanh().sum((1, 2))
+        return found
+
+    one, several = (ablate_heads(model, [batch], score, copies=copies, draws=1)["loss"] for copies in (1, 4))
+    assert several.to_list() == pytest.approx(one.to_list(), abs=1e-9)
+    assert one.abs().min() > 0
+    assert head_importance(model, (batch for _ in range(2)), score).height == 3 * 12
+
+
+def test_words_of_other_types_are_plain_strings(joint) -> None:
+    expected = joint.annotate([["We", "ate"]])
+    for words in (("We", "ate"), np.array(["We", "ate"]), (word for word in ("We", "ate")), expected[0]):
+        [found] = joint.annotate([words])
+        assert found == expected[0]
+        assert all(type(word) is str for word in found.words)
+    assert joint.annotate(iter([["We", "ate"]])) == joint.annotate((("We", "ate"),)) == expected
+    assert joint.annotate([]) == []
