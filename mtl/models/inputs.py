@@ -64,7 +64,7 @@ class InputCache:
         if key not in self._encoders:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                loaded = pretrained.load(config.name, None, config.attention, torch.float32)
+                loaded = pretrained.load(config.name, config.attention, torch.float32)
             if self.keep:
                 self._encoders[key] = loaded
         else:
