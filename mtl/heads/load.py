@@ -119,7 +119,8 @@ def load_model(
     Raises what `from_pretrained` raises.
     """
     options = {"variant": _only_variant(Path(name)), "key_mapping": _prefixes(kind, config), **options}
-    build, indices = kind, {}
+    build = kind
+    indices: dict[str, Tensor] = {}
     if needs_rebuild(config):
         build, indices = _with_heads_of(kind, config)
         config = _uncut(config)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,12 @@ def test_all_components_give_the_same_model(name: str) -> None:
     for kind in ("eager", "sdpa") if model._supports_sdpa else ("eager",):
         model.set_attn_implementation(kind)
         torch.testing.assert_close(tiny.vectors(model), expected, rtol=0, atol=1e-9)
+
+
+def test_a_model_with_shared_components_is_pickled() -> None:
+    model = tiny.model("bert")
+    collaborate(model, 12, starts=1, steps=1)
+    assert torch.equal(tiny.vectors(pickle.loads(pickle.dumps(model))), tiny.vectors(model))
 
 
 @families
