@@ -78,8 +78,8 @@ def read_masks(path: Path) -> pl.DataFrame:
         absent = [name for name in ("task", "layer", "head", "gate") if name not in table.columns]
         if absent:
             raise InputError(
-                f"{path} lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}: a mask file has a row "
-                "per task and head with task, layer, head and gate"
+                f"{path} lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}: a mask file has a "
+                "row per task and head with task, layer, head and gate"
             )
         # What the file lacks is filled in; its own columns come last.
         filled = {"attention": pl.lit("self"), "step": pl.lit(0)} | {
