@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from mtl.commands.arguments import check_new_folder
+from mtl.commands.heads_given import heads_given
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TaskName, TrainConfig
@@ -16,26 +17,64 @@ from mtl.runs.run import Run
 if TYPE_CHECKING:
     from torch import nn
 
+    from mtl.models.encoder import Encoder
+    from mtl.models.seq2seq import Seq2Seq
+
 
 def prune(
-    run: Path,
+    model: str,
     *,
     out: Path,
+    heads: str | None = None,
     task: TaskName | None = None,
     mask: Path | None = None,
+    keep_shape: bool = False,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> None:
-    """Cut the closed heads out of a run's model, and score it beside the masked one.
+    """Cut closed heads out of a model; a run's is scored beside the masked one.
 
     Args:
-        run: The run's folder.
-        out: Folder of the new run; it predicts, evaluates and trains on (--from) as any other.
+        model: A run's folder; with --heads or --mask also an encoder ('minilm', a folder, a name on the hub).
+        out: Folder of the new run, which predicts, evaluates and trains on (--from) as any other, or of the
+            new encoder (for mtl train --encoder.name).
+        heads: Heads to cut beside those that the run's masks close, separated by commas; L2H9 is head 9 of
+            layer 2, both from 0, and L5 a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); with the kind before
+            it where there are several kinds of attention (cross L0H3).
         task: Whose mask to cut by, where tasks have their own; the new model has that task alone.
         mask: A gates.parquet to cut by, instead of the run's own masks.
+        keep_shape: Whether heads are only closed, by zeros in weights of the same shape, which plain
+            transformers and every other tool load.
         accelerator: What to score on; auto takes a GPU where there is one.
     """
+    from mtl.errors import InputError
+
+    check_new_folder(out)
+    if heads is not None and mask is not None:
+        raise InputError("--heads and --mask both say what to cut: give one of them")
+    if (Path(model) / "config.yaml").is_file():
+        _prune_run(Run.open(Path(model)), out, heads, task, mask, keep_shape, accelerator)
+        return
+    if heads is None and mask is None:
+        raise InputError(
+            f"{model} is not a run, so it has no masks: give a run's folder, or say what to cut of an "
+            "encoder (--heads=L0H3,L2H11 or --mask=FILE)"
+        )
+    _prune_encoder(model, out, heads, task, mask, keep_shape)
+
+
+def _prune_run(
+    source: Run,
+    out: Path,
+    heads: str | None,
+    task: TaskName | None,
+    mask: Path | None,
+    keep_shape: bool,
+    accelerator: Literal["auto", "cpu", "gpu"],
+) -> None:
+    import torch
+
     from mtl.corpora.load import load_split, require_layers
-    from mtl.heads.families import heads_per_group, key_groups
+    from mtl.heads.families import key_groups
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, own_heads, tasks_of
     from mtl.models.batches import examples
@@ -45,38 +84,90 @@ def prune(
     from mtl.models.joint import JointModel
     from mtl.models.limits import require_limit
 
-    source = Run.open(run)
-    check_new_folder(out)
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
     model = prepare(JointModel.from_pretrained(source.model), accelerator)
-    if mask is None:
-        gates, tasks = gates_for(model, task)
-    else:
-        shape = (model.encoder.layers, model.encoder.heads)
+    shape = (model.encoder.layers, model.encoder.heads)
+    if mask is not None:
         tasks = tasks_of(model, task)
         gates = own_heads(model, gates_from_file(mask, task, shape), tasks)
+    elif heads is None or model.gates is not None or model.routes is not None:
+        gates, tasks = gates_for(model, task)
+    else:
+        gates, tasks = torch.ones(shape), tasks_of(model, task)
+    if heads is not None:
+        gates = gates.clone()
+        for site, numbers in heads_given(heads, model.encoder.tap.sites, model.encoder.heads).items():
+            gates[site, numbers] = 0
     gold = load_split(config.corpus, tasks, "dev")
     chosen = {name: model.tasks[name] for name in tasks}
     require_layers(gold, chosen, "dev")
     require_limit(gold, config.batch.max_words, "dev")
     corpus = examples(gold, model.encoder.tokenizer, chosen, model.labels)
     console = Console(markup=False, emoji=False)
-    opened = int((gates > OPEN).sum())
+    remaining = model.encoder.tap.remaining
+    opened = sum(bool(gates[site, head] > OPEN) for site, there in enumerate(remaining) for head in there)
     if not opened:
         console.print("warning: all heads of all layers are closed: the encoder attends to nothing")
     before, groups = _parameters(model.encoder), key_groups(model.encoder.transformer)
     scores = {"dev, masked": evaluate(model, batches(corpus, model), gates)}
-    heads = sum(map(len, model.encoder.tap.remaining))
-    smaller = apply_masks(model, gates, tasks)
-    scores["dev, cut"] = evaluate(smaller, batches(corpus, smaller))
-    after = _parameters(smaller.encoder)
-    write_cut_run(source, out, smaller, {"dev": scores["dev, cut"]}, opened)
-    print_scores(scores, f"{run} -> {out}", console)
+    smaller = apply_masks(model, gates, tasks, keep_shape=keep_shape)
+    scores["dev, closed" if keep_shape else "dev, cut"] = evaluate(smaller, batches(corpus, smaller))
+    write_cut_run(source, out, smaller, {"dev": list(scores.values())[-1]}, opened)
+    print_scores(scores, f"{source.folder} -> {out}", console)
+    _show_sizes(smaller.encoder, opened, sum(map(len, remaining)), before, groups, keep_shape, console)
+
+
+def _prune_encoder(
+    name: str, out: Path, heads: str | None, task: TaskName | None, mask: Path | None, keep_shape: bool
+) -> None:
+    from mtl.errors import InputError
+    from mtl.files import whole_folder
+    from mtl.heads.families import key_groups
+    from mtl.heads.gates import OPEN
+    from mtl.models.apply_masks import gates_from_file
+    from mtl.models.encoder import Encoder
+    from mtl.models.opened import open_encoder
+
+    encoder = open_encoder(name)
+    if not isinstance(encoder, Encoder):
+        raise InputError(f"{name} translates: give the folder of the run that it was trained in")
+    remaining = encoder.tap.remaining
+    gates = None if mask is None else gates_from_file(mask, task, (encoder.layers, encoder.heads))
+    if gates is None:
+        closed = heads_given(heads or "", encoder.tap.sites, encoder.heads)
+    else:
+        closed = {site: [n for n, gate in enumerate(row) if gate <= OPEN] for site, row in enumerate(gates)}
+    before, groups = _parameters(encoder), key_groups(encoder.transformer)
+    encoder.prune(closed, gates, keep_shape=keep_shape)
+    with whole_folder(out) as folder:
+        encoder.save(folder)
+    console = Console()
+    opened = sum(head not in closed.get(site, ()) for site, there in enumerate(remaining) for head in there)
+    console.print(f"{name} -> {out}", highlight=False, soft_wrap=True)
+    _show_sizes(encoder, opened, sum(map(len, remaining)), before, groups, keep_shape, console)
+
+
+def _show_sizes(
+    encoder: Encoder | Seq2Seq,
+    opened: int,
+    heads: int,
+    before: int,
+    groups: int,
+    keep_shape: bool,
+    console: Console,
+) -> None:
+    from mtl.heads.families import heads_per_group, key_groups
+
+    if keep_shape:
+        console.print(
+            f"{opened} of {heads} heads open, the others closed in weights of the same shape: "
+            f"{before:,} encoder parameters"
+        )
+        return
+    after = _parameters(encoder)
     console.print(f"{opened} of {heads} heads kept; encoder parameters {before:,} -> {after:,}")
-    if heads_per_group(model.encoder.transformer) > 1:
-        left = key_groups(smaller.encoder.transformer)
-        copied = f", {left.copies} of them copies for groups that keep unequally many" if left.copies else ""
-        console.print(f"keys and values: {left.number} of {groups.number} groups of heads{copied}")
+    if heads_per_group(encoder.transformer) > 1:
+        console.print(f"keys and values: {groups:,} -> {key_groups(encoder.transformer):,}")
 
 
 def _parameters(encoder: nn.Module) -> int:

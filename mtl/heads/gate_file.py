@@ -70,13 +70,26 @@ def last_log_alphas(path: Path) -> pl.DataFrame:
 def read_masks(path: Path) -> pl.DataFrame:
     """The last gates of a mask file: task, attention, layer, head, gate; one row per task and head.
 
-    Raises `InputError` for a file that is not there or no table of gates, for a gate that is not a number
-    from 0 to 1, and for a head that a task has twice.
+    A file by hand needs no other columns, no `attention` for models with one kind, and `step` only to say
+    which rows are the last. Raises `InputError` for a file that is not there, is no table or lacks columns,
+    for a gate that is not a number from 0 to 1, and for a head that a task has twice.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
     try:
-        table = read_gates(path).select("task", "step", *_HEAD, pl.col("gate").cast(pl.Float32))
+        table = pl.read_parquet(path)
+        absent = [name for name in ("task", "layer", "head", "gate") if name not in table.columns]
+        if absent:
+            raise InputError(
+                f"{path} lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}: a mask file has a "
+                "row per task and head with task, layer, head and gate"
+            )
+        # What the file lacks is filled in; its own columns come last.
+        filled = {"attention": pl.lit("self"), "step": pl.lit(0)} | {
+            name: pl.col(name) for name in table.columns
+        }
+        types = {name: SCHEMA[name] for name in ("task", "step", *_HEAD, "gate")}
+        table = table.select(filled[name].cast(kind).alias(name) for name, kind in types.items())
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
     final = table.filter(pl.col("step") == pl.col("step").max()).drop("step")

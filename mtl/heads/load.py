@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
+from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
@@ -36,6 +37,11 @@ MASKS = "trained_with_head_masks"
 
 No model has a parameter of that name, so that plain transformers reports it when it loads the weights.
 """
+_NOTE = (
+    "The model was trained with masks over its attention heads, which are not in its weights: without them "
+    "it computes something else. mtl.JointModel.from_pretrained loads it with its masks; mtl prune RUN "
+    "--keep_shape=true --out=DIR writes weights with the masks in them, for transformers and other tools."
+)
 _RECORDS = ("pruned_heads", "cloned_heads", "keys_of_heads", "heads_sharing_keys", "collaborative_components")
 
 
@@ -113,7 +119,8 @@ def load_model(
     Raises what `from_pretrained` raises.
     """
     options = {"variant": _only_variant(Path(name)), "key_mapping": _prefixes(kind, config), **options}
-    build, indices = kind, {}
+    build = kind
+    indices: dict[str, Tensor] = {}
     if needs_rebuild(config):
         build, indices = _with_heads_of(kind, config)
         config = _uncut(config)
@@ -121,6 +128,8 @@ def load_model(
         str(name), config=config, output_loading_info=True, ignore_mismatched_sizes=True, **options
     )
     model.__class__ = kind
+    if hasattr(model.config, MASKS):
+        delattr(model.config, MASKS)
     for path, index in indices.items():
         module, _, buffer = path.rpartition(".")
         model.get_submodule(module).register_buffer(buffer, index, persistent=False)
@@ -130,6 +139,26 @@ def load_model(
     )
     unexpected = frozenset(report["unexpected_keys"]) - {MASKS}
     return Loaded(model, frozenset(report["missing_keys"]), unexpected, tuple(shapes))
+
+
+def save_model(
+    model: PreTrainedModel, folder: Path, masks: Float[Tensor, "mask site head"] | None = None
+) -> None:
+    """Write a model with the names of weights that it has, and not those of the checkpoint that it is from.
+
+    `masks` are those that it was trained with, which its weights do not have in them. They are written beside
+    the weights, where plain transformers, which loads the model without them, reports a weight of this name
+    as unexpected; config.json says what that means.
+    """
+    weights = None
+    try:
+        if masks is not None:
+            weights = model.state_dict() | {MASKS: masks.detach().float().cpu().contiguous()}
+            setattr(model.config, MASKS, _NOTE)
+        model.save_pretrained(folder, state_dict=weights, save_original_format=False)
+    finally:
+        if masks is not None:
+            delattr(model.config, MASKS)
 
 
 def class_for(config: PretrainedConfig, classes: Mapping[type, Any]) -> type[PreTrainedModel]:

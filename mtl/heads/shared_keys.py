@@ -36,7 +36,7 @@ def keys_with_copies(
     return numbered(-1 - number if number in sources else before[number] for number in numbers)
 
 
-def share_keys(module: nn.Module, keys: Sequence[int], device: torch.device) -> None:
+def share_keys(module: Any, keys: Sequence[int], device: torch.device) -> None:
     """Let each head of the attention use the key and value of this number.
 
     Where as many neighbours share each of them, the module repeats keys and values itself. Otherwise they are

@@ -18,18 +18,27 @@ from mtl.models.joint import JointModel
 from mtl.models.mask_file import check_masks
 
 
-def apply_masks(model: JointModel, gates: Float[Tensor, "layer head"], tasks: tuple[str, ...]) -> JointModel:
+def apply_masks(
+    model: JointModel,
+    gates: Float[Tensor, "layer head"],
+    tasks: tuple[str, ...],
+    *,
+    keep_shape: bool = False,
+) -> JointModel:
     """Cut heads with a closed gate out of the encoder, and scale the others by their gates.
 
     The new model has the given tasks and no gates. It takes over the encoder and decoders of `model`, which
-    must not be used afterwards. Open gates below 1 are multiplied into the output projections.
+    must not be used afterwards. Open gates below 1 are multiplied into the output projections; with
+    `keep_shape` so are closed ones, and nothing is cut out.
     """
     gates = gates.to(next(model.parameters()).device)
     closed = {
         layer: [head for head, gate in enumerate(row) if gate <= OPEN]
         for layer, row in enumerate(gates.tolist())
     }
-    model.encoder.prune({layer: heads for layer, heads in closed.items() if heads}, gates)
+    model.encoder.prune(
+        {layer: heads for layer, heads in closed.items() if heads}, gates, keep_shape=keep_shape
+    )
     smaller = JointModel(
         model.encoder,
         {name: model.tasks[name] for name in tasks},

@@ -19,6 +19,7 @@ from mtl.errors import InputError
 from mtl.heads.clone import Copies, clone_heads, transplant_heads
 from mtl.heads.collaborative import SharedAttention, collaborate
 from mtl.heads.families import family_of, looks_back_only
+from mtl.heads.load import save_model
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models import pretrained
@@ -190,10 +191,14 @@ class Encoder(nn.Module):
         )
 
     def prune(
-        self, heads: Mapping[int, Iterable[int]], scale: Float[Tensor, "layer head"] | None = None
+        self,
+        heads: Mapping[int, Iterable[int]],
+        scale: Float[Tensor, "layer head"] | None = None,
+        *,
+        keep_shape: bool = False,
     ) -> None:
         """Cut heads out of the transformer; see `prune_heads`."""
-        prune_heads(self.transformer, heads, scale)
+        prune_heads(self.transformer, heads, scale, keep_shape=keep_shape)
         self._tap_anew()
 
     def clone(
@@ -243,12 +248,14 @@ class Encoder(nn.Module):
         assert isinstance(layers, nn.ModuleList)
         return layers[-1]
 
-    def save(self, folder: Path) -> None:
-        """Write config.json, model.safetensors, tokenizer files, and our settings (encoder.json)."""
+    def save(self, folder: Path, masks: Float[Tensor, "mask site head"] | None = None) -> None:
+        """Write config.json, model.safetensors, tokenizer files, and our settings (encoder.json).
+
+        `masks` are those that it was trained with, of which plain transformers is to speak (`save_model`).
+        """
         folder.mkdir(parents=True, exist_ok=True)
         with pretrained.quiet():
-            # Names as the model has them: those of old checkpoints are read, and not written.
-            self.transformer.save_pretrained(folder, save_original_format=False)
+            save_model(self.transformer, folder, masks)
             self.tokenizer.tokenizer.save_pretrained(folder)
         settings = {
             "pooling": self.pooling,

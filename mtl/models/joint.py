@@ -283,7 +283,7 @@ class JointModel(nn.Module):
     def save(self, folder: Path) -> None:
         """Write the model to `folder`; everything is JSON, safetensors or tokenizer files."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.encoder.save(folder)
+        self.encoder.save(folder, self._masks())
         write_json(folder / "labels.json", {name: labels.names for name, labels in self.labels.items()})
         description: dict[str, Any] = {
             "tasks": {name: dataclasses.asdict(task) for name, task in self.tasks.items()},
@@ -298,6 +298,11 @@ class JointModel(nn.Module):
             if not key.startswith("encoder.")
         }
         save_file(weights, folder / _WEIGHTS)
+
+    @torch.no_grad()
+    def _masks(self) -> Float[Tensor, "mask site head"] | None:
+        """The factors of heads that the encoder's weights do not have in them; `None`: there are none."""
+        return self.routes if self.gates is None else self.gates.gate()
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, attention: AttentionKind = "sdpa") -> JointModel:

@@ -26,7 +26,7 @@ from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.heads.families import family_of, needs_rebuild
 from mtl.heads.family_table import FAMILIES
-from mtl.heads.load import LOAD_ERRORS, class_for, load_model
+from mtl.heads.load import LOAD_ERRORS, class_for, load_model, save_model
 from mtl.heads.prune import prune_heads
 from mtl.heads.query_key import query_key_parameters
 from mtl.heads.tap import HeadTap
@@ -171,10 +171,14 @@ class Seq2Seq(nn.Module):
         return self.tokenizer.text(pieces)
 
     def prune(
-        self, heads: Mapping[int, Iterable[int]], scale: Float[Tensor, "site head"] | None = None
+        self,
+        heads: Mapping[int, Iterable[int]],
+        scale: Float[Tensor, "site head"] | None = None,
+        *,
+        keep_shape: bool = False,
     ) -> None:
         """Cut heads out of the transformer; see `prune_heads`."""
-        prune_heads(self.transformer, heads, scale)
+        prune_heads(self.transformer, heads, scale, keep_shape=keep_shape)
         self.tap = HeadTap(self.transformer, self.family)
         self.heads = self.tap.heads
 
@@ -198,11 +202,14 @@ class Seq2Seq(nn.Module):
                 parameter.requires_grad_(False)
         self.transformer.get_decoder().eval()
 
-    def save(self, folder: Path) -> None:
-        """Write config.json, generation_config.json, model.safetensors, tokenizer files, and our settings."""
+    def save(self, folder: Path, masks: Float[Tensor, "mask site head"] | None = None) -> None:
+        """Write config.json, generation_config.json, model.safetensors, tokenizer files, and our settings.
+
+        `masks` as in `Encoder.save`.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         with pretrained.quiet():
-            self.transformer.save_pretrained(folder, save_original_format=False)
+            save_model(self.transformer, folder, masks)
             self.tokenizer.tokenizer.save_pretrained(folder)
         write_json(
             folder / _SETTINGS,

@@ -176,6 +176,16 @@ def test_a_cut_encoder_saves_and_loads(name: str, tmp_path: Path) -> None:
 
 
 @families
+def test_probabilities_of_a_cut_model_have_an_entry_for_each_layer(name: str) -> None:
+    model = tiny.model(name, dtype=torch.float32)
+    model.set_attn_implementation("eager")
+    ids, mask = tiny.batch()
+    prune_heads(model, HEADS)
+    given = model(input_ids=ids, attention_mask=mask, output_attentions=True).attentions
+    assert [matrices.shape for matrices in given] == [(4, heads, 9, 9) for heads in (2, 0, 3)]
+
+
+@families
 def test_a_cut_model_can_be_copied_and_pickled(name: str) -> None:
     model = tiny.model(name)
     prune_heads(model, HEADS)
