@@ -68,16 +68,19 @@ def test_values_are_those_of_yaml_but_for_dates_and_with_plain_exponents(tmp_pat
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "text", ["030", "010", "08", "1_000", "-7", "+3", "0x1f", "1:30", "1e3", "true", "null", "~", ""]
-)
+SPELLINGS = "030 010 08 1_000 -7 +3 0x1f 1:30 1e3 true null ~".split()
+TEXTS = "null 1e5 030 1:30 0o17 1_0 yes ~ 0x1f .5 -.inf 2024-01-01".split()
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
 @pytest.mark.parametrize("key", ["max_epochs", "patience", "optimizer.encoder_lr", "overwrite"])
 def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
     *above, last = key.split(".")
     path = tmp_path / "c.yaml"
-    path.write_text(
-        "".join(f"{group}: " + "{" for group in above) + f"{last}: {text}" + "}" * len(above) + "\n"
-    )
+    line = f"{last}: {text}"
+    for group in above:
+        line = f"{group}: {{{line}}}"
+    path.write_text(f"{line}\n")
 
     def outcome(word: str) -> object:
         try:
@@ -89,14 +92,11 @@ def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
     assert configured("mtl train", TrainConfig, ["--max_epochs=030"]).max_epochs == 30
 
 
-@pytest.mark.parametrize(
-    "name", ["null", "1e5", "030", "1:30", "0o17", "1_0", "yes", "~", "0x1f", ".5", "-.inf", "2024-01-01"]
-)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_text_stays_one_through_files_and_options(name, tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(f"name: '{name}'\n")
-    made = configured("mtl train", TrainConfig, [str(path)])
-    assert made.name == name
+    assert configured("mtl train", TrainConfig, [str(path)]).name == name
     path.write_text(dump({"name": name, "balancer": {"weights": {"pos": 1.5}}}))
     assert configured("mtl train", TrainConfig, [str(path)]).name == name
     assert yaml.safe_load(path.read_text())["name"] == name
