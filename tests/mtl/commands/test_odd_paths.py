@@ -30,7 +30,7 @@ def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, lis
     trained = ["--tasks=[pos]", "--max_epochs=1", "--trainer.accelerator=cpu", "--name=next"]
     sources = [f"--train=jsonl:{corpus}/train.jsonl", f"--dev=jsonl:{corpus}/d*v.jsonl"]
     shared = ["--dim=8", "--lengths=[]", "--steps=1", "--accelerator=cpu"]
-    tables = [f"--out={out / 'e.csv'}", f"--mixing={out / 'm.parquet'}", f"--figure={out / 'e.svg'}"]
+    tables = [f"--out={out / 'e.csv'}", f"--figure={out / 'e.svg'}"]
     return {
         "evaluate": [*here, f"--corpus={corpus}", f"--export={out / 'x'}", f"--json_out={out / 's.json'}"],
         "importance": here,
