@@ -18,9 +18,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.models.batches import Batch
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""Signals that ask a run to save its state and end; clusters send the last three before they kill a job."""
+from mtl.workers.worker import STOPPING
 
 
 class DirectCheckpointIO(TorchCheckpointIO):
