@@ -47,9 +47,8 @@ def test_an_encoder_is_written_that_others_take(tiny_encoder: Path, tmp_path: Pa
     table = pl.read_parquet(out / "mixing.parquet")
     assert table.height == tiny.LAYERS * tiny.HEADS * 10
     assert main(["collaborate", str(tiny_encoder), "--dim=10", f"--out={out}"]) == 2
-    fault = (
-        "exists, and is no empty folder: give another --out" if name == "folder" else "is a file, no folder"
-    )
+    faults = {"folder": "exists, and is no empty folder: give another --out", "file.txt": "is a file, no"}
+    fault = faults[name]
     assert fault in capsys.readouterr().err
     assert main(["collaborate", str(out), "--dim=5", f"--out={tmp_path / 'again'}"]) == 2
     assert "share query and key components already" in capsys.readouterr().err
