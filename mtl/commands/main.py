@@ -90,8 +90,8 @@ def _use_utf8() -> None:
     otherwise.
     """
     if sys.getfilesystemencoding().lower() != "utf-8" and sys.flags.utf8_mode == 0:
-        words = [os.fsencode(word) for word in sys.orig_argv[1:]]
-        os.execve(sys.executable, [sys.executable, *words], {**os.environ, "PYTHONUTF8": "1"})
+        words = [os.fsencode(word) for word in [sys.executable, *sys.orig_argv[1:]]]
+        os.execve(sys.executable, words, {**os.environ, "PYTHONUTF8": "1"})
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
             stream.reconfigure(encoding="utf-8")

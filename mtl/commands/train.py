@@ -11,11 +11,12 @@ from mtl.config.schema import TrainConfig
 from mtl.runs.run import Run
 from mtl.sweep.wandb_server import under_agent
 from mtl.workers.launch import Place, placed
+from mtl.workers.worker import interrupted_by_signals
 
 
 def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
     """Train the chosen tasks on a shared encoder, or resume where the run stopped."""
-    with placed(config.trainer.devices, config.trainer.num_nodes) as place:
+    with placed(config.trainer.devices, config.trainer.num_nodes) as place, interrupted_by_signals():
         try:
             return _train(config, given, place)
         except KeyboardInterrupt:

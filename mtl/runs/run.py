@@ -224,8 +224,9 @@ class Run:
 
 def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
     """Whether a key's value in two configurations is one file or folder, spelt in two ways."""
-    places = []
-    for value in configs:
+    places: list[Path] = []
+    for config in configs:
+        value: Any = config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if not isinstance(value, str) or not Path(value).exists():

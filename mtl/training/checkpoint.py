@@ -21,9 +21,7 @@ from mtl.files import whole_file
 from mtl.models.batches import Batch
 from mtl.training.ranks import draw_apart
 from mtl.training.step import JointTraining
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""Signals that ask a run to save its state and end; clusters send the last three before they kill a job."""
+from mtl.workers.worker import STOPPING
 
 
 class DirectCheckpointIO(TorchCheckpointIO):

@@ -142,13 +142,15 @@ def environment_for(threads: int) -> dict[str, str]:
 
 
 def devices() -> list[str]:
-    """The GPUs of this machine, as `CUDA_VISIBLE_DEVICES` names them."""
+    """The GPUs that torch sees, as `CUDA_VISIBLE_DEVICES` names them; it may name some that are not there."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name for name in visible.split(",") if name]
+    if visible == "":
+        return []
     import torch
 
-    return [str(number) for number in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()
+    names = map(str, range(count)) if visible is None else map(str.strip, visible.split(","))
+    return [name for name in names if name][:count]
 
 
 def threads_for(count: int) -> int:

@@ -27,6 +27,10 @@ LOOK = 0.5
 """Seconds between two looks at workers, or at a worker's parent."""
 
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that ask a process to save its state and end; clusters send the last three before they kill."""
+
+
 class FullDisk(Exception):
     """The disk is full: other work would fail, too."""
 
@@ -71,7 +75,7 @@ def last_line(log: Path) -> str:
 
 
 def interruptible() -> None:
-    """Have SIGINT and SIGTERM interrupt this process, even if it was started with these signals ignored.
+    """Have the signals of `STOPPING` interrupt this process, even if it was started with them ignored.
 
     Shell scripts start background processes that way, and so do clusters.
     """
@@ -80,8 +84,21 @@ def interruptible() -> None:
         raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOPPING:
             signal.signal(number, interrupt)
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Have the signals of `STOPPING` interrupt this process during the block."""
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    interruptible()
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _die_with(parent: int) -> None:

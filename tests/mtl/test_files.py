@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
 import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -245,3 +246,13 @@ def test_a_part_of_a_path_is_a_pattern_only_where_nothing_has_that_name(tmp_path
     assert found("a [x]/b[1]") == ["a [x]/b[1]"]
     assert found("a [y]/b1") == found("a**") == []
     assert found("**/b1") == ["a [x]/b1", "a x/b1"]
+
+
+def test_tables_are_opened_in_one_place():
+    """Polars takes brackets in a path for a pattern, wherever it opens a file itself."""
+    root = Path(__file__).parents[2]
+    sources = [path for room in ("mtl", "probes", "tasks") for path in (root / room).rglob("*.py")]
+    opening = re.compile(r"\b(?:pl|polars)\.(?:read|scan)_\w+")
+    assert len(sources) > 100
+    found = [path.name for path in sources if opening.search(path.read_text(encoding="utf-8"))]
+    assert found == ["table_files.py"]

@@ -277,9 +277,13 @@ def test_a_cut_model_replaces_nothing_that_is_there(run, tmp_path, capsys) -> No
     weights.parent.mkdir(parents=True)
     weights.write_text("mine")
     mask = tmp_path / "gates.parquet"
-    for out in (tmp_path / "mine", weights):
+    faults = {
+        tmp_path / "mine": "exists, and is no empty folder: give another --out",
+        weights: "is a file, no folder",
+    }
+    for out, fault in faults.items():
         assert command("prune", str(run), f"--out={out}", f"--mask={mask}") == 2
-        assert "exists, and is no empty folder: give another --out" in capsys.readouterr().err
+        assert fault in capsys.readouterr().err
     assert weights.read_text() == "mine"
 
 

@@ -30,7 +30,7 @@ def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, lis
     trained = ["--tasks=[pos]", "--max_epochs=1", "--trainer.accelerator=cpu", "--name=next"]
     sources = [f"--train=jsonl:{corpus}/train.jsonl", f"--dev=jsonl:{corpus}/d*v.jsonl"]
     shared = ["--dim=8", "--lengths=[]", "--steps=1", "--accelerator=cpu"]
-    tables = [f"--out={out / 'e.csv'}", f"--mixing={out / 'm.parquet'}", f"--figure={out / 'e.svg'}"]
+    tables = [f"--out={out / 'e.csv'}", f"--figure={out / 'e.svg'}"]
     return {
         "evaluate": [*here, f"--corpus={corpus}", f"--export={out / 'x'}", f"--json_out={out / 's.json'}"],
         "importance": here,
@@ -54,11 +54,10 @@ def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, lis
 
 def readable(path: Path) -> object:
     """A file's content that does not depend on where it lies."""
-    if path.suffix == ".parquet":
-        return table_files.read_parquet(path).drop("model", strict=False).rows()
-    return (
-        path.stat().st_size if path.suffix in (".safetensors", ".png", ".svg", ".html") else path.read_bytes()
-    )
+    if path.suffix in (".parquet", ".csv"):
+        table = (table_files.read_csv if path.suffix == ".csv" else table_files.read_parquet)(path)
+        return table.drop("model", "source", strict=False).rows()
+    return path.read_bytes()
 
 
 def results(folder: Path, capsys, monkeypatch, encoder: Path, run: Path) -> dict[str, object]:
@@ -75,24 +74,15 @@ def results(folder: Path, capsys, monkeypatch, encoder: Path, run: Path) -> dict
         code = main([*name.split(), *words])
         printed = capsys.readouterr()
         assert code == 0, (folder.name, name, printed.err)
-        lines = printed.out.splitlines() if name not in ("collaborate", "train", "report", "prune") else []
-        found[name] = [line for line in lines if "│" not in line and not line.strip("━─┏┓ ")] or len(lines)
-        for line in lines:
-            if line.startswith("wrote "):  # whole, and as it is
+        if name == "predict":
+            found[name] = printed.out
+        for line in printed.out.splitlines():
+            if line.startswith("wrote ") and name != "report":  # whole, and as it is
                 assert str(folder) in line, (folder.name, name, line)
     for table in ("heads.parquet", "curve.parquet", "curve_heads.parquet"):
-        found[table] = table_files.read_parquet(copy / table).drop("seconds", strict=False).rows()
-    for path in (
-        "s.json",
-        "p.md",
-        "a.json",
-        "f.parquet",
-        "e.csv",
-        "c/train.jsonl",
-        "c/dev.jsonl",
-        "d/some.jsonl",
-    ):
-        found[path] = len((out / path).read_bytes()) if path in ("e.csv",) else readable(out / path)
+        found[table] = readable(copy / table)
+    for path in ("s.json", "p.md", "a.json", "f.png", "e.csv", "c/train.jsonl", "d/some.jsonl"):
+        found[path] = readable(out / path)
     return found
 
 

@@ -160,7 +160,7 @@ def test_a_run_is_resumed_however_the_paths_of_its_inputs_are_spelt(tmp_path, ke
     (tmp_path / "link").symlink_to("place")
 
     def spelt(place: str) -> dict:
-        settings = values(TrainConfig(name="x"))
+        settings = values(TrainConfig(name="x", pruning="fixed"))
         group, _, last = key.rpartition(".")
         (settings[group] if group else settings)[last] = place
         return settings

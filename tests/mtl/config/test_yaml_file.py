@@ -84,16 +84,19 @@ def test_configurations_of_the_package_are_found_by_name(
     assert read_mapping(Path("joint"), "train") == {"seed": 3}  # a file of the user's goes before
 
 
-@pytest.mark.parametrize(
-    "text", ["030", "010", "08", "1_000", "-7", "+3", "0x1f", "1:30", "1e3", "true", "null", "~", ""]
-)
+SPELLINGS = ["030", "010", "08", "1_000", "-7", "+3", "0x1f", "1:30", "1e3", "true", "null", "~"]
+TEXTS = ["null", "1e5", "030", "1:30", "0o17", "1_0", "yes", "~", "0x1f", ".5", "-.inf", "2024-01-01"]
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
 @pytest.mark.parametrize("key", ["max_epochs", "patience", "optimizer.encoder_lr", "overwrite"])
 def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
     *above, last = key.split(".")
     path = tmp_path / "c.yaml"
-    path.write_text(
-        "".join(f"{group}: " + "{" for group in above) + f"{last}: {text}" + "}" * len(above) + "\n"
-    )
+    line = f"{last}: {text}"
+    for group in above:
+        line = f"{group}: {{{line}}}"
+    path.write_text(f"{line}\n")
 
     def outcome(word: str) -> object:
         try:
@@ -105,14 +108,11 @@ def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
     assert configured("mtl train", TrainConfig, ["--max_epochs=030"]).max_epochs == 30
 
 
-@pytest.mark.parametrize(
-    "name", ["null", "1e5", "030", "1:30", "0o17", "1_0", "yes", "~", "0x1f", ".5", "-.inf", "2024-01-01"]
-)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_text_stays_one_through_files_and_options(name, tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(f"name: '{name}'\n")
-    made = configured("mtl train", TrainConfig, [str(path)])
-    assert made.name == name
+    assert configured("mtl train", TrainConfig, [str(path)]).name == name
     path.write_text(dump({"name": name, "balancer": {"weights": {"pos": 1.5}}}))
     assert configured("mtl train", TrainConfig, [str(path)]).name == name
     assert yaml.safe_load(path.read_text())["name"] == name

@@ -14,7 +14,7 @@ from mtl.sweep.engine import Outcome
 from mtl.sweep.folder import SweepFolder, progress_of, trials_of
 from mtl.sweep.status import preview
 from mtl.workers.worker import FullDisk
-from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
+from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, Bench, point_of, sweep_of
 
 
 def refusal(call, *words):
@@ -147,3 +147,12 @@ def test_what_has_an_effect_on_the_server_only_is_listed():
     assert sweep.only_on_the_server() == ["description", "metric.impute", "early_terminate.strict"]
     assert sweep_of().only_on_the_server() == []
     assert json.dumps(sweep.given)
+
+
+@pytest.mark.parametrize("name", ["lr[1]", "a?b#c%20", "{0}{SCHEMA_VERSION}", "it's", "~", "x:y@z"])
+def test_trials_are_kept_in_a_folder_of_any_name(tmp_path, name):
+    made = Bench(tmp_path / name, sweep_of())
+    made.work()
+    assert made.states() == ["finished"] * 6
+    assert made.folder.storage.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -142,7 +142,7 @@ def test_only_another_run_is_overwritten_and_only_when_all_is_read(config, tiny_
     train(overwriting, console=QUIET)
     assert content(run.folder) == before
     other = dataclasses.replace(config, seed=2)
-    with pytest.raises(InputError, match=r"another configuration \(seed\): give another --name, or --overwr"):
+    with pytest.raises(InputError, match=r"another configuration \(seed\): give another --name; --overwr"):
         train(other, console=QUIET)
     assert content(run.folder) == before
     with lease(run.lease) as mine:

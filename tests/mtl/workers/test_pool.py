@@ -82,7 +82,9 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(pool, monkeypatch):
     made = pool(lines, gpus=("4", "7"))
     made.work(lambda: 2, lambda: 0)
     assert {path.name for path in made.folder.glob("?-1")} == {"4-1", "7-1"}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
+    assert devices() == []  # a machine without them
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert devices() == ["3", "5"]
     monkeypatch.setattr("mtl.workers.pool.cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
