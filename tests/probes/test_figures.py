@@ -214,7 +214,7 @@ def labels(count):
     values = np.linspace(0.9, 0.2, count)
     columns = {"task": "dep", "label": [f"r{n}" for n in range(count)], "count": 30 + np.arange(count, 0, -1)}
     setups = {"static": values + 0.08, "stl": values, "pair": values - 0.1, "joint": values - 0.15}
-    return pl.DataFrame(columns | setups | {"chance": 0.1, "counted": True})
+    return pl.DataFrame(columns | setups | {"chance": 0.02, "counted": True})
 
 
 def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
