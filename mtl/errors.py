@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 LONGEST_NAME = 200
@@ -13,16 +12,40 @@ class InputError(Exception):
     """Bad arguments or bad input; the message says what is wrong, where, and how to mend it (exit code 2)."""
 
 
-def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """The end of a message about an unknown name: the nearest known one.
+class RunError(Exception):
+    """A run that cannot go on, though its input was good; the message says where and why (exit code 1)."""
 
-    Where none is near, the message ends in `otherwise`, by default the list of all choices.
+
+def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
+    """The end of a message about an unknown name: the nearest known one, if it may be a slip of the pen.
+
+    That is one letter in four at most that is wrong, missing, too much or swapped with the next; or a dotted
+    key that lacks its beginning, if there is one such key. Otherwise the message ends in `otherwise`, by
+    default the list of all choices.
     """
     known = list(choices)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    if close:
-        return f": did you mean '{close[0]}'?"
+    slips = {choice: _slips(name.lower(), choice.lower()) for choice in known}
+    nearest = min(known, key=lambda choice: slips[choice], default="")
+    whole = [choice for choice in known if choice.endswith(f".{name}")]
+    if nearest and slips[nearest] <= max(1, len(name) // 4) and slips[nearest] < len(name):
+        return f": did you mean '{nearest}'?"
+    if len(whole) == 1:
+        return f": did you mean '{whole[0]}'?"
     return f"; known are {', '.join(known)}" if otherwise is None else otherwise
+
+
+def _slips(one: str, other: str) -> int:
+    """How many letters are wrong, missing, too much or swapped with the next (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, start=1):
+        last, before, row = before, row, [i]
+        for j, target in enumerate(other, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != target))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == target:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def counted(number: int, noun: str) -> str:

@@ -15,8 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_NO_ROOM = 1 << 16
-"""Bytes left on a disk after an error for want of room: less than a library writes at once."""
+_ROOM = 1 << 20
+"""Bytes on a disk below which it counts as full: about what a library writes at once."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LONGEST = 160
+"""Bytes of a name in the names of temporary files beside it, at most; file systems allow 255 for all."""
 
 
 @contextmanager
@@ -29,19 +32,21 @@ def naming_full_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        number = _full_disk(error, path.parent)
+        number = full_disk(error, path.parent)
         if number is None:
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
 
 
-def _full_disk(error: Exception, folder: Path) -> int | None:
+def full_disk(error: BaseException, folder: Path) -> int | None:
     """The error number of a full disk or a used-up quota; `None` for another error."""
-    numbers = (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno if error.errno in numbers else None
-    full = [errno.ENOSPC] if shutil.disk_usage(folder).free < _NO_ROOM else []
-    return next(iter([number for number in numbers if os.strerror(number) in str(error)] + full), None)
+        return error.errno if error.errno in _FULL else None
+    message = str(error)
+    named = [number for number in _FULL if os.strerror(number) in message]
+    if "database or disk is full" in message or shutil.disk_usage(folder).free < _ROOM:
+        named.append(errno.ENOSPC)
+    return next(iter(named), None)
 
 
 def check_folder_place(folder: Path) -> None:
@@ -51,22 +56,42 @@ def check_folder_place(folder: Path) -> None:
     """
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     try:
-        tempfile.TemporaryFile(dir=there).close()
+        for part in folder.absolute().relative_to(there.absolute()).parts:
+            (there / part).exists()  # raises for a name that is too long
+            _check_prints(folder, part)
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(bytes(_ROOM))
     except OSError as error:
-        error.filename = str(there)
+        error.filename = str(folder if error.errno in (errno.ENAMETOOLONG, errno.EILSEQ) else there)
         raise
 
 
 def check_file_place(path: Path) -> None:
-    """Raise `OSError`, as writing would, if a file cannot be written there."""
+    """Raise `OSError`, as writing would, if a file cannot be written there, or is there and no regular file.
+
+    A file is replaced, which a device such as /dev/null would not survive.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(path))
+    _check_prints(path, path.name)
     check_folder_place(path.parent)
+
+
+def _check_prints(path: Path, name: str) -> None:
+    """Raise `OSError` for a new name that lists of files and tables could not show."""
+    if not os.fsencode(name).decode(errors="replace").isprintable():
+        raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), str(path))
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that replaces it when the block ends without an error."""
+    """A temporary path beside `path` that replaces it when the block ends without an error.
+
+    Of a link the file that it points to is replaced.
+    """
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, "new")
     try:
@@ -112,11 +137,35 @@ def recover_folder(path: Path) -> None:
     """
     if not path.parent.exists():
         return
-    old = sorted(path.parent.glob(f".{path.name}.old.*"), key=lambda folder: folder.stat().st_mtime)
+    old = sorted(left_beside(path, "old"), key=lambda folder: folder.stat().st_mtime)
     if old and not path.exists():
         old.pop().rename(path)
-    for leftover in [*old, *path.parent.glob(f".{path.name}.new.*")]:
+    for leftover in [*old, *left_beside(path, "new")]:
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def left_beside(path: Path, kind: str = "") -> list[Path]:
+    """What a killed process left of its way to replace `path`: all, or the `new` or the `old` ones."""
+    start = f".{short_name(path.name)}.{kind}{'.' if kind else ''}"
+    return [other for other in path.parent.iterdir() if other.name.startswith(start)]
+
+
+def matching(pattern: Path) -> list[Path]:
+    """The files and folders that match a pattern (`*`, `?`, `[…]`, `**`), in order.
+
+    A part of the path is a pattern only where nothing of that very name exists.
+    """
+    found = [Path(pattern.anchor)]
+    for part in pattern.relative_to(pattern.anchor).parts:
+        try:
+            found = [
+                match
+                for place in found
+                for match in ([place / part] if (place / part).exists() else place.glob(part))
+            ]
+        except (ValueError, NotImplementedError):  # no pattern: `a**`
+            return []
+    return sorted(set(found))
 
 
 def remove_temporary_files(folder: Path) -> None:
@@ -128,7 +177,17 @@ def remove_temporary_files(folder: Path) -> None:
 
 def _beside(path: Path, kind: str) -> Path:
     """A new hidden name in the same folder; machines and containers that share it never have the same."""
-    return path.with_name(f".{path.name}.{kind}.{socket.gethostname()}.{os.urandom(4).hex()}")
+    host = socket.gethostname()[:24]
+    return path.with_name(f".{short_name(path.name)}.{kind}.{host}.{os.urandom(4).hex()}")
+
+
+def short_name(name: str) -> str:
+    """The name, or of a long one its beginning and a hash, so that a longer one can be made of it."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST:
+        return name
+    start = encoded[: _LONGEST - 17].decode(errors="ignore")
+    return f"{start}-{hashlib.sha256(encoded).hexdigest()[:16]}"
 
 
 def write_text(path: Path, text: str) -> None:

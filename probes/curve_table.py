@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from probes import table_files
 from probes.sites import KEYS
 
 SCORES = pl.Schema(
@@ -83,13 +84,12 @@ def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """
     schema = SCHEMAS[path.name]
     try:
-        table, metadata = pl.read_parquet(path), pl.read_parquet_metadata(path)
+        table, provenance = table_files.read_parquet(path), table_files.read_metadata(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); make it with 'mtl curve'") from error
     missing = [name for name in schema if name not in table.columns]
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with 'mtl curve'")
-    provenance = {key: value for key, value in metadata.items() if key != "ARROW:schema"}
     return table.select(schema.names()).cast(schema), provenance
 
 

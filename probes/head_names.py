@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from probes.heads_table import Site
-from probes.sites import KEYS, several_kinds, sites_of
+from probes.sites import KEYS, Site, several_kinds, sites_of
 
 _NAME = re.compile(
     r"(?:(?P<kind>[a-z]+)[. ] *)?"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
+
+from probes import table_files
+from probes.sites import Site
 
 SCHEMA = pl.Schema(
     {
@@ -30,15 +32,6 @@ SCHEMA = pl.Schema(
 `choice` names the alternative that was taken where a definition leaves one, such as the columns that compete
 for the most attended word, where centroids come from, or the epoch.
 """
-
-
-class Site(NamedTuple):
-    """One layer of one kind of attention: a place with a row of heads."""
-
-    attention: str
-    """The kind of attention; `self` in encoders."""
-    layer: int
-    """The layer, from 0 within its kind."""
 
 
 def rows(
@@ -118,14 +111,13 @@ def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
 
 def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> None:
     """Write the table with its provenance as the file's metadata."""
-    table.write_parquet(path, metadata=dict(provenance))
+    table_files.write_parquet(table, path, provenance)
 
 
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
     try:
-        table = pl.read_parquet(path)
-        metadata = pl.read_parquet_metadata(path)
+        table, provenance = table_files.read_parquet(path), table_files.read_metadata(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); make it with 'mtl probe'") from error
     for column, default in (("choice", ""), ("attention", "self")):  # tables from before there were these
@@ -134,5 +126,4 @@ def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     missing = sorted(set(SCHEMA) - set(table.columns))
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with 'mtl probe'")
-    provenance = {key: value for key, value in metadata.items() if key != "ARROW:schema"}
     return table.select(SCHEMA.names()).cast(SCHEMA), provenance

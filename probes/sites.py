@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.heads_table import Site
-
 KEYS = ("attention", "layer", "head")
 """The columns that name a head in every table."""
 KINDS = ("self", "encoder", "decoder", "cross")
 """The kinds of attention in the order of a model's sites; for tables whose rows are in another order."""
+
+
+class Site(NamedTuple):
+    """One layer of one kind of attention: a place with a row of heads."""
+
+    attention: str
+    """The kind of attention; `self` in encoders."""
+    layer: int
+    """The layer, from 0 within its kind."""
 
 
 def sites_of(table: pl.DataFrame) -> tuple[Site, ...]:

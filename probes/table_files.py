@@ -1,11 +1,14 @@
-"""Tidy tables as files: LaTeX for papers, CSV to look at, parquet to compute with."""
+"""Tidy tables as files: LaTeX for papers, CSV to look at, parquet to compute with.
+
+Files are opened here and not by polars, which takes brackets in a path for a pattern and expands `~`.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -60,9 +63,35 @@ def write(table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2) -> N
     if kind == "tex":
         path.write_text(latex(by_name(_in_words(table)), decimals), encoding="utf-8")
     elif kind == "csv":
-        with_names(_in_words(table)).write_csv(path)
+        with path.open("wb") as file:
+            with_names(_in_words(table)).write_csv(file)
     else:
-        table.write_parquet(path)
+        write_parquet(table, path)
+
+
+def write_parquet(table: pl.DataFrame, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write the table, and with it texts by name."""
+    with path.open("wb") as file:
+        table.write_parquet(file, metadata=None if metadata is None else dict(metadata))
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """The table in exactly this file; raises what polars raises, or an `OSError`."""
+    with path.open("rb") as file:
+        return pl.read_parquet(file)
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The texts that were written with a parquet file's table; raises as `read_parquet` does."""
+    with path.open("rb") as file:
+        metadata = pl.read_parquet_metadata(file)
+    return {key: value for key, value in metadata.items() if key != "ARROW:schema"}
+
+
+def read_csv(path: Path) -> pl.DataFrame:
+    """The table in exactly this file; raises as `read_parquet` does."""
+    with path.open("rb") as file:
+        return pl.read_csv(file)
 
 
 def _in_words(table: pl.DataFrame) -> pl.DataFrame:

@@ -138,14 +138,16 @@ def under_scales(
     scale: Float[Tensor, "site head"] | None,
     ablations: Float[Tensor, "row site head"] | None,
     fill: Float[Tensor, "site head head_dim"] | None,
+    neighbours: int = 1,
 ) -> Iterator[None]:
     """Inside the block heads are under the mask `scale`, and each row under its own ablation.
 
-    The output of heads that an ablation closes is `fill` (`None`: zeros).
+    The output of heads that an ablation closes is `fill` (`None`: zeros). In a beam search, `neighbours` rows
+    of a pass share an ablation.
     """
     with ExitStack() as scaled:
         if scale is not None:
             scaled.enter_context(tap.scale(scale))
         if ablations is not None:
-            scaled.enter_context(tap.scale(ablations, fill))
+            scaled.enter_context(tap.scale(ablations, fill, neighbours))
         yield

@@ -55,7 +55,7 @@ class TranslatedCopies(AblatedCopies):
         subwords = _pieces(batch)
         encoded = self._encoded_by_copy(subwords, scale, ablations, fill)
         of_row = ablations.repeat_interleave(subwords.sentences, 0)
-        with under_scales(self.encoder.tap, scale, of_row, fill):
+        with under_scales(self.encoder.tap, scale, of_row, fill, self._task.beam):
             return self._counts(batch, _copied(subwords, len(ablations)), encoded.flatten(0, 1))
 
     def _encoded_by_copy(

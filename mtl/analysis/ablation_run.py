@@ -147,7 +147,7 @@ def _table(
 
 @dataclass(frozen=True)
 class _Partial:
-    """The counts of the batches that are done, in a file in the run's folder."""
+    """The counts of the batches that are done, in a file beside the table."""
 
     path: Path
     key: str
@@ -163,7 +163,9 @@ class _Partial:
             list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
         ]  # fmt: skip
         key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
-        return cls(trained.run.folder / ".ablation.npz", key)
+        table = trained.table.resolve()
+        own = table.parent == trained.run.folder.resolve()
+        return cls(table.with_name(".ablation.npz" if own else f".{table.stem}.ablation.npz"), key)
 
     def read(self) -> list[Counts]:
         """The counts of every batch that is done; empty for another key or a damaged file."""

@@ -11,7 +11,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.workers.lease import changing
 from probes import curve_table
+from probes.table_files import write_parquet
 
 Part = Mapping[str, str | int]
 """Values of columns that select a part of a table."""
@@ -39,19 +41,20 @@ class KeyedTable:
 
     def put(self, part: Part, key: str, rows: pl.DataFrame) -> None:
         """Replace the rows and the key of a part."""
-        table, keys = self._all()
-        others = table.filter(~curve_table.part_of(table, part))
-        fitting = rows.select(table.columns).cast(table.schema)
-        self._write(pl.concat([others, fitting]), {**keys, _name(part): key})
+        with changing(self.path):
+            table, keys = self._all()
+            others = table.filter(~curve_table.part_of(table, part))
+            fitting = rows.select(table.columns).cast(table.schema)
+            self._write(pl.concat([others, fitting]), {**keys, _name(part): key})
 
     def forget(self, part: Part) -> None:
         """Remove all parts with these values."""
-        table, keys = self._all()
-        rest = {
-            name: key for name, key in keys.items() if not set(part.items()) <= set(json.loads(name).items())
-        }
-        if rest != keys:
-            self._write(table.filter(~curve_table.part_of(table, part)), rest)
+        with changing(self.path):
+            table, keys = self._all()
+            gone = [name for name in keys if set(part.items()) <= set(json.loads(name).items())]
+            if gone:
+                rest = {name: key for name, key in keys.items() if name not in gone}
+                self._write(table.filter(~curve_table.part_of(table, part)), rest)
 
     def draws(self, by: str, task: str) -> Collection[int]:
         """The numbers of the draws of a method that are in the table."""
@@ -69,7 +72,7 @@ class KeyedTable:
 
     def _write(self, table: pl.DataFrame, keys: Mapping[str, str]) -> None:
         with whole_file(self.path) as temporary:
-            table.write_parquet(temporary, metadata=dict(keys))
+            write_parquet(table, temporary, keys)
 
 
 @dataclass(frozen=True)

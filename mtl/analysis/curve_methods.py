@@ -18,10 +18,10 @@ from mtl.analysis.head_order import (
     random_values,
     recomputed,
 )
-from mtl.analysis.heads_file import read_measures
 from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.errors import InputError, did_you_mean
 from mtl.models.device import Accelerator
+from mtl.runs.heads_file import read_measures
 from probes.measures.table import BY_NAME
 
 ORDERS = ("importance", "recomputed", "random", "greedy")

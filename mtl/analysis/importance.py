@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -31,9 +32,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtl.analysis.probe import Mask, masks_of, open_masks
-from mtl.errors import InputError
 from mtl.heads.families import Site
-from mtl.heads.tap import HeadTap
+from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
 from mtl.models.modes import frozen, in_evaluation_mode
@@ -41,6 +41,7 @@ from probes import heads_table
 
 Per = Literal["example", "token"]
 """Where absolute values are taken: of a sentence's derivative (the paper), or at each of its positions."""
+PER: tuple[Per, ...] = get_args(Per)
 MEASURES = ("importance", "taylor", "fisher", "integrated")
 
 
@@ -61,15 +62,20 @@ class GateGradients:
         count = int(example.max()) + 1 if len(example) else 0
         rows = positions.double().sum(1)
         gradient = rows.new_zeros(count, *rows.shape[1:]).index_add(0, example, rows)
-        absolute = gradient.abs() if self.per == "example" else positions.double().abs().sum(1)
-        self._add("importance", absolute)
+        self.add_examples(gradient, positions.double().abs().sum(1))
+
+    def add_examples(
+        self, gradient: Float[Tensor, "example site head"], absolute: Float[Tensor, "part site head"]
+    ) -> None:
+        """Add derivatives at gates of 1, by example; `absolute` are sums of absolute values at positions."""
+        self._add("importance", gradient.abs() if self.per == "example" else absolute)
         self._add("taylor", -gradient)
         self._add("fisher", gradient.square())
-        self.examples += count
+        self.examples += len(gradient)
 
-    def add_integrated(self, positions: Float[Tensor, "row subword site head"], weight: float) -> None:
+    def add_integrated(self, rows: Float[Tensor, "row site head"], weight: float) -> None:
         """Add derivatives at gates below 1, with the weight of their step."""
-        self._add("integrated", -weight * positions.double().sum(1))
+        self._add("integrated", -weight * rows.double())
 
     def value(self, measure: str) -> Float[np.ndarray, "site head"]:
         """A measure's mean over sentences, in nats (`fisher`: nats squared)."""
@@ -154,7 +160,7 @@ def task_importance(
                     measured[name].add(positions[here], number[rows][here])
                 for gate, weight in midpoints(steps):
                     for name, positions in gate_gradients(tap, losses, gate):
-                        measured[name].add_integrated(positions, weight)
+                        measured[name].add_integrated(positions.sum(1), weight)
             advance(len(on_cpu.sentences))
     return measured
 
@@ -164,29 +170,31 @@ def gate_gradients(
 ) -> Iterator[tuple[str, Float[Tensor, "row subword site head"]]]:
     """Per loss its derivative with respect to the gates at each position, with all gates at `gate`.
 
-    Calls `losses` once, inside `tap.scale`, then runs a backward pass for each loss. Raises `InputError` for
-    a loss that is no differentiable vector, and for one without a name that has no entry per row.
+    Calls `losses` once, which run the model once, then a backward pass for each loss.
     """
-    device = next(tap.model.parameters()).device
-    gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
-    with torch.enable_grad(), tap.scale(gates), tap.observe() as outputs:
+    with gated(tap, gate) as outputs:
         computed = dict(losses())
-    rows = len(outputs[0])
+    sites = list(outputs)
     for turn, (name, loss) in enumerate(computed.items()):
-        if loss.dim() != 1 or not loss.requires_grad or (not name and len(loss) != rows):
-            raise InputError(
-                f"the loss must give one differentiable value for each of the {rows} rows of a batch "
-                f"(reduction='none'), and gave shape {tuple(loss.shape)}"
-            )
         last = turn == len(computed) - 1
-        gradients = torch.autograd.grad(loss.sum(), outputs, retain_graph=not last)
+        gradients = torch.autograd.grad(loss.sum(), sites, retain_graph=not last, allow_unused=True)
         products = [
-            (output.detach() * gradient).sum(-1) for output, gradient in zip(outputs, gradients, strict=True)
+            torch.zeros_like(output[..., 0]) if gradient is None else (output.detach() * gradient).sum(-1)
+            for output, gradient in zip(sites, gradients, strict=True)
         ]
         # The source and the target of a translation differ in length.
         longest = max(product.shape[1] for product in products)
         padded = [functional.pad(product, (0, 0, 0, longest - product.shape[1])) for product in products]
         yield name, torch.stack(padded, 2) / gate
+
+
+@contextmanager
+def gated(tap: HeadTap, gate: float) -> Iterator[HeadOutputs]:
+    """Collect the heads' outputs in the block under gates of this value, differentiable by both."""
+    device = next(tap.model.parameters()).device
+    gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
+    with torch.enable_grad(), tap.scale(gates), tap.observe() as outputs:
+        yield outputs
 
 
 def midpoints(steps: int) -> Iterator[tuple[float, float]]:

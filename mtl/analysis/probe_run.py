@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from mtl.analysis.heads_file import check_place, write_measures
 from mtl.analysis.probe import Mask, index_corpus, masks_of, open_masks, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
@@ -23,6 +22,7 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
+from mtl.runs.heads_file import check_place, write_measures
 from mtl.runs.run import Run, git_revision, versions
 from probes.measures.items import PROBE_TARGETS
 from probes.measures.table import MADE_BY_PROBING
@@ -88,9 +88,10 @@ def probe_run(
             be written.
     """
     material = material or InputCache()
+    if out is not None or (Path(target) / "config.yaml").is_file():
+        check_place((out or Path(target)) / "heads.parquet")
     model, encoder, source, folder = _opened(target, source, out, material)
     path = folder / "heads.parquet"
-    check_place(path)
     left_out: list[str] = []
     notes: list[str] = []
     if isinstance(encoder, SourceEncoder):

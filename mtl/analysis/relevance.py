@@ -210,7 +210,7 @@ class _Forward(NamedTuple):
 
     batch: Batch
     rules: RelevanceRules
-    heads: list[Float[Tensor, "row subword head head_dim"]]
+    heads: Sequence[Float[Tensor, "row subword head head_dim"]]
     """Per site the heads' outputs."""
     scores: list[tuple[Item, StructureScore]]
     """Per item the scores of the sentences of its task."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.analysis.heads_file import check_place, write_measures
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
@@ -19,6 +18,7 @@ from mtl.models.device import Accelerator, prepare
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.limits import require_limit
+from mtl.runs.heads_file import check_place, write_measures
 from mtl.runs.run import Run, git_revision, versions
 from tasks.task import Task
 

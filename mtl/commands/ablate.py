@@ -80,15 +80,13 @@ def ablate(
             "--out is a table of single heads and layers, which --heads and --mask do not give: "
             "write their figures with --json_out=FILE"
         )
-    if json_out is not None and json_out.is_dir():
-        raise InputError(f"--json_out={json_out}: it is a folder; give a file")
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     by_hand = _closed_by_hand(trained, heads, mask, task)
     chosen = every_ablation(trained, close) if by_hand is None else [by_hand]
     result = measure_ablation(
         trained, chosen, by=by, masks=masks, draws=draws, seed=seed, progress=sentence_progress
     )
-    console = Console()
+    console = Console(markup=False, emoji=False)
     _show(trained, result, console)
     if by_hand is None:
         console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

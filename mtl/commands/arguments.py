@@ -20,8 +20,8 @@ T = TypeVar("T")
 def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
     """The arguments of a function whose signature is the command line.
 
-    Parameters without a default may be given by place or by name, as in Python; a list takes several words, a
-    boolean option needs no value.
+    Parameters without a default may be given by place or by name, as in Python. A list takes several words;
+    as an option those up to the next option (`--against runs/a runs/b`). A boolean option needs no value.
     """
     kind = parameters_of(function)
     hints, places = hints_of(kind), places_of(function)
@@ -36,6 +36,11 @@ def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str
                     f"unknown key '{name}'{did_you_mean(name, hints, f'; see {program} --help')}"
                 )
             text = _option_value(word, rest, kind)
+            if _is_list(hints[name]) and "=" not in word:
+                # A shell writes several words for `--against runs/*`.
+                while rest and not rest[0].startswith("--"):
+                    values[name] = [*values.get(name, []), text]
+                    text = rest.pop(0)
         else:
             free = [name for name in places if name not in values or _is_list(hints[name])]
             if not free:

@@ -74,7 +74,7 @@ def collaborate(
     check_components(encoder.transformer, dim)
     read = [length for length in lengths if length <= encoder.tokenizer.max_length]
     check_lengths(encoder, read, rounds)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     before = copy.deepcopy(encoder)
     scores = {} if source is None or joint is None else {"dev, before": _scores(source, joint)}
     with progress_of("layers", len(encoder.tap.sites)) as advance:

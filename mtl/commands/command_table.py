@@ -28,6 +28,12 @@ class Command:
     """A table of names and summaries that the help shows below the options, if there is one."""
     resumes: bool = False
     """Whether the same command resumes an interrupted one."""
+    files: tuple[str, ...] = ()
+    """Arguments that name a file to write."""
+    folders: tuple[str, ...] = ()
+    """Arguments that name a folder to write into."""
+    several_processes: bool = False
+    """Whether a launcher may start several processes of the command for one piece of work."""
 
 
 def load(path: str) -> Any:
@@ -37,10 +43,16 @@ def load(path: str) -> Any:
 
 
 COMMANDS = {
-    "data ewt5": Command("mtl.commands.data:ewt5", "build EWT in five layers"),
-    "data toy": Command("mtl.commands.data:toy", "generate a small corpus with all five layers"),
-    "data convert": Command("mtl.commands.data:convert", "write a corpus of any format as JSON lines"),
-    "data select": Command("mtl.commands.data:select", "cut sentences out of a corpus by their ids"),
+    "data ewt5": Command("mtl.commands.data:ewt5", "build EWT in five layers", folders=("out",)),
+    "data toy": Command(
+        "mtl.commands.data:toy", "generate a small corpus with all five layers", folders=("out",)
+    ),
+    "data convert": Command(
+        "mtl.commands.data:convert", "write a corpus of any format as JSON lines", folders=("out",)
+    ),
+    "data select": Command(
+        "mtl.commands.data:select", "cut sentences out of a corpus by their ids", folders=("out",)
+    ),
     "data stats": Command("mtl.commands.data:stats", "count sentences, words and annotations"),
     "train": Command(
         "mtl.commands.train:train",
@@ -53,32 +65,53 @@ COMMANDS = {
             "gates.target_open", "init_from", "overwrite",
         ),
         resumes=True,
+        several_processes=True,
     ),
-    "evaluate": Command("mtl.commands.evaluate:evaluate", "score a trained model"),
+    "evaluate": Command(
+        "mtl.commands.evaluate:evaluate", "score a trained model", files=("json_out",), folders=("export",)
+    ),
+    "compare": Command(
+        "mtl.commands.compare:compare", "test whether two sets of runs score differently", files=("out",)
+    ),
     "figure": Command(
         "mtl.commands.figure:figure",
         "draw a figure from runs given by hand",
         listing="mtl.runs.figures.table:SUMMARIES",
+        files=("out",),
     ),
-    "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
+    "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model", folders=("out",)),
     "predict": Command("mtl.commands.predict:predict", "annotate text from standard input"),
     "translate": Command("mtl.commands.translate:translate", "translate text from standard input"),
-    "probe": Command("mtl.commands.probe:probe", "measure what each attention head is good at"),
-    "importance": Command("mtl.commands.importance:importance", "measure heads by gradients of the loss"),
+    "probe": Command(
+        "mtl.commands.probe:probe",
+        "measure what each attention head is good at",
+        files=("markdown",),
+        folders=("out",),
+    ),
+    "importance": Command(
+        "mtl.commands.importance:importance", "measure heads by gradients of the loss", files=("out",)
+    ),
     "ablate": Command(
-        "mtl.commands.ablate:ablate", "close heads and test what the scores lose", resumes=True
+        "mtl.commands.ablate:ablate",
+        "close heads and test what the scores lose",
+        files=("out", "json_out"),
+        resumes=True,
     ),
     "relevance": Command(
-        "mtl.commands.relevance:relevance", "measure how much of a task's score passes each attention head"
+        "mtl.commands.relevance:relevance",
+        "measure how much of a task's score passes each attention head",
+        files=("out",),
     ),
     "curve": Command(
         "mtl.commands.curve:curve", "score a model with fewer and fewer heads", resumes=True
     ),
     "energy": Command(
-        "mtl.commands.energy:energy", "measure how many components heads need to compare, apart and together"
+        "mtl.commands.energy:energy", "measure how many components heads need to compare, apart and together",
+        files=("out", "figure", "mixing"),
     ),
     "collaborate": Command(
-        "mtl.commands.collaborate:collaborate", "let the heads of a model share query and key components"
+        "mtl.commands.collaborate:collaborate", "let the heads of a model share query and key components",
+        folders=("out",),
     ),
     "study": Command(
         "mtl.commands.study:study",
@@ -105,7 +138,7 @@ COMMANDS = {
         ),
         resumes=True,
     ),
-    "report": Command("mtl.commands.report:report", "make one HTML page of a folder of runs"),
+    "report": Command("mtl.commands.report:report", "make one HTML page of a folder of runs", files=("out",)),
     "demo": Command(
         "mtl.commands.demo:demo",
         "a small study on a generated corpus, from nothing to the report",

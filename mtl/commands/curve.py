@@ -112,7 +112,7 @@ def curve(
     ranked = sentences if rank_sentences is None else rank_sentences
     ranking = ranking_of(start, rank_split, ranked, accelerator) if {*by} & {*RANKED} else None
     methods = methods_of(start, by, ranking, normalise=normalise, draws=draws, seed=seed)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     points = measure_curve(start, methods, steps=steps, progress=partial(progress_of, "heads"))
     chosen = [point for point in points if point.draw == 0]
     if targets:

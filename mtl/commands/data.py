@@ -32,7 +32,7 @@ def ewt5(
 
     refuse_existing(out, overwrite)
     provenance = build_ewt5(source or download_ewt5(cache), out)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     console.print(stats_table(corpus_stats(out), str(out)))
     for line in left_out(provenance):
         console.print(line, highlight=False)
@@ -82,7 +82,7 @@ def toy(
     from mtl.corpora.toy.corpus import write_toy
 
     write_toy(out, train, dev, test, seed, overwrite)
-    Console().print(stats_table(corpus_stats(out), str(out)))
+    Console(markup=False, emoji=False).print(stats_table(corpus_stats(out), str(out)))
 
 
 def convert(
@@ -117,7 +117,7 @@ def convert(
                 f"{split}: {counted(joined.repeated, 'sentence')} with the id of an earlier one: "
                 "'mtl data select' needs unique ids"
             )
-    Console().print(stats_table(corpus_stats(out), str(out)))
+    Console(markup=False, emoji=False).print(stats_table(corpus_stats(out), str(out)))
 
 
 def select(corpus: Path, *, ids: list[Path], out: Path, overwrite: bool = False) -> None:
@@ -148,4 +148,4 @@ def stats(corpus: Path, json: bool = False) -> None:
     if json:
         print(dumps(figures, indent=2))
     else:
-        Console().print(stats_table(figures, str(corpus)))
+        Console(markup=False, emoji=False).print(stats_table(figures, str(corpus)))

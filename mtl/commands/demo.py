@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtl.errors import InputError
-
-STUDY = Path(__file__).parents[2] / "configs" / "study" / "demo.yaml"
 CORPUS = Path("data/demo")
+STUDIES = Path("studies")
 
 
 def demo(*, jobs: int = 0) -> int:
@@ -18,10 +16,11 @@ def demo(*, jobs: int = 0) -> int:
     """
     from mtl.commands.study import study
     from mtl.corpora.toy.corpus import write_toy
+    from mtl.files import check_folder_place
     from mtl.workers.pool import cores
 
-    if not STUDY.is_file():
-        raise InputError(f"{STUDY} is missing: the demo needs a checkout of mtl, not only the package")
+    check_folder_place(CORPUS)
+    check_folder_place(STUDIES)
     if not (CORPUS / "test.jsonl").exists():
         write_toy(CORPUS, 200, 30, 80, seed=1, overwrite=True)
-    return study([str(STUDY), f"--jobs={jobs or min(2, cores())}"])
+    return study(["demo", f"--jobs={jobs or min(2, cores())}"])

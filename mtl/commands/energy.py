@@ -51,7 +51,7 @@ def energy(
         if mixing is not None:
             mixed.append(mixing_of(transformer, name))
     table = pl.concat(parts)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     needed = components_needed(table)
     for name in models:
         _show(name, needed.filter(model=name), console)

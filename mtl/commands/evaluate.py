@@ -12,6 +12,7 @@ from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.runs import sentence_counts
 from mtl.runs.run import Run
 from tasks.catalogue import LAYERS
 
@@ -40,17 +41,13 @@ def evaluate(
     import mtl.models.evaluate
     from mtl.corpora.load import corpus_at, load_split
     from mtl.corpora.scorer_files import export as write_export
-    from mtl.files import check_file_place, check_folder_place, write_json
+    from mtl.files import write_json
     from mtl.models.batches import examples
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
     from mtl.models.limits import require_limit
 
     opened = Run.open(run)
-    if json_out is not None:
-        check_file_place(json_out)
-    if export is not None:
-        check_folder_place(export)
     model = prepare(JointModel.from_pretrained(opened.model), accelerator, precision)
     config = read_configuration(TrainConfig, opened.folder / "config.yaml")
     source = config.corpus if corpus is None else corpus_at(corpus, tuple(model.tasks))
@@ -67,7 +64,9 @@ def evaluate(
     )
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
-    scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))
+    scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples)
+    if corpus is None and precision == "32-true":
+        sentence_counts.write(opened, split, counts)
     print_scores({split: scores}, str(run))
     signatures = mtl.models.evaluate.signatures_of(model.tasks)
     for of_task in signatures.values():
@@ -82,6 +81,8 @@ def evaluate(
         bare = [sentence.with_layers(without_gold) for sentence in gold]
         exported = write_export(gold, model.annotate(bare, config.batch.max_words), export, tasks)
         for path in exported.paths:
-            Console().print(f"wrote {path}", highlight=False)
+            Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False, soft_wrap=True)
         for items, count in exported.left_out.items():
-            Console().print(f"left out of these files: {count} {items}", highlight=False)
+            Console(markup=False, emoji=False).print(
+                f"left out of these files: {count} {items}", highlight=False
+            )

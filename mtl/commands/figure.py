@@ -32,7 +32,7 @@ def figure(
         measure: Measure of the figures heads and agreement: ablation, importance, taylor, relevance, ….
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
     """
-    console = Console()
+    console = Console(markup=False, emoji=False)
     suffix = out.suffix.lower().removeprefix(".")
     kinds = FIGURES[name].kinds()
     if suffix not in kinds:

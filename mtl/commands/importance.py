@@ -56,7 +56,7 @@ def importance(
     heads = measure_importance(
         trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress
     )
-    console = Console()
+    console = Console(markup=False, emoji=False)
     _show(heads, trained.tasks, top, console)
     console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, get_type_hints
 
 from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, Command, load
 from mtl.commands.help import help_of, overview
 from mtl.config.parse import configured, given_values
-from mtl.errors import InputError, did_you_mean
+from mtl.errors import InputError, RunError, did_you_mean
+from mtl.files import check_file_place, check_folder_place
+from mtl.workers.launch import alone
 
 _FILE_ERRORS = {
     errno.EACCES: "permission denied: give another place, or change its permissions",
@@ -20,6 +24,8 @@ _FILE_ERRORS = {
     errno.EROFS: "the file system is read-only: give another place",
     errno.ENOENT: "no such file or folder",
     errno.EEXIST: "it exists already: give another place",
+    errno.EILSEQ: "the name has characters that do not print: give another one",
+    errno.ENOTSUP: "it is no regular file, and would be replaced: give another place",
     errno.ENOTDIR: "a part of this path is a file, no folder",
     errno.EISDIR: "it is a folder, no file",
     errno.ENAMETOOLONG: "the name is too long: give a shorter one",
@@ -33,9 +39,12 @@ _FILE_ERRORS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 (done), 1 (failed), 2 (bad arguments or input) or 130 (interrupted)."""
+    if arguments is None:
+        _use_utf8()
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Otherwise tokenizers warns when a process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
     command: Command | None = None
     try:
         name, rest = _command(words)
@@ -44,9 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if group is not None:
             print(help_of(name, group or None))
             raise SystemExit(0)
-        return _run(f"mtl {name}", command, rest)
+        with nullcontext() if command.several_processes else alone():
+            return _run(f"mtl {name}", command, rest)
     except InputError as error:
         message, code = str(error), 2
+    except RunError as error:
+        message, code = str(error), 1
     except KeyboardInterrupt:
         resumes = command is not None and command.resumes
         message, code = "interrupted" + ("; the same command resumes it" if resumes else ""), 130
@@ -62,8 +74,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_out_of_memory(error):
             raise
         message, code = f"out of memory ({_first_line(error)}): lower batch.tokens, or the sizes of layers", 1
-    print(f"mtl: {message}", file=sys.stderr)
+    print(f"mtl: {_one_line(message)}", file=sys.stderr)
     return code
+
+
+def _one_line(message: str) -> str:
+    """The message without characters that would break the line or act on the terminal, as names may have."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
+
+
+def _use_utf8() -> None:
+    """Have texts in UTF-8 whatever the locale says: files, names of files, arguments and what is printed.
+
+    Python decides about names and arguments at its start, so that it is started once more where it decided
+    otherwise.
+    """
+    if sys.getfilesystemencoding().lower() != "utf-8" and sys.flags.utf8_mode == 0:
+        words = [os.fsencode(word) for word in sys.orig_argv[1:]]
+        os.execve(sys.executable, [sys.executable, *words], {**os.environ, "PYTHONUTF8": "1"})
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
 
 
 def _run(program: str, command: Command, words: Sequence[str]) -> int:
@@ -71,7 +104,17 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
     if command.takes == "words":
         return int(function(words) or 0)
     if command.takes == "signature":
-        return int(function(**arguments_of(program, function, words)) or 0)
+        values = arguments_of(program, function, words)
+        for name in command.files:
+            if values[name] is not None:
+                check_file_place(values[name])
+        for name in command.folders:
+            if values[name] is not None:
+                check_folder_place(values[name])
+        return int(function(**values) or 0)
+    from mtl.sweep.wandb_server import words_of_agent
+
+    words = words_of_agent(words, os.environ)
     kind = get_type_hints(function)["config"]
     return int(function(configured(program, kind, words), given_values(program, kind, words)) or 0)
 
@@ -90,10 +133,12 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
     if not words or words[0] in ("-h", "--help"):
         print(overview())
         raise SystemExit(0)
-    if words[0] == "--version":
+    if words[0] == "help":
+        return _command([*words[1:], "--help"])
+    if words[0] in ("-V", "--version"):
         from importlib.metadata import version
 
-        print(f"mtl {version('mtl')}")
+        print(f"mtl {version('mtl-heads')}")
         raise SystemExit(0)
     for length in (2, 1):
         name = " ".join(words[:length])

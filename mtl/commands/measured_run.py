@@ -50,6 +50,6 @@ def corpus_of(folder: Path | None) -> CorpusConfig | None:
 
 def print_left_out(done: str, reasons: Sequence[str]) -> None:
     """Print a line for each task with which something was not done, and why."""
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for reason in reasons:
         console.print(f"not {done}: {reason}", highlight=False, soft_wrap=True)

@@ -62,7 +62,7 @@ def probe(
         progress=sentence_progress,
     )
     print_left_out("probed", measured.left_out)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for note in measured.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     best = best_heads(measured.heads)

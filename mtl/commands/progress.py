@@ -19,6 +19,6 @@ def sentence_progress(total: int) -> Iterator[Callable[[int], None]]:
 @contextmanager
 def progress_of(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """The same bar for other units than sentences, which `what` names."""
-    with Progress(console=Console(stderr=True)) as shown:
+    with Progress(console=Console(markup=False, emoji=False, stderr=True)) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)

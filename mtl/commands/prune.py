@@ -60,7 +60,7 @@ def prune(
     require_layers(gold, chosen, "dev")
     require_limit(gold, config.batch.max_words, "dev")
     corpus = examples(gold, model.encoder.tokenizer, chosen, model.labels)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     opened = int((gates > OPEN).sum())
     if not opened:
         console.print("warning: all heads of all layers are closed: the encoder attends to nothing")

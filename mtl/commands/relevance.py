@@ -50,7 +50,7 @@ def relevance(
     heads, error = measure_relevance(
         trained, labels=label, rules=rule, output=output, progress=sentence_progress
     )
-    console = Console()
+    console = Console(markup=False, emoji=False)
     _show(heads, console)
     console.print(f"conserved to {error:.1e} of the score", highlight=False, soft_wrap=True)
     console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

@@ -28,7 +28,7 @@ def report(
             masks of most tasks and seeds.
     """
     from mtl.config.schema import TrainConfig
-    from mtl.files import write_text
+    from mtl.files import check_file_place, write_text
     from mtl.runs.gather import gather
     from mtl.study.folder import StudyFolder
     from mtl.study.primary_setup import (
@@ -41,6 +41,8 @@ def report(
     from probes.report.overlaps import masks_by_setup
     from probes.report.report import report as page
 
+    out = out or folder / "report.html"
+    check_file_place(out)
     study = stored_study(folder)
     train = TrainConfig() if study is None else study.train
     scores = train.main_figures()
@@ -57,9 +59,8 @@ def report(
     if study is not None:
         evidence = only_claiming_seeds(study, evidence, deciding)
     drawn = page(evidence, deciding)
-    out = out or folder / "report.html"
     write_text(out, drawn.html)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for line in drawn.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"wrote {out} ({len(drawn.html.encode()) / 1e6:.2f} MB)", highlight=False, soft_wrap=True)

@@ -26,4 +26,4 @@ def print_scores(
             cells = [scores.get(task, {}).get(name) for scores in metrics.values()]
             table.add_row(task, name, *("" if cell is None else f"{cell:.2f}" for cell in cells))
         table.add_section()
-    (console or Console()).print(table)
+    (console or Console(markup=False, emoji=False)).print(table)

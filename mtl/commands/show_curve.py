@@ -11,8 +11,8 @@ from rich.table import Table
 
 from mtl.analysis.curve import CurvePoint
 from mtl.analysis.curve_start import Start
-from mtl.analysis.heads_file import read_measures
 from mtl.errors import counted
+from mtl.runs.heads_file import read_measures
 from probes import curve_table
 from probes.sites import kinds_in_order, several_kinds
 from probes.statistics.surviving_heads import ROLES, heads_with_roles, surviving_kinds, surviving_roles

@@ -46,7 +46,7 @@ class Options:
 def study(words: Sequence[str]) -> int:
     """Carry out a study: its runs, probes, overlaps, competition and report."""
     options, rest = split_options("mtl study", Options, words)
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     if options.status:
         return _status(folder_of(rest), console)
     return _carry_out(rest, options, console)
@@ -137,7 +137,7 @@ def folder_of(words: Sequence[str]) -> StudyFolder:
         return StudyFolder(Path(files[0]))
     values: dict[str, Any] = {}
     for file in files:  # the last file that has a key counts, as when the study is carried out
-        values |= read_mapping(Path(file))
+        values |= read_mapping(Path(file), "study")
     values |= given
     for key in ("studies", "name"):
         if not isinstance(values.get(key), str | None):
@@ -149,7 +149,7 @@ def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder
     """The study's folder, named after its file if it has no name."""
     files = _files(words)
     if name is None and not files:
-        raise InputError("mtl study needs a file, or --name=NAME: mtl study configs/study/demo.yaml")
+        raise InputError("mtl study needs a file, or --name=NAME: mtl study demo")
     return StudyFolder(Path(studies) / plain_name(Path(files[-1]).stem if name is None else name, "name"))
 
 

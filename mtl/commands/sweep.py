@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
@@ -54,7 +55,7 @@ _FITTING: dict[str, tuple[str, ...]] = {
 def sweep(words: Sequence[str]) -> int:
     """Search for good configurations: a sweep file of W&B's, on W&B's server or without one."""
     options, rest = split_options("mtl sweep", Options, words)
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
     _check_options(options)
@@ -68,7 +69,7 @@ def sweep(words: Sequence[str]) -> int:
         join(options.join, options.trials)
         return 0
     if file is None:
-        raise InputError("mtl sweep needs a file: mtl sweep configs/sweep/penalty.yaml --local")
+        raise InputError("mtl sweep needs a file: mtl sweep penalty --local")
     if options.status:
         _refuse(words, "--status")
         return _status(file, options, console)
@@ -162,7 +163,7 @@ def _local(
         line = ended_line(folder, definition, best, "finished")
         console.print(f"best: {line} ({folder.run(best.number)})", soft_wrap=True)
     if options.wandb == "offline":
-        console.print(f"to W&B: wandb sync {folder.runs}/*/wandb/offline-run-*", soft_wrap=True)
+        console.print(f"to W&B: wandb sync {quote(str(folder.runs))}/*/wandb/offline-run-*", soft_wrap=True)
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
     failed = [trial for trial in trials if folder.state(trial) == "failed"]

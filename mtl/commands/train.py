@@ -10,22 +10,33 @@ from mtl.commands.score_table import print_scores
 from mtl.config.schema import TrainConfig
 from mtl.runs.run import Run
 from mtl.sweep.wandb_server import under_agent
+from mtl.workers.launch import Place, placed
 
 
 def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
     """Train the chosen tasks on a shared encoder, or resume where the run stopped."""
+    with placed(config.trainer.devices, config.trainer.num_nodes) as place:
+        try:
+            return _train(config, given, place)
+        except KeyboardInterrupt:
+            # The process that started this one says so, and must not take it for a failure of this one.
+            if place.started_by == "mtl":
+                return 0
+            raise
+
+
+def _train(config: TrainConfig, given: Mapping[str, Any], place: Place) -> int:
     from rich.console import Console
 
     from mtl.analysis.observers import default_observers
     from mtl.training.initial_model import refuse_given
-    from mtl.training.ranks import is_first_process
     from mtl.training.train import train
 
     refuse_given(config, given)
     config = under_agent(config, os.environ)
-    console = Console(quiet=not is_first_process())
+    console = Console(markup=False, emoji=False, quiet=not place.is_first)
     run = train(config, console=console, observers=default_observers(config, console))
-    if is_first_process():
+    if place.is_first:
         print_run(run)
     return 0
 

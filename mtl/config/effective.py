@@ -183,7 +183,7 @@ def counting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in _leaves(config, neutral)
-        if not (_is_volatile(key) or _is_place(key) or (unmasked and key.startswith("gates.")))
+        if not (_is_volatile(key) or is_place(key) or (unmasked and key.startswith("gates.")))
         and (key in _ALWAYS or key not in neutral or value != neutral[key])
     }
 
@@ -235,7 +235,7 @@ def _is_volatile(key: str) -> bool:
     return any(key == volatile or key.startswith(f"{volatile}.") for volatile in _VOLATILE)
 
 
-def _is_place(key: str) -> bool:
+def is_place(key: str) -> bool:
     """Whether a key's value is a path."""
     in_corpus = key.startswith("corpus.") and not key.endswith(".format")
     return in_corpus or key in ("init_from", "gates.masks", "clones.claims")

@@ -16,8 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
-import yaml
-
 from mtl.config.effective import plain, with_older_defaults
 from mtl.config.keys import (
     choices_of,
@@ -29,7 +27,7 @@ from mtl.config.keys import (
     without_null,
 )
 from mtl.config.schema import ALIASES, TrainConfig
-from mtl.config.yaml_file import read_mapping, value_of
+from mtl.config.yaml_file import dump, read_mapping, value_of
 from mtl.errors import InputError, did_you_mean
 
 T = TypeVar("T")
@@ -49,7 +47,7 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
         raise InputError(f"{_file_at_fault(program, kind, words, str(error))}{error}") from error
     if _PRINT in words:
         settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
-        print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
+        print(dump(settings), end="")
         raise SystemExit(0)
     return made
 
@@ -60,13 +58,14 @@ def given_values(
     """The values that YAML files and dotted keys give, nested and unchecked; defaults are not among them."""
     values: dict[str, Any] = {}
     others = [] if options is None else [option.name for option in fields(options)]
+    command = program.removeprefix("mtl ")
     for word in joined(words, switches_of(kind)):
         if word == _PRINT:
             continue
         if not word.startswith("-"):
-            _lay_over(values, read_mapping(Path(word)), kind)
+            _lay_over(values, read_mapping(Path(word), command), kind)
         elif word.startswith("--config="):
-            _lay_over(values, read_mapping(Path(word.removeprefix("--config="))), kind)
+            _lay_over(values, read_mapping(Path(word.removeprefix("--config=")), command), kind)
         elif not word.startswith("--") or "=" not in word:
             key = word.lstrip("-").partition("=")[0]
             _hint_of(kind, ALIASES.get(key, key), others)
@@ -148,6 +147,8 @@ def _group(kind: Any, value: Any, key: str) -> Any:
 def _judged(key: str, hint: Any, value: Any) -> Any:
     """A value as jsonargparse converts it to its type; raises `InputError` if it does not fit."""
     kind, optional = without_null(hint)
+    if kind is str and isinstance(value, str):
+        return value  # which jsonargparse would read once more: "null" is a text here
     given = plain(value)
     # A study's plan is hundreds of configurations, nearly all of whose values are the same.
     single = given is None or isinstance(given, str | int | float)
@@ -247,16 +248,17 @@ def _hint_of(kind: Any, dotted: str, others: Sequence[str]) -> Any:
     """The type of a dotted key; raises `InputError` for an unknown one, perhaps meant for one of `others`."""
     depth_of_last = dotted.count(".")
     hint: Any = kind
+    whole: Any = kind  # with null, if the key may be null
     for depth, name in enumerate(dotted.split(".")):
-        hint = hints_of(hint).get(name) if is_dataclass(hint) else None
-        hint, _ = without_null(hint)
+        whole = hints_of(hint).get(name) if is_dataclass(hint) else None
+        hint, _ = without_null(whole)
         mapping = mapping_of(hint)
         if mapping is not None and depth == depth_of_last - 1:  # such as balancer.weights.dep
             return mapping[1]
         if hint is None:
             known = [*others, *known_keys_of(kind)]
             raise InputError(f"unknown key '{dotted}'{did_you_mean(dotted, known, '; see --help')}")
-    return hint
+    return whole
 
 
 def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequence[str]) -> None:
@@ -269,8 +271,9 @@ def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequ
             inner[name] = {}
         inner = inner[name]
     value = spelt(text, hint)
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        _lay_over(inner.setdefault(last, {}), value, hint)
+    group, _ = without_null(hint)
+    if is_dataclass(group) and isinstance(value, Mapping):
+        _lay_over(inner.setdefault(last, {}), value, group)
     else:
         inner[last] = value
 
@@ -285,8 +288,10 @@ def spelt(text: str, hint: Any) -> Any:
         parts = [part.strip() for part in text.split(",")]
         return [value_of(part) for part in parts] if item in (int, float) else parts
     mapping = get_origin(hint) is dict or (text.startswith("{") and mapping_of(hint) is not None)
-    structured = item is not None or is_dataclass(hint) or mapping
-    return value_of(text) if structured else text
+    structured = item is not None or is_dataclass(kind) or mapping
+    if structured or kind in (int, float, bool) or mapping_of(hint) is not None:
+        return value_of(text) if text.strip() else text
+    return None if optional and text == "null" else text
 
 
 def as_yaml(text: str) -> str:

@@ -21,14 +21,41 @@ LARGEST = 100_000
 """Values in a file, at most, with every alias counted as what it repeats."""
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; raises `InputError` with file and line for anything else."""
+SHIPPED = Path(__file__).parents[1] / "configs"
+"""The configurations that come with the package: the folder `configs` at the top of the repository."""
+
+
+def shipped(path: Path, command: str) -> Path:
+    """The file that comes with the package for a name (`joint`) or a path (`configs/joint.yaml`) of one.
+
+    Names for a command are those of the folder that has its name (`study`, `sweep`), else of the top folder.
+    A file or folder of this path goes before. Without either, the path is returned as it is.
+    """
+    if path.exists() or path.is_absolute():
+        return path
+    inside = Path(*path.parts[1:]) if path.parts[:1] == ("configs",) else _folder(command) / f"{path}.yaml"
+    return SHIPPED / inside if (SHIPPED / inside).is_file() else path
+
+
+def _folder(command: str) -> Path:
+    return Path(command if (SHIPPED / command).is_dir() else "")
+
+
+def read_mapping(path: Path, command: str | None = None) -> dict[str, Any]:
+    """The mapping in a YAML file; raises `InputError` with file and line for anything else.
+
+    For a command, the path may be the name of a configuration that comes with the package (`shipped`).
+    """
+    if command is not None:
+        path = shipped(path, command)
     if path.is_dir():
         raise InputError(f"{path} is a folder: give a YAML file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        names = sorted(file.stem for file in (SHIPPED / _folder(command)).glob("*.yaml")) if command else []
+        known = f"; configurations that come with mtl are {', '.join(names)}" if names else ""
+        raise InputError(f"{path}: no such file{known}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except OSError as error:
@@ -56,19 +83,42 @@ def value_of(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's plain values, with numbers such as 1e-3 (YAML 1.2), and without dates."""
+    """YAML's plain values, with numbers as YAML 1.2 has them (1e-3; 030 is thirty), and without dates."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts texts into quotes that `_Loader` or YAML 1.1 would take for something else."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    start: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float"))]
+    start: [
+        (tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float", ":int"))
+    ]
     for start, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
-               r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"),
-    list("-+0123456789."),
-)  # fmt: skip
+_NUMBERS = {
+    "tag:yaml.org,2002:float": re.compile(
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
+        r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?[0-9][0-9_]*$|[-+]?0x[0-9a-fA-F_]+$"),
+}
+for _tag, _pattern in _NUMBERS.items():
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(_tag, _pattern, list("-+0123456789."))
+
+
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = node.value.replace("_", "")
+    return int(text, 16 if "x" in text else 10)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+
+
+def dump(values: Any) -> str:
+    """Plain values as YAML, which `read_mapping` gives back."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 @dataclass

@@ -98,7 +98,9 @@ def _constituents(tree: Tree) -> Branch:
 
 def _drawn(branch: Branch) -> str:
     out = StringIO()
-    Console(file=out, width=_WIDE, color_system=None, emoji=False, highlight=False).print(branch)
+    Console(markup=False, file=out, width=_WIDE, color_system=None, emoji=False, highlight=False).print(
+        branch
+    )
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
 
 

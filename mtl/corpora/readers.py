@@ -11,6 +11,7 @@ from mtl.corpora.formats.lines import without_collector
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.errors import InputError
+from mtl.files import matching
 from tasks.sentence import Sentence
 
 
@@ -46,15 +47,14 @@ def files(path: str | Path, format: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        matching = sorted({file for pattern in patterns for file in path.rglob(pattern) if file.is_file()})
-        if not matching:
+        found = sorted({file for pattern in patterns for file in path.rglob(pattern) if file.is_file()})
+        if not found:
             raise InputError(f"{path}: no {' or '.join(patterns)} in this folder; name a file or a glob")
-        return matching
-    pattern = str(path.relative_to(path.anchor))
-    matching = sorted(file for file in Path(path.anchor).glob(pattern) if file.is_file())
-    if not matching:
+        return found
+    found = [file for file in matching(path) if file.is_file()]
+    if not found:
         raise InputError(f"{path}: no such file, and no file matches; check the path")
-    return matching
+    return found
 
 
 def reader_modules(corpus: Mapping[str, Any]) -> tuple[str, ...]:

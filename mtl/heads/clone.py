@@ -9,20 +9,29 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.arguments import (
+    changeable,
+    finite_number,
+    heads_by_layer,
+    heads_to_heads,
+    require_plain,
+    whole_number,
+    yes_or_no,
+)
 from mtl.heads.families import (
     Attention,
     attentions,
     cloned_heads,
     family_of,
     head_dim,
-    heads_per_group,
     heads_per_site,
-    heads_sharing_keys,
+    record_keys,
 )
 from mtl.heads.family_table import Family
 from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
 from mtl.heads.select import head_parts, select_heads
+from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
 
 Copies = dict[int, dict[int, tuple[int, ...]]]
 """Per layer and copied head the numbers of its copies."""
@@ -72,9 +81,10 @@ def clone_heads(
         >>> model.config.cloned_heads
         {1: {4: 0, 5: 0, 6: 3, 7: 3}}
     """
-    if copies < 1:
-        raise InputError(f"copies={copies}: a head is there at least once")
-    chosen = {layer: sorted(set(numbers)) for layer, numbers in heads.items()}
+    model, chosen = changeable(model, "clone_heads"), heads_by_layer(heads)
+    copies, seed = whole_number(copies, "copies", 1), whole_number(seed, "seed", 0)
+    yes_or_no(divide, "divide")
+    noise = finite_number(noise, "noise", 0)
     family, found = _checked(model, chosen)
     made: Copies = {}
     for layer, numbers in chosen.items():
@@ -111,12 +121,16 @@ def transplant_heads(
         InputError: a family without separable heads, a layer or head that is not there, a head that is both
             copied and overwritten.
     """
-    named = {layer: sorted({*places, *places.values()}) for layer, places in heads.items()}
+    model, chosen = changeable(model, "transplant_heads"), heads_to_heads(heads)
+    seed, noise = whole_number(seed, "seed", 0), finite_number(noise, "noise", 0)
+    yes_or_no(divide, "divide")
+    named = {layer: sorted({*places, *places.values()}) for layer, places in chosen.items()}
     family, found = _checked(model, named)
-    for layer, places in heads.items():
+    for layer, places in chosen.items():
         both = sorted(set(places) & set(places.values()))
         if both:
             raise InputError(f"head {both[0]} of layer {layer} cannot be copied and overwritten at once")
+    for layer, places in chosen.items():
         _put(model, family, found[layer], layer, places, divide, noise, seed)
 
 
@@ -136,6 +150,7 @@ def _checked(model: PreTrainedModel, heads: Mapping[int, Iterable[int]]) -> tupl
                 raise InputError(
                     f"head {head} of layer {layer} cannot be copied: the layer has heads {there}"
                 )
+    require_plain(model, family, found, "copied")
     return family, found
 
 
@@ -159,12 +174,12 @@ def _put(
     size = head_dim(model)
     numbers = sorted({*attention.remaining, *sources})
     place = {number: position for position, number in enumerate(attention.remaining)}
-    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size)
+    shared = keys_of_heads(attention.module, len(place))
+    keys = keys_with_copies(shared, attention.remaining, numbers, sources)
+    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size, keys)
+    record_keys(model, {layer: keys})
     after = {number: position for position, number in enumerate(numbers)}
     weight, columns = attention.output.weight, input_dim(attention.output)
-    # Each head has keys and values of its own now.
-    if heads_per_group(model) > 1:
-        model.config.heads_sharing_keys = dict(sorted({**heads_sharing_keys(model), layer: 1}.items()))
     if divide:
         for head in set(sources.values()):
             alike = [head, *(number for number, source in sources.items() if source == head)]

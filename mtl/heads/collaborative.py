@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.arguments import changeable, function_of, require_plain, whole_number
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.decomposition import Decomposition, Factors, decompose
 from mtl.heads.families import (
@@ -91,11 +92,14 @@ def collaborate(
         >>> model.config.collaborative_components
         {0: 16, 1: 16}
     """
+    model, dim = changeable(model, "collaborate"), whole_number(dim, "dim")
+    starts, steps = whole_number(starts, "starts", 1), whole_number(steps, "steps", 0)
+    seed = whole_number(seed, "seed", 0)
+    function_of(advance, "advance")
     check_components(model, dim)
     family = family_of(model)
     found, size = attentions(model, family), head_dim(model)
-    if starts < 1 or steps < 0:
-        raise InputError(f"starts={starts}, steps={steps}: give at least 1 start and 0 steps")
+    require_plain(model, family, found, "made to share components")
     made = []
     for attention, indices in _distinct(found):
         begun = time.perf_counter()
@@ -152,7 +156,7 @@ def start_collaborative(model: PreTrainedModel, dim: int, deviation: float, *, l
         _record(model, dict.fromkeys(indices, dim))
     if not learned:
         model.config.collaborative_mixing = _BLOCKS
-        _fix_mixing(model)
+        fix_mixing(model)
 
 
 def require_collaborative(model: PreTrainedModel) -> None:
@@ -192,11 +196,12 @@ def put_components(model: PreTrainedModel, components: Mapping[int, int]) -> Non
         if indices[0] in components:
             _put(model, family, attention, components[indices[0]], size)
     _record(model, components)
-    if getattr(model.config, "collaborative_mixing", None) == _BLOCKS:
-        _fix_mixing(model)
 
 
-def _fix_mixing(model: PreTrainedModel) -> None:
+def fix_mixing(model: PreTrainedModel) -> None:
+    """Fix the mixing matrices of a model whose configuration says that they are not learned."""
+    if getattr(model.config, "collaborative_mixing", None) != _BLOCKS:
+        return
     for module in model.modules():
         if isinstance(module, CollaborativeAttention):
             module.mixing.requires_grad_(False)

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import EncoderDecoderCache
-from transformers.utils.output_capturing import install_output_capuring_hook
+
+from mtl.heads.recording import record_probabilities
 
 
 class CollaborativeAttention(nn.Module):
@@ -71,8 +72,7 @@ class CollaborativeAttention(nn.Module):
         """Whether later positions are hidden in a call without a mask."""
         self.layer_idx: int | None = getattr(attention, "layer_idx", None)
         self.train(attention.training)
-        # Models collect probabilities only from modules of their own attention class.
-        install_output_capuring_hook(self, record, 1)
+        self.record = record
 
     def shared(self) -> tuple[Float[Tensor, "input component"], Float[Tensor, "input component"]]:
         """W_Q and W_K."""
@@ -104,6 +104,7 @@ class CollaborativeAttention(nn.Module):
         if attention_mask is None and self.causal:
             attention_mask = _earlier(scores)
         probabilities = _masked(scores, attention_mask).softmax(-1)
+        record_probabilities(self.record, probabilities)
         weights = functional.dropout(probabilities, self.dropout_rate, self.training)
         context = (weights.to(values.dtype) @ values).transpose(1, 2)
         context = context.reshape(*hidden_states.shape[:-1], -1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
@@ -11,7 +12,8 @@ from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, Family, Stack
-from mtl.heads.projections import in_features, out_features
+from mtl.heads.projections import out_features, width_read_by
+from mtl.heads.shared_keys import keys_of_heads
 from probes.heads_table import Site
 
 
@@ -22,7 +24,8 @@ class Attention(NamedTuple):
     layer: nn.Module
     """The transformer layer that it belongs to."""
     module: nn.Module
-    output: nn.Linear | Conv1D
+    output: Any
+    """An `nn.Linear` or `Conv1D`, maybe with an adapter around it or quantised (`require_plain`)."""
     output_inside: bool
     """Whether the projection is a submodule of `module`."""
     remaining: tuple[int, ...]
@@ -32,11 +35,22 @@ class Attention(NamedTuple):
 def family_of(model: PreTrainedModel) -> Family:
     """The model's row of the table.
 
-    Raises `InputError` without one; it names the missing row and the likely output projections.
+    Raises `InputError` without one; it names the parts of the model that have a row, or else the missing row
+    and the likely output projections.
     """
     kind = model.config.model_type
     if kind in FAMILIES:
         return FAMILIES[kind]
+    parts = [
+        f".{path} ({type(part).__name__})"
+        for path, part in model.named_modules()
+        if path and isinstance(part, PreTrainedModel) and part.config.model_type in FAMILIES
+    ]
+    if parts:
+        raise InputError(
+            f"{type(model).__name__} is made of several models, each with heads of its own: use one of its "
+            f"parts, such as {' or '.join(parts[:2])}"
+        )
     likely = ", ".join(_likely_outputs(model)) or "none found"
     raise InputError(
         f"no row {kind!r} in the table of encoder families (mtl/heads/family_table.py, FAMILIES); "
@@ -46,7 +60,12 @@ def family_of(model: PreTrainedModel) -> Family:
 
 def pruned_heads(model: PreTrainedModel) -> dict[int, list[int]]:
     """The heads that have been cut out of each site, in the numbering of the uncut model."""
-    recorded = getattr(model.config, "pruned_heads", None) or {}
+    return recorded_cuts(model.config)
+
+
+def recorded_cuts(config: PretrainedConfig) -> dict[int, list[int]]:
+    """As `pruned_heads`, from a configuration (one that was saved has strings as keys)."""
+    recorded = getattr(config, "pruned_heads", None) or {}
     return {int(site): sorted(heads) for site, heads in recorded.items()}
 
 
@@ -71,15 +90,27 @@ def head_numbers(model: PreTrainedModel) -> int:
     return max([heads_per_site(model), *(copy + 1 for copy in copies)])
 
 
-def heads_sharing_keys(model: PreTrainedModel) -> dict[int, int]:
-    """How many neighbouring heads share keys and values, at the sites where heads were cut or copied."""
-    return recorded_sharing(model.config)
+def recorded_keys(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
+    """At the sites of grouped queries that were cut or copied, the number of each head's key and value."""
+    recorded = getattr(config, "keys_of_heads", None) or {}
+    found = {int(site): tuple(map(int, keys)) for site, keys in recorded.items()}
+    # Older folders say how many neighbours share a key, and hold copies where groups were of unequal sizes.
+    gone, copies = recorded_cuts(config), recorded_copies(config)
+    for site, neighbours in (getattr(config, "heads_sharing_keys", None) or {}).items():
+        heads = config.num_attention_heads - len(gone.get(int(site), ())) + len(copies.get(int(site), ()))
+        found.setdefault(int(site), tuple(head // int(neighbours) for head in range(heads)))
+    return found
 
 
-def recorded_sharing(config: PretrainedConfig) -> dict[int, int]:
-    """As `heads_sharing_keys`, from a configuration (one that was saved has strings as keys)."""
-    recorded = getattr(config, "heads_sharing_keys", None) or {}
-    return {int(site): int(number) for site, number in recorded.items()}
+def record_keys(model: PreTrainedModel, keys: Mapping[int, Sequence[int]]) -> None:
+    """Record which keys and values the heads of some sites use, in models with grouped queries."""
+    group = heads_per_group(model)
+    if group == 1:
+        return
+    records = recorded_keys(model.config) | {site: tuple(numbers) for site, numbers in keys.items()}
+    uncut = tuple(head // group for head in range(heads_per_site(model)))
+    kept = {site: list(numbers) for site, numbers in sorted(records.items()) if numbers and numbers != uncut}
+    model.config.keys_of_heads, model.config.heads_sharing_keys = kept, {}
 
 
 def recorded_components(config: PretrainedConfig) -> dict[int, int]:
@@ -90,8 +121,8 @@ def recorded_components(config: PretrainedConfig) -> dict[int, int]:
 
 def needs_rebuild(config: PretrainedConfig) -> bool:
     """Whether a saved model's heads were cut, copied or made to share: transformers alone cannot load it."""
-    cut = bool(getattr(config, "pruned_heads", None))
-    return cut or any(record(config) for record in (recorded_copies, recorded_sharing, recorded_components))
+    records = (recorded_cuts, recorded_copies, recorded_keys, recorded_components)
+    return any(record(config) for record in records)
 
 
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
@@ -102,35 +133,80 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
     config, gone, copies = model.config, pruned_heads(model), cloned_heads(model)
     heads = heads_per_site(model)
     heads_per_group(model)  # only for its error
-    places = [
-        (stack, *place) for stack in family.stacks for place in enumerate(_module_numbers(model, stack))
-    ]
-    found = []
-    for index, (stack, layer, numbers) in enumerate(places):
-        path = stack.attention.format(*numbers)
-        parent = path.rpartition(".")[0]
-        inside = not stack.output.startswith("^")
-        of_layer = stack.attention[: stack.attention.rindex("{}") + 2].format(*numbers)
-        try:
-            block = model.base_model.get_submodule(of_layer)
-            module = model.base_model.get_submodule(path)
-            output = model.base_model.get_submodule(
-                f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
-            )
-        except AttributeError as error:
-            raise InputError(
-                f"{type(model).__name__} does not fit row {config.model_type!r} of "
-                f"mtl/heads/family_table.py: {error}"
-            ) from None
-        uncut = set(range(heads)) - set(gone.get(index, ()))
-        left = tuple(sorted(uncut | set(copies.get(index, ()))))
-        if not isinstance(output, nn.Linear | Conv1D) or (left and in_features(output) % len(left)):
-            raise InputError(
-                f"{path}: its output projection is no linear layer over {len(left)} heads; correct its row "
-                f"{config.model_type!r} in mtl/heads/family_table.py"
-            )
-        found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
+    found, first = [], 0
+    there = _paths_of_stacks(model, family)
+    for stack in family.stacks:
+        layers = _module_numbers(model, stack)
+        if stack.kind not in there:
+            first += len(layers)
+            continue
+        path_of = there[stack.kind]
+        for layer, numbers in enumerate(layers):
+            path = path_of.format(*numbers)
+            parent = path.rpartition(".")[0]
+            inside = not stack.output.startswith("^")
+            of_layer = path_of[: path_of.rindex("{}") + 2].format(*numbers)
+            of_output = f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
+            try:
+                block, module, output = map(model.base_model.get_submodule, (of_layer, path, of_output))
+            except AttributeError as error:
+                raise InputError(
+                    f"{type(model).__name__} does not fit row {config.model_type!r} of "
+                    f"mtl/heads/family_table.py: {error}"
+                ) from None
+            uncut = set(range(heads)) - set(gone.get(first + layer, ()))
+            left = tuple(sorted(uncut | set(copies.get(first + layer, ()))))
+            width = width_read_by(output)
+            if width is None:
+                raise InputError(
+                    f"{of_output} of {type(model).__name__} is a {type(output).__name__}, which is no linear "
+                    "layer: unwrap the model, or merge its adapters, first"
+                )
+            if left and width % len(left):
+                raise InputError(
+                    f"{path}: its output projection is no linear layer over {len(left)} heads; correct its "
+                    f"row {config.model_type!r} in mtl/heads/family_table.py"
+                )
+            found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
+        first += len(layers)
     return found
+
+
+def _paths_of_stacks(model: PreTrainedModel, family: Family) -> dict[str, str]:
+    """By kind of attention the path of its module below the base model, for the stacks that the model has.
+
+    Parts of encoder-decoder models have some of them (`T5EncoderModel`, `BartForCausalLM`); in a stack by
+    itself (`model.get_encoder()`) paths begin at the stack.
+    """
+    paths = {stack.kind: stack.attention for stack in family.stacks}
+    base = model.base_model
+    if len({path.partition(".")[0] for path in paths.values()}) == 1:
+        return paths
+
+    def have(chosen: dict[str, str]) -> dict[str, str]:
+        return {kind: path for kind, path in chosen.items() if _has(base, path.format(0))}
+
+    if whole := have(paths):
+        return whole
+    alone = have({kind: path.partition(".")[2] for kind, path in paths.items()})
+    # Modules of the encoder and of the decoder have the same paths inside; only the decoder's attends across.
+    return {kind: path for kind, path in alone.items() if (kind != "encoder") == ("cross" in alone)} or paths
+
+
+def _has(base: nn.Module, path: str) -> bool:
+    try:
+        base.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def is_whole(model: PreTrainedModel) -> bool:
+    """Whether the model has all stacks of its family where the table has them, or its encoder's there."""
+    family = family_of(model)
+    there = _paths_of_stacks(model, family)
+    as_stated = all(there[stack.kind] == stack.attention for stack in family.stacks if stack.kind in there)
+    return as_stated and family.stacks[0].kind in there
 
 
 def _module_numbers(model: PreTrainedModel, stack: Stack) -> list[tuple[int, ...]]:
@@ -189,23 +265,11 @@ def group_size(config: PretrainedConfig, name: str) -> int:
     return int(heads // groups)
 
 
-class KeyGroups(NamedTuple):
-    """The keys and values that a model has, a pair for each group of heads that share it."""
-
-    number: int
-    copies: int
-    """How many of them are copies of another group's, made where groups kept unequally many heads."""
-
-
-def key_groups(model: PreTrainedModel) -> KeyGroups:
-    """The groups of heads that share keys and values at all sites."""
-    per_group, shared, clones = heads_per_group(model), heads_sharing_keys(model), cloned_heads(model)
-    number = groups = 0
-    for site, attention in enumerate(attentions(model, family_of(model))):
-        source = clones.get(site, {})
-        number += len(attention.remaining) // shared.get(site, per_group)
-        groups += len({source.get(head, head) // per_group for head in attention.remaining})
-    return KeyGroups(number, number - groups)
+def key_groups(model: PreTrainedModel) -> int:
+    """The keys and values that a model has at all sites, one for each group of heads that share it."""
+    found = attentions(model, family_of(model))
+    keys = [keys_of_heads(attention.module, len(attention.remaining)) for attention in found]
+    return sum(max(numbers, default=-1) + 1 for numbers in keys)
 
 
 def looks_back_only(model: PreTrainedModel) -> bool:

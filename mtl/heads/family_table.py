@@ -39,6 +39,8 @@ class Family:
     """A decoder-only model: no position sees a later one."""
     other_head_rows: tuple[str, ...] = ()
     """Further modules or parameters with a row per head dimension, where the model has them."""
+    norms_by_head: tuple[str, ...] = ()
+    """Norms of queries and of keys that have weights for each head (Command R), where the model has them."""
     norms_over_heads: tuple[str, ...] = ()
     """Norms of queries and of keys that run over all heads together (OLMo 2), below the attention module."""
     position_bias: Literal["", "given", "handed_on"] = ""
@@ -76,6 +78,7 @@ LLAMA = replace(
     causal=True,
     not_collaborative_because=_ROTATED,
 )
+ROTATED_ENCODER = replace(LLAMA, causal=False)
 BART = replace(
     SEPARATE,
     stacks=(
@@ -111,9 +114,15 @@ FAMILIES = {
         "gone from all",
         normed_inside=True,
     ),
+    "apertus": LLAMA,
+    "arcee": LLAMA,
     "bart": BART,
     "bert": BERT,
+    "bert-generation": BERT,
     "camembert": ROBERTA,
+    "cohere": replace(LLAMA, norms_by_head=("q_norm", "k_norm")),
+    "cohere2": LLAMA,
+    "cwm": LLAMA,
     "data2vec-text": ROBERTA,
     "deberta": replace(
         BERT,
@@ -138,9 +147,14 @@ FAMILIES = {
     ),
     "electra": BERT,
     "ernie": BERT,
-    "eurobert": replace(LLAMA, causal=False),
+    "ernie4_5": LLAMA,
+    "eurobert": ROTATED_ENCODER,
+    "exaone4": LLAMA,
+    "gemma": LLAMA,
     "gemma2": LLAMA,
     "gemma3_text": LLAMA,
+    "glm": LLAMA,
+    "glm4": LLAMA,
     "gpt2": Family(
         (Stack("self", "h.{}.attn", "c_proj"),),
         query="c_attn",
@@ -155,11 +169,21 @@ FAMILIES = {
         causal=True,
         not_collaborative_because=_ROTATED,
     ),
+    "granite": LLAMA,
+    "gte": ROTATED_ENCODER,
+    "helium": LLAMA,
+    "hunyuan_v1_dense": LLAMA,
+    "hyperclovax": LLAMA,
+    "internlm3": LLAMA,
+    "jais2": LLAMA,
+    "jina_embeddings_v3": ROTATED_ENCODER,
+    "layoutlm": BERT,
     "llama": LLAMA,
     "m2m_100": BART,
     "marian": BART,
     "mbart": BART,
     "megatron-bert": BERT,
+    "ministral": LLAMA,
     "mistral": LLAMA,
     "modernbert": Family(
         (Stack("self", "layers.{}.attn", "Wo"),),
@@ -176,6 +200,9 @@ FAMILIES = {
         positions_after_padding=True,
     ),
     "mt5": T5,
+    "nemotron": LLAMA,
+    "nomic_bert": ROTATED_ENCODER,
+    "olmo": LLAMA,
     "olmo2": replace(LLAMA, norms_over_heads=("q_norm", "k_norm")),
     "opt": replace(
         SEPARATE,
@@ -190,7 +217,11 @@ FAMILIES = {
     "rembert": BERT,
     "roberta": ROBERTA,
     "roberta-prelayernorm": ROBERTA,
+    "roc_bert": BERT,
+    "seed_oss": LLAMA,
     "smollm3": LLAMA,
+    "splinter": BERT,
+    "starcoder2": LLAMA,
     "t5": T5,
     "xlm-roberta": ROBERTA,
     "xlm-roberta-xl": ROBERTA,

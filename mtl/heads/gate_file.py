@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
-from probes import heads_table
+from probes import heads_table, table_files
 from probes.head_names import head_name
 from probes.heads_table import Site
 from probes.sites import sites_of
@@ -46,7 +46,7 @@ _DEFAULTS = {
 
 def read_gates(path: Path) -> pl.DataFrame:
     """The table in a gates.parquet; raises a polars or OS error if it cannot be read or lacks a column."""
-    table = pl.read_parquet(path)
+    table = table_files.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
     return table.with_columns(**absent).select(SCHEMA.names())
 

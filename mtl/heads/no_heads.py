@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.heads.position_bias import first_bias
+from mtl.heads.recording import record_probabilities
 
 
 class NoHeads(nn.Module):
@@ -18,6 +19,7 @@ class NoHeads(nn.Module):
         output: the output projection without inputs; `None`: it is outside that module.
         output_name: its name below that module.
         hands_on_bias: whether layers hand on a bias by relative position (T5).
+        record: the model output in which its probabilities are returned: a matrix for none of 0 heads.
     """
 
     def __init__(
@@ -26,8 +28,10 @@ class NoHeads(nn.Module):
         output: nn.Module | None,
         output_name: str,
         hands_on_bias: bool,
+        record: str,
     ) -> None:
         super().__init__()
+        self.record = record
         self.output_name = output_name if output is not None else ""
         self.hands_on_bias = hands_on_bias
         self.layer_idx: int | None = getattr(attention, "layer_idx", None)
@@ -51,8 +55,11 @@ class NoHeads(nn.Module):
         past_key_values: Any = None,
         layer_past: Any = None,
         **__: object,
-    ) -> tuple[Tensor, None] | tuple[Tensor, Tensor | None, None]:
-        """An empty context (no features), or the output projection's bias if the projection is inside."""
+    ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor | None, Tensor]:
+        """An empty context (no features), or the output projection's bias if the projection is inside.
+
+        Then, where layers hand it on, the bias by relative position; last, probabilities of no heads.
+        """
         cache = layer_past if past_key_values is None else past_key_values
         context = hidden_states[..., :0]
         given = self.get_submodule(self.output_name)(context) if self.output_name else context
@@ -64,4 +71,9 @@ class NoHeads(nn.Module):
             cache = getattr(cache, "self_attention_cache", cache)
             seen = hidden_states.new_zeros(len(hidden_states), 1, hidden_states.shape[1], 1)
             cache.update(seen, seen, self.layer_idx)
-        return (given, position_bias, None) if self.hands_on_bias else (given, None)
+        source = hidden_states if key_value_states is None else key_value_states
+        probabilities = hidden_states.new_zeros(len(context), 0, context.shape[1], source.shape[1])
+        record_probabilities(self.record, probabilities)
+        if self.hands_on_bias:
+            return given, position_bias, probabilities
+        return given, probabilities

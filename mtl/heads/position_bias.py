@@ -20,13 +20,13 @@ def _choose(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]
     return hidden, mask, bias[:, module.get_buffer("bias_heads")], *rest
 
 
-def hand_on_whole_bias(module: nn.Module) -> None:
-    """Let an attention module of T5 use the bias of its own heads, and hand on the bias of all heads.
+def hand_on_whole_bias(module: nn.Module, heads: int) -> None:
+    """Let an attention module of T5 use the bias of its own heads, and hand on the bias of all `heads`.
 
     The first layer computes the bias. Its table keeps the rows of heads that were cut out of it, since other
     layers may still have them. The numbers of the module's own heads are in its buffer `bias_heads`.
     """
-    hand_on = _WholeBias(int(module.get_buffer("bias_heads").shape[0]))
+    hand_on = _WholeBias(heads)
     module.register_forward_pre_hook(hand_on.before, with_kwargs=True)
     module.register_forward_hook(hand_on.after, with_kwargs=True)
 

@@ -18,6 +18,27 @@ def in_features(projection: nn.Linear | Conv1D) -> int:
     return projection.weight.shape[input_dim(projection)]
 
 
+def width_read_by(projection: nn.Module) -> int | None:
+    """The size of its input, also of one that has an adapter (PEFT) or is quantised; `None`: not linear."""
+    while hasattr(projection, "get_base_layer"):
+        projection = projection.get_base_layer()
+    if is_plain(projection):
+        return in_features(projection)
+    width = getattr(projection, "in_features", None)
+    return width if isinstance(width, int) else None
+
+
+def is_plain(projection: nn.Module) -> bool:
+    """Whether rows and columns of its weight can be selected: a matrix of numbers that the module holds."""
+    weight = projection._parameters.get("weight")
+    return (
+        isinstance(projection, nn.Linear | Conv1D)
+        and weight is not None
+        and weight.dim() == 2
+        and weight.is_floating_point()
+    )
+
+
 def out_features(projection: nn.Linear | Conv1D) -> int:
     """The size of its output."""
     return projection.weight.shape[1 - input_dim(projection)]

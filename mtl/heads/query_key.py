@@ -13,7 +13,7 @@ from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import Attention, attentions, family_of
 from mtl.heads.family_table import Family
 from mtl.heads.projections import input_dim
-from mtl.heads.select import neighbours_sharing
+from mtl.heads.shared_keys import keys_of_heads
 
 
 class QueryKey(NamedTuple):
@@ -33,13 +33,13 @@ def query_key(family: Family, attention: Attention, size: int) -> QueryKey:
     if isinstance(module, CollaborativeAttention):
         queries, keys = module.shared()
         return QueryKey(queries * module.mixing[:, None], keys.expand(heads, -1, -1))
-    sharing = neighbours_sharing(attention)
+    shared = list(keys_of_heads(module, heads))
     first = _rows(module.get_submodule(family.query))
     if family.fused == "heads":
         by_head = first.unflatten(0, (heads, 3, size))
         queries, keys = by_head[:, 0], by_head[:, 1]
     elif family.fused == "blocks":
-        many, few = heads * size, heads // sharing * size
+        many, few = heads * size, (max(shared) + 1) * size
         queries = first[:many].unflatten(0, (heads, size))
         keys = first[many : many + few].unflatten(0, (-1, size))
     else:
@@ -49,7 +49,7 @@ def query_key(family: Family, attention: Attention, size: int) -> QueryKey:
             (rows if index is None else rows[index]).unflatten(0, (-1, size))
             for rows, index in zip((first, second), chosen, strict=True)
         )
-    return QueryKey(queries.transpose(1, 2), keys.repeat_interleave(sharing, 0).transpose(1, 2))
+    return QueryKey(queries.transpose(1, 2), keys[shared].transpose(1, 2))
 
 
 def query_bias(family: Family, attention: Attention, size: int) -> Float[Tensor, "head size"]:

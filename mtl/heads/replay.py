@@ -10,9 +10,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from mtl.heads.blocks import Block
 from mtl.heads.families import Attention, attentions
 from mtl.heads.family_table import Family
 from mtl.heads.projections import without_hooks
+
+
+class OtherPassError(Exception):
+    """A pass that should have been a replay has other inputs than the recorded one."""
 
 
 class LayerReplay:
@@ -20,7 +25,8 @@ class LayerReplay:
 
     A change to the output of a layer's heads changes neither the layers below nor the attention that these
     heads compute. Passes that differ only in such changes share all of that, and run as copies of the rows,
-    side by side in one batch.
+    side by side in one batch. That holds if what was recorded is one whole pass (`repeatable`), and if later
+    passes have its inputs, which each of them checks.
 
     Args:
         model: any `transformers` model of the family, with or without a head on top.
@@ -44,9 +50,15 @@ class LayerReplay:
         )
         # In the order of a pass: decoders alternate between the kinds of attention.
         self._order = sorted(range(len(layers)), key=lambda site: (self._layer_of_site[site], site))
+        projections = [self._attentions[site].output for site in self._order]
+        self._one_pass: list[nn.Module] = [*(self._modules if several else layers), *projections]
+        """The layers, then the output projections, as one pass calls them."""
         self._layers: list[Any] = []
         self._heads: list[Tensor] = []
         self._outputs: list[Any] = []
+        self._inputs: list[Any] = []
+        self._called: tuple[list[nn.Module], list[nn.Module]] = ([], [])
+        self._outside = False
 
     @property
     def sites(self) -> int:
@@ -54,12 +66,29 @@ class LayerReplay:
         return len(self._order)
 
     @property
-    def _rows(self) -> int:
+    def rows(self) -> int:
+        """The rows of the recorded pass."""
         return len(self._heads[0])
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether what was recorded is one pass through the whole model, without a cache of earlier ones."""
+        return (
+            len(self._inputs) == 1
+            and not self._outside
+            and [*self._called[0], *self._called[1]] == self._one_pass
+            and len({len(heads) for heads in self._heads}) == 1
+            and _is_comparable(self._inputs[0])
+        )
 
     def first(self, sites: Iterable[int]) -> int:
         """The one of these sites that a forward pass reaches first: where a replay for all of them starts."""
         return min(sites, key=self._order.index)
+
+    @property
+    def last(self) -> int:
+        """The site that a forward pass reaches last."""
+        return self._order[-1]
 
     @contextmanager
     def record(self) -> Iterator[None]:
@@ -67,68 +96,87 @@ class LayerReplay:
 
         Heads are recorded before any scale that is set inside the block.
         """
-        self._layers, self._heads, self._outputs = [], [], []
+        self._layers, self._heads, self._outputs, self._inputs = [], [], [], []
+        self._called, self._outside = ([], []), False
+        running = False
 
-        def add(recorded: list[Any]) -> Callable[..., None]:
-            return lambda module, inputs, output=None: recorded.append(
-                inputs[0] if output is None else output
-            )
+        def begin(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+            nonlocal running
+            running = True
+            self._inputs.append(_snapshot((inputs, named)))
 
-        modules = dict.fromkeys(attention.module for attention in self._attentions)
-        projections = dict.fromkeys(attention.output for attention in self._attentions)
-        handles = [module.register_forward_hook(add(self._layers)) for module in self._modules]
-        handles += [module.register_forward_hook(add(self._outputs)) for module in modules]
-        handles += [module.register_forward_pre_hook(add(self._heads)) for module in projections]
-        try:
+        def end(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            nonlocal running
+            running = False
+
+        def layer(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            self._layers.append(output)
+            self._called[0].append(module)
+            self._outside |= not running
+
+        def attention(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            self._outputs.append(output)
+
+        def heads(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+            self._heads.append(inputs[0])
+            self._called[1].append(module)
+            self._outside |= not running
+
+        before = {self.model: begin, **dict.fromkeys((place.output for place in self._attentions), heads)}
+        # A module may be both a layer and an attention in none of the families.
+        after = {
+            **dict.fromkeys((place.module for place in self._attentions), attention),
+            **dict.fromkeys(self._modules, layer),
+            self.model: end,
+        }
+        with Block().hooks(before, after):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     @contextmanager
     def start_at(self, site: int, copies: int = 1) -> Iterator[None]:
         """Inside the block, nothing below the output projection of `site` is computed again.
 
-        Passes inside the block take the rows of the recorded pass, repeated `copies` times.
+        The pass inside the block takes the rows of the recorded pass, repeated `copies` times. Raises
+        `OtherPassError` there if it has other inputs, or is not the only one.
         """
-        start, done = self._layer_of_site[site], 0
+        start, done, running, passes = self._layer_of_site[site], 0, False, 0
         attention = self._attentions[site]
         shared = self._shared_attention(site, attention, copies)
 
-        def restart(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        def begin(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+            nonlocal done, running, passes
+            done, running, passes = 0, True, passes + 1
+            if passes > 1 or not _is_repeated((inputs, named), self._inputs[0], copies, self._input_rows()):
+                raise OtherPassError
+
+        def end(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            nonlocal running
+            running = False
+
+        def layer(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
             nonlocal done
-            done = 0
+            if not running:
+                raise OtherPassError
+            done += 1
+            if done > start:
+                return compute(*inputs, **named)
+            return _copied(self._layers[done - 1], copies, self.rows)
 
-        def layer(compute: Callable[..., Any]) -> Callable[..., Any]:
-            def forward(*inputs: Any, **named: Any) -> Any:
-                nonlocal done
-                done += 1
-                return (
-                    compute(*inputs, **named)
-                    if done > start
-                    else _copied(self._layers[done - 1], copies, self._rows)
-                )
+        replaced: dict[nn.Module, Callable[..., Any]] = dict.fromkeys(self._modules, layer)
+        if shared is not None:
 
-            return forward
+            def heads(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+                return shared() if done == start + 1 else compute(*inputs, **named)
 
-        def heads(compute: Callable[..., Any], given: Callable[[], Any]) -> Callable[..., Any]:
-            def forward(*inputs: Any, **named: Any) -> Any:
-                return given() if done == start + 1 else compute(*inputs, **named)
-
-            return forward
-
-        handle = self.model.register_forward_pre_hook(restart)
-        try:
-            # Modules are not replaced, since models read their attributes and hook them.
-            for module in self._modules:
-                module.__dict__["forward"] = layer(module.forward)
-            if shared is not None:
-                attention.module.__dict__["forward"] = heads(attention.module.forward, shared)
+            replaced[attention.module] = heads
+        block = Block()
+        # Modules are not replaced, since models read their attributes and hook them.
+        with block.hooks({self.model: begin}, {self.model: end}), block.forwards(replaced):
             yield
-        finally:
-            handle.remove()
-            for module in (*self._modules, attention.module):
-                module.__dict__.pop("forward", None)
+
+    def _input_rows(self) -> int:
+        """The length of the first tensor that was given to the recorded pass."""
+        return next((len(tensor) for tensor in _tensors(self._inputs[0]) if tensor.dim()), 0)
 
     def _shared_attention(self, site: int, attention: Attention, copies: int) -> Callable[[], Any] | None:
         """A function that gives the attention module's output from the recorded heads; `None` if impossible.
@@ -138,7 +186,7 @@ class LayerReplay:
         """
         if not attention.remaining:
             return None
-        turn, rows = self._order.index(site), self._rows
+        turn, rows = self._order.index(site), self.rows
         recorded, context = self._outputs[turn], self._heads[turn]
         if not attention.output_inside:
             return lambda: _copied(recorded, copies, rows)
@@ -163,3 +211,58 @@ def _copied(output: Any, copies: int, rows: int) -> Any:
     if isinstance(output, torch.Tensor):
         return output.repeat(copies, *[1] * (output.dim() - 1)) if len(output) == rows else output
     return tuple(_copied(part, copies, rows) for part in output) if isinstance(output, tuple) else output
+
+
+_PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
+
+
+def _snapshot(given: Any) -> Any:
+    """Inputs of a module, so that later changes in place do not reach them."""
+    if isinstance(given, torch.Tensor):
+        return given.detach().clone()
+    if isinstance(given, tuple | list):
+        return tuple(_snapshot(part) for part in given)
+    if type(given) is dict:
+        return {name: _snapshot(part) for name, part in given.items()}
+    return given
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    if isinstance(given, torch.Tensor):
+        yield given
+    elif isinstance(given, tuple | list):
+        for part in given:
+            yield from _tensors(part)
+    elif type(given) is dict:
+        yield from _tensors(tuple(given.values()))
+
+
+def _is_comparable(given: Any) -> bool:
+    """Whether inputs hold no object that passes may change, such as a cache."""
+    if isinstance(given, tuple | list):
+        return all(_is_comparable(part) for part in given)
+    if type(given) is dict:
+        return _is_comparable(tuple(given.values()))
+    return isinstance(given, (torch.Tensor, *_PLAIN))
+
+
+def _is_repeated(given: Any, recorded: Any, copies: int, rows: int) -> bool:
+    """Whether inputs are those that were recorded, with their rows repeated `copies` times."""
+    if isinstance(recorded, torch.Tensor):
+        expected = recorded
+        if recorded.dim() and len(recorded) == rows:
+            expected = recorded.repeat(copies, *[1] * (recorded.dim() - 1))
+        return isinstance(given, torch.Tensor) and torch.equal(given, expected)
+    if isinstance(recorded, tuple):
+        return (
+            isinstance(given, tuple | list)
+            and len(given) == len(recorded)
+            and all(_is_repeated(*pair, copies, rows) for pair in zip(given, recorded, strict=True))
+        )
+    if isinstance(recorded, dict):
+        return (
+            isinstance(given, dict)
+            and given.keys() == recorded.keys()
+            and all(_is_repeated(given[name], part, copies, rows) for name, part in recorded.items())
+        )
+    return type(given) is type(recorded) and bool(given == recorded)

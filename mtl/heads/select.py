@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +10,13 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 from transformers.pytorch_utils import Conv1D
 
+from mtl.errors import InputError
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import Attention
 from mtl.heads.family_table import Family
 from mtl.heads.position_bias import choose_given_bias, hand_on_whole_bias
 from mtl.heads.projections import in_features, input_dim, note_shape
+from mtl.heads.shared_keys import keep_index, keys_of_heads, numbered, share_keys
 
 
 class HeadPart(NamedTuple):
@@ -51,13 +51,14 @@ def head_parts(
             head may be repeated.
         size: a head's dimensions.
         present: the number of heads that the attention has now.
-        keys: indices of the keys and values that are wanted, among those that the attention has; `None`: one
-            for each of the positions.
+        keys: indices of the keys and values that are wanted, among those that the attention has; `None`:
+            those of the positions.
     """
     module = attention.module
     columns = _rows(positions, size)
-    groups = neighbours_sharing(attention)
-    keys = positions // groups if keys is None else keys
+    shared = torch.tensor(keys_of_heads(module, present), device=positions.device)
+    pairs = int(shared.max()) + 1
+    keys = shared[positions].unique() if keys is None else keys
     key_columns = _rows(keys, size)
     yield HeadPart(attention.output, "weight", attention.output.weight, input_dim(attention.output), columns)
     if isinstance(module, CollaborativeAttention):
@@ -68,7 +69,7 @@ def head_parts(
     elif family.fused == "heads":
         yield from _of_projection(module.get_submodule(family.query), _rows(positions, 3 * size))
     elif family.fused == "blocks":
-        blocks = (columns, present * size + key_columns, (present + present // groups) * size + key_columns)
+        blocks = (columns, present * size + key_columns, (present + pairs) * size + key_columns)
         yield from _of_projection(module.get_submodule(family.query), torch.cat(blocks))
     elif family.norms_over_heads:
         yield from _of_projection(module.get_submodule(family.value), key_columns)
@@ -76,6 +77,10 @@ def head_parts(
         yield from _of_projection(module.get_submodule(family.query), columns)
         for name in (family.key, family.value):
             yield from _of_projection(module.get_submodule(name), key_columns)
+    for name, heads in zip(family.norms_by_head, (positions, keys), strict=False):
+        norm = getattr(module, name, None)
+        if norm is not None:
+            yield HeadPart(norm, "weight", norm.weight, 0, heads)
     for name in family.other_head_rows:
         part = getattr(module, name, None)
         if isinstance(part, nn.Linear):
@@ -84,43 +89,45 @@ def head_parts(
             yield HeadPart(module, name, part, 0, columns)
 
 
-def neighbours_sharing(attention: Attention) -> int:
-    """How many neighbouring heads of the attention now share keys and values."""
-    return int(getattr(attention.module, "num_key_value_groups", 1))
-
-
-def common_share(attention: Attention, index: Sequence[int]) -> int:
-    """How many neighbours can share keys and values if the heads at `index` stay; 1 if they share none.
-
-    It is the greatest common divisor of the numbers of heads that stay in each group. Nothing is copied if
-    whole groups are cut, or equally many heads from each.
-    """
-    groups = neighbours_sharing(attention)
-    if groups == 1:
-        return 1
-    return math.gcd(*(len(list(group)) for _, group in groupby(head // groups for head in index)))
-
-
 def select_heads(
-    family: Family, attention: Attention, index: Sequence[int], size: int, sharing: int = 1
-) -> None:
+    family: Family,
+    attention: Attention,
+    index: Sequence[int],
+    size: int,
+    keys: Sequence[int] | None = None,
+) -> tuple[int, ...]:
     """Give the attention exactly the heads at `index` (at least one), counted among those that it has.
 
-    A head named twice becomes two heads with parameters of their own. Afterwards `sharing` neighbouring heads
-    share keys and values; it must divide `common_share`. Larger groups get copies of their keys and values,
-    which training may tell apart.
+    A head named twice becomes two heads with parameters of their own, but for keys and values. Heads share
+    those as they did, and keys and values that no head uses any more go.
+
+    Args:
+        family: the row of the table.
+        attention: the attention, with at least one head.
+        index: the heads, in their new order.
+        size: a head's dimensions.
+        keys: for each head of `index` the number of the key and value that it is to have, from 0 without
+            gaps; heads with the same number share it. Each is that of its first head now.
+
+    Returns:
+        For each head the number of its key and value.
     """
     module, output = attention.module, attention.output
     present = in_features(output) // size
-    positions = torch.tensor(list(index), dtype=torch.long, device=output.weight.device)
-    keys = positions[::sharing] // neighbours_sharing(attention)
-    for part in list(head_parts(family, attention, positions, size, present, keys)):
-        chosen = part.parameter.detach().index_select(part.dim, part.rows)
-        setattr(part.module, part.name, nn.Parameter(chosen, requires_grad=part.parameter.requires_grad))
+    before = keys_of_heads(module, present)
+    shared = numbered(before[head] for head in index) if keys is None else tuple(keys)
+    first = [before[index[shared.index(pair)]] for pair in range(max(shared) + 1)]
+    # Made on the CPU even where the model has no memory yet (`load_model`).
+    positions, chosen = (torch.tensor(list(places), device="cpu") for places in (index, first))
+    for part in list(head_parts(family, attention, positions, size, present, chosen)):
+        rows = part.rows.to(part.parameter.device)
+        weights = part.parameter.detach().index_select(part.dim, rows)
+        setattr(part.module, part.name, nn.Parameter(weights, requires_grad=part.parameter.requires_grad))
         note_shape(part.module)
-    for name, rows in zip(family.norms_over_heads, (_rows(positions, size), _rows(keys, size)), strict=False):
-        _choose_after_norm(module.get_submodule(name), rows)
-    attributes: dict[str, object] = dict(_numbers(len(index), size, sharing))
+    rows_of_norms = (_rows(positions, size), _rows(chosen, size))
+    for name, rows in zip(family.norms_over_heads, rows_of_norms, strict=False):
+        _choose_after_norm(module.get_submodule(name), rows, output.weight.device)
+    attributes: dict[str, object] = dict(_numbers(len(index), size, max(shared) + 1))
     if family.reads_configuration:
         configuration: Any = module.config
         if isinstance(configuration, LayerConfiguration):
@@ -129,13 +136,16 @@ def select_heads(
     for name, value in attributes.items():
         if hasattr(module, name):
             setattr(module, name, value)
+    share_keys(module, shared, output.weight.device)
     if family.position_bias:
-        if not hasattr(module, "bias_heads"):
-            heads = torch.arange(present, device=positions.device)
-            module.register_buffer("bias_heads", heads, persistent=False)
+        numbers = getattr(module, "bias_heads", None)
+        if numbers is None:
+            numbers = torch.arange(present, device="cpu")
             # The bias is computed once, for all heads; a changed layer takes the part of its own heads.
-            (choose_given_bias if family.position_bias == "given" else hand_on_whole_bias)(module)
-        module.register_buffer("bias_heads", module.get_buffer("bias_heads")[positions], persistent=False)
+            hand_on = family.position_bias == "handed_on"
+            hand_on_whole_bias(module, present) if hand_on else choose_given_bias(module)
+        keep_index(module, "bias_heads", numbers[positions.to(numbers.device)], output.weight.device)
+    return shared
 
 
 class LayerConfiguration:
@@ -150,7 +160,7 @@ class LayerConfiguration:
         return self.values[name] if name in self.values else getattr(self.of_model, name)
 
 
-def _numbers(heads: int, size: int, sharing: int) -> dict[str, int]:
+def _numbers(heads: int, size: int, pairs: int) -> dict[str, int]:
     """The numbers that depend on the heads, under all names that attention modules give them."""
     return {
         "num_attention_heads": heads,
@@ -159,13 +169,16 @@ def _numbers(heads: int, size: int, sharing: int) -> dict[str, int]:
         "all_head_size": heads * size,
         "inner_dim": heads * size,
         "split_size": heads * size,
-        "num_key_value_groups": sharing,
-        "num_key_value_heads": heads // sharing,
+        "num_key_value_heads": pairs,
     }
 
 
 def _of_projection(projection: nn.Module, rows: Tensor) -> Iterator[HeadPart]:
-    assert isinstance(projection, nn.Linear | Conv1D)
+    if not isinstance(projection, nn.Linear | Conv1D):
+        raise InputError(
+            f"its attention has a {type(projection).__name__} where a linear layer is needed: merge adapters "
+            "into the weights first (merge_and_unload of peft), and load the model without quantisation"
+        )
     yield HeadPart(projection, "weight", projection.weight, 1 - input_dim(projection), rows)
     if projection.bias is not None:
         yield HeadPart(projection, "bias", projection.bias, 0, rows)
@@ -176,12 +189,13 @@ def _rows(heads: Tensor, size: int) -> Tensor:
     return (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
 
 
-def _choose_after_norm(norm: nn.Module, rows: Tensor) -> None:
+def _choose_after_norm(norm: nn.Module, rows: Tensor, device: torch.device) -> None:
     if hasattr(norm, "chosen_rows"):
-        rows = norm.get_buffer("chosen_rows")[rows]
+        before = norm.get_buffer("chosen_rows")
+        rows = before[rows.to(before.device)]
     else:
         norm.register_forward_hook(_chosen_rows)
-    norm.register_buffer("chosen_rows", rows, persistent=False)
+    keep_index(norm, "chosen_rows", rows, device)
 
 
 def _chosen_rows(norm: nn.Module, inputs: tuple[Tensor, ...], normed: Tensor) -> Tensor:

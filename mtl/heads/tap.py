@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from threading import Lock
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from mtl.errors import InputError
+from mtl.heads.arguments import scale_of, transformer_of, whole_number
+from mtl.heads.blocks import Block
 from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
 from probes.heads_table import Site
@@ -55,14 +61,16 @@ class HeadTap:
         self,
         scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"],
         fill: Float[Tensor, "site head head_dim"] | None = None,
+        neighbours: int = 1,
     ) -> Iterator[None]:
         """Multiply each head's output by its scale, one for all rows or one per row; differentiable.
 
-        With `fill`, x becomes scale * x + (1 - scale) * fill. Raises `ValueError` for a scale that does not
-        fit the sites and heads.
+        With `fill`, x becomes scale * x + (1 - scale) * fill. Beam search runs `neighbours` neighbouring rows
+        for each row of the batch, which share its scale. Raises `InputError` for a scale that does not fit
+        the sites and heads, and in a pass of another number of rows than there are scales.
         """
-        if scale.shape[-2:] != (len(self.sites), self.heads):
-            raise ValueError(
+        if scale.dim() not in (2, 3) or scale.shape[-2:] != (len(self.sites), self.heads):
+            raise InputError(
                 f"a head scale of shape {tuple(scale.shape)} does not fit "
                 f"{len(self.sites)} layers of {self.heads} heads"
             )
@@ -70,12 +78,16 @@ class HeadTap:
         def multiply(site: int, outputs: Tensor) -> Tensor:
             heads = self.remaining[site]
             factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
-            if scale.dim() == 3 and len(outputs) > len(scale):
-                # In beam search the decoder has several neighbouring rows for each sentence.
-                factor = factor.repeat_interleave(len(outputs) // len(scale), 0)
+            if scale.dim() == 3 and len(outputs) != len(scale) != 1:
+                if neighbours == 1 or len(outputs) != len(scale) * neighbours:
+                    raise InputError(
+                        f"a pass of {len(outputs)} rows under head scales for {len(scale)} rows: which scale "
+                        "belongs to which row? Use one scale per row of the pass, one for all rows, or "
+                        "neighbours=K in a beam search of K beams"
+                    )
+                factor = factor.repeat_interleave(neighbours, 0)
             # One factor per feature of a head: an axis of its own for the heads doubles the time.
-            width = outputs.shape[-1] // max(len(heads), 1)
-            factor = factor.repeat_interleave(width, -1)
+            factor = factor.repeat_interleave(self.head_dim, -1)
             if scale.dim() == 3:
                 factor = factor[:, None]
             scaled = outputs * factor.to(outputs.dtype)
@@ -88,13 +100,12 @@ class HeadTap:
             yield
 
     @contextmanager
-    def observe(self) -> Iterator[list[Float[Tensor, "row subword head head_dim"]]]:
-        """Collect each site's head outputs of the forward pass inside the block, in the order of `sites`.
+    def observe(self) -> Iterator[HeadOutputs]:
+        """Collect each site's head outputs of the forward passes inside the block.
 
         The model continues with the collected tensors, so that losses can be differentiated by them.
         """
-        collected: list[Tensor] = []
-        order: list[int] = []
+        collected = HeadOutputs(len(self.sites))
 
         def collect(site: int, outputs: Tensor) -> Tensor:
             heads = self.remaining[site]
@@ -104,10 +115,7 @@ class HeadTap:
             else:
                 observed = outputs.new_zeros(shape)
                 observed[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.head_dim))
-            # Decoders alternate between the kinds of attention.
-            place = bisect(order, site)
-            order.insert(place, site)
-            collected.insert(place, observed)
+            collected.passes[site].append(observed)
             return (observed if len(heads) == self.heads else observed[..., list(heads), :]).flatten(-2)
 
         with self._hooked(collect):
@@ -126,21 +134,17 @@ class HeadTap:
             given = (*inputs, *named.values())
             collected.append(next(value for value in given if isinstance(value, Tensor)))
 
-        handles = [module.register_forward_pre_hook(collect, with_kwargs=True) for module in self._attentions]
-        try:
+        with Block().hooks(dict.fromkeys(self._attentions, collect)):
             yield collected
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def with_cut_heads(
         self,
-        attentions: Sequence[Float[Tensor, "row _ subword subword"] | None],
+        attentions: Sequence[Float[Tensor, "row _ subword subword"]],
         hidden: Float[Tensor, "row subword hidden"],
     ) -> list[Float[Tensor, "row head subword subword"]]:
         """A model's `attentions` with zeros for heads that have been cut out; `hidden` gives the shape."""
-        # For a layer without heads, models return `None` or no entry at all.
-        given = iter([probabilities for probabilities in attentions if probabilities is not None])
+        # A layer without heads has an entry of none.
+        given = iter([probabilities for probabilities in attentions if probabilities.shape[1]])
         row, subword, _ = hidden.shape
         padded = []
         for heads in self.remaining:
@@ -157,53 +161,129 @@ class HeadTap:
     def _hooked(self, act: OnHeads) -> Iterator[None]:
         calls: dict[nn.Module, int] = {}
 
-        def restart(module: nn.Module, inputs: tuple[object, ...]) -> None:
+        def restart(module: nn.Module, inputs: tuple[object, ...], named: object) -> None:
             calls.clear()
 
-        def count(layer: nn.Module, inputs: tuple[object, ...]) -> None:
+        def count(layer: nn.Module, inputs: tuple[object, ...], named: object) -> None:
             calls[layer] = calls.get(layer, -1) + 1
 
-        def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        def before(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any]) -> Any:
             # Where sites share a module, the n-th call of its layer in a forward pass is its n-th site.
             served = self._served[module]
             site = served[calls[self._layer[module]]] if len(served) > 1 else served[0]
+            if inputs[0].shape[-1] != len(self.remaining[site]) * self.head_dim:
+                raise InputError(
+                    f"{self.sites[site].attention} attention of layer {self.sites[site].layer} had "
+                    f"{len(self.remaining[site])} heads when the model was tapped, and has others now: tap "
+                    "it again (a new HeadTap) after heads were cut or copied"
+                )
             replaced = act(site, inputs[0])
-            return None if replaced is None else (replaced, *inputs[1:])
+            return None if replaced is None else ((replaced, *inputs[1:]), named)
 
-        handles = [self.model.register_forward_pre_hook(restart)]
-        try:
-            # Calls of the layer are counted, since `LayerReplay` skips calls of the module.
-            shared = {self._layer[module] for module, served in self._served.items() if len(served) > 1}
-            handles += [layer.register_forward_pre_hook(count) for layer in shared]
-            handles += [module.register_forward_pre_hook(before) for module in self._served]
+        # Calls of the layer are counted, since `LayerReplay` skips calls of the module.
+        shared = {self._layer[module] for module, served in self._served.items() if len(served) > 1}
+        hooks = {self.model: restart, **dict.fromkeys(shared, count), **dict.fromkeys(self._served, before)}
+        with Block().hooks(hooks):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
+
+
+class HeadOutputs(Sequence[Tensor]):
+    """What the heads of each site handed to their output projection, in one or more forward passes."""
+
+    def __init__(self, sites: int) -> None:
+        self.passes: list[list[Float[Tensor, "row subword head head_dim"]]] = [[] for _ in range(sites)]
+        """Per site the outputs of its passes in their order; none for a site that took no part."""
+
+    def __len__(self) -> int:
+        """The number of sites, of which some may have taken no part."""
+        return len(self.passes)
+
+    def __getitem__(self, site: Any) -> Any:
+        """A site's outputs in the only pass; raises `InputError` if it took part in none or in several."""
+        if isinstance(site, slice):
+            return [self[index] for index in range(*site.indices(len(self)))]
+        if len(self.passes[site]) != 1:
+            raise InputError(f"site {site} took part in {len(self.passes[site])} passes, and not in one")
+        return self.passes[site][0]
 
 
 @contextmanager
 def head_scale(
-    model: PreTrainedModel, scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"]
+    model: nn.Module,
+    scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"],
+    *,
+    neighbours: int = 1,
 ) -> Iterator[None]:
     """Inside the block, multiply each head's output by its scale: 0 ablates a head, 1 leaves it as it is.
 
-    One scale for the batch or one per row; differentiable in `scale`. Works on any `transformers` model of
-    the families table. Raises `InputError` for other families, `ValueError` for a scale of another shape.
+    Other threads see the model as it is: the scale belongs to passes of the thread (or coroutine) that
+    entered the block. A compiled model runs uncompiled inside. With gradient checkpoints, run the backward
+    pass inside the block, too.
+
+    Args:
+        model: a `transformers` model of the families table, or a module that holds one.
+        scale: one scale for all rows or one per row of the batch, as a tensor, an array or lists;
+            differentiable.
+        neighbours: the number of beams, if a beam search runs under scales per row.
+
+    Raises:
+        InputError: other models, a scale of another shape, and in passes that have another number of rows
+            than there are scales.
     """
-    with HeadTap(model, family_of(model)).scale(scale):
+    transformer = transformer_of(model, "head_scale")
+    tap = HeadTap(transformer, family_of(transformer))
+    scales = scale_of(scale, "scale").to(next(transformer.parameters()).device)
+    with tap.scale(scales, neighbours=whole_number(neighbours, "neighbours", 1)):
         yield
 
 
 @contextmanager
 def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Inside the block, attention is eager and can return its probabilities (`output_attentions=True`)."""
-    before = model.config._attn_implementation
-    if before == "eager":
-        yield
-        return
-    model.set_attn_implementation("eager")
+    """Inside the block, attention is eager and can return its probabilities (`output_attentions=True`).
+
+    As with head scales, passes of other threads keep their own implementation.
+    """
+    configs = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}
+    ours = (*_EAGER.get(), *configs)
+    with _LOCK:
+        for number, config in configs.items():
+            if not isinstance(config, _ByContext):
+                config.__class__ = _by_context(type(config))
+            _EAGER_BLOCKS[number] = _EAGER_BLOCKS.get(number, 0) + 1
+    before = _EAGER.get()
+    _EAGER.set(ours)
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        _EAGER.set(before)
+        with _LOCK:
+            for number, config in configs.items():
+                _EAGER_BLOCKS[number] -= 1
+                if not _EAGER_BLOCKS[number]:
+                    del _EAGER_BLOCKS[number]
+                    config.__class__ = type(config).__bases__[1]
+
+
+class _ByContext:
+    """A configuration that says `eager` inside the blocks of a context; everything reads it from there."""
+
+    @property
+    def _attn_implementation(self) -> str | None:
+        chosen: str | None = self.__dict__["_attn_implementation_internal"]
+        return "eager" if id(self) in _EAGER.get() else chosen
+
+    @_attn_implementation.setter
+    def _attn_implementation(self, chosen: str | None) -> None:
+        super().__setattr__("_attn_implementation_internal", chosen)
+
+
+@cache
+def _by_context(kind: type) -> type:
+    return type(kind.__name__, (_ByContext, kind), {})
+
+
+_EAGER: ContextVar[tuple[int, ...]] = ContextVar("eager", default=())
+"""The configurations (`id`) that are eager in a context."""
+_EAGER_BLOCKS: dict[int, int] = {}
+"""Per configuration (`id`) how many blocks of all contexts it is eager in."""
+_LOCK = Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,8 +94,11 @@ class Batch:
     targets: Mapping[str, Any]
     """Per task the collated targets of these sentences."""
     units: Mapping[str, int]
-    """Per task its annotated words, sentences or pieces (`Task.units`) in the batch of all ranks; its loss is
-    divided by them."""
+    """Per task its annotated words, sentences or pieces (`Task.units`) in the update that the batch is a part
+    of, over all ranks and accumulated batches; its loss is divided by them."""
+    idle: bool = False
+    """Whether the batch only lets this rank take part: its sentence is another rank's, and its losses are
+    multiplied by 0."""
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
         """The batch with all its tensors on `device`."""
@@ -129,9 +133,9 @@ def collate(
     share: Sequence[Example],
     tokenizer: Tokenizer,
     tasks: Mapping[str, Task],
-    of_all_ranks: Sequence[Example] | None = None,
+    units: Mapping[str, int] | None = None,
 ) -> Batch:
-    """Pad `share` into a batch; it is this rank's part of the batch `of_all_ranks` (`None`: all of it)."""
+    """Pad `share` into a batch; `units` are those of the update that it is a part of (`None`: its own)."""
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))
@@ -139,25 +143,32 @@ def collate(
     for row, example in zip(mask, share, strict=True):
         if example.tokens.second is not None:
             row[: len(example.tokens)] = example.tokens.counts > 0  # words of a long pair that were cut off
-    rows, targets, units = {}, {}, {}
+    rows, targets = {}, {}
     for name, task in tasks.items():
         there = [index for index, example in enumerate(share) if name in example.targets]
         if there:
             rows[name] = torch.tensor(there)
             targets[name] = task.collate([share[index].targets[name] for index in there], width)
-        units[name] = sum(
-            task.units(example.sentence, example.targets[name])
-            for example in of_all_ranks or share
-            if name in example.targets
-        )
     return Batch(
         sentences,
         tokenizer.collate([example.tokens for example in share]),  # type: ignore[misc]  # this tokenizer made them
         torch.from_numpy(mask),
         rows,
         targets,
-        units,
+        units_of(share, tasks) if units is None else units,
     )
+
+
+def units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dict[str, int]:
+    """Per task the units (`Task.unit`) of the examples that have targets in it."""
+    return {
+        name: sum(
+            task.units(example.sentence, example.targets[name])
+            for example in examples
+            if name in example.targets
+        )
+        for name, task in tasks.items()
+    }
 
 
 def unlabelled(share: Sequence[Example], tokenizer: Tokenizer, tasks: Mapping[str, Task]) -> Batch:
@@ -235,6 +246,9 @@ def aligned_plan(
 class BatchLoader:
     """Iterates over a plan's batches; each rank collates its own share of them.
 
+    Each `accumulate` batches in a row make one update, the last ones of a plan perhaps fewer. A rank without
+    a share of a batch gets the batch's first sentence, as an `idle` batch.
+
     `skip` is the number of batches that were done before the run was interrupted; only the first iteration
     leaves them out.
     """
@@ -249,19 +263,35 @@ class BatchLoader:
         ranks: int = 1,
         pin: bool = False,
         skip: int = 0,
+        accumulate: int = 1,
     ) -> None:
         self.corpus, self.tokenizer, self.tasks, self.plan = corpus, tokenizer, tasks, plan
         self.rank, self.ranks, self.pin, self.skip = rank, ranks, pin, skip
+        self.accumulate = accumulate
 
     def __len__(self) -> int:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[Batch]:
         skip, self.skip = self.skip, 0
-        for step in self.plan[skip:]:
+        units: Mapping[str, int] = {}
+        for number in range(skip, len(self.plan)):
+            if number == skip or number % self.accumulate == 0:
+                start = number - number % self.accumulate
+                units = self._units(self.plan[start : start + self.accumulate])
+            step = self.plan[number]
             of_all_ranks = [self.corpus[index] for index in step.indices]
-            # A rank without a share takes the first sentence without targets, so that it can take part.
-            share = of_all_ranks[self.rank :: self.ranks] or [replace(of_all_ranks[0], targets={})]
+            share = of_all_ranks[self.rank :: self.ranks]
             names = {name: self.tasks[name] for name in step.tasks}
-            batch = collate(share, self.tokenizer, names, of_all_ranks)
+            batch = collate(share or of_all_ranks[:1], self.tokenizer, names, units)
+            if not share:
+                batch = replace(batch, idle=True)
             yield batch.pin_memory() if self.pin else batch
+
+    def _units(self, steps: Sequence[Step]) -> dict[str, int]:
+        """The units of an update's batches, of all ranks, by the tasks that learn in it."""
+        units: Counter[str] = Counter()
+        for step in steps:
+            names = {name: self.tasks[name] for name in step.tasks}
+            units.update(units_of([self.corpus[index] for index in step.indices], names))
+        return dict(units)

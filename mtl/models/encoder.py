@@ -68,6 +68,9 @@ class Encoder(nn.Module):
         super().__init__()
         config = transformer.config
         self.transformer = transformer
+        if (pooler := getattr(transformer, "pooler", None)) is not None:
+            # LayoutLM cannot do without one; parameters that get no gradient make DDP fail.
+            pooler.requires_grad_(False)
         self.family = family_of(transformer)
         if len(self.family.stacks) > 1:
             raise InputError(
@@ -107,18 +110,17 @@ class Encoder(nn.Module):
         name: str,
         reading: Reading = AS_USUAL,
         *,
-        dropout: float | None = None,
         attention: AttentionKind = "sdpa",
         dtype: torch.dtype = torch.float32,
         max_length: int | None = None,
     ) -> Encoder:
         """A checkpoint by hub name, folder, or `minilm` for the embedded one.
 
-        `dropout` replaces the checkpoint's rates (`None`: keeps them); `sdpa` falls back to eager attention
-        in families that lack it; `max_length` makes windows shorter than the encoder could read. Raises
+        A head on the checkpoint is left out, as `AutoModel` does. `sdpa` falls back to eager attention in
+        families that lack it; `max_length` makes windows shorter than the encoder could read. Raises
         `InputError` for a checkpoint that cannot be loaded.
         """
-        transformer, tokenizer = pretrained.load(name, dropout, attention, dtype)
+        transformer, tokenizer = pretrained.load(name, attention, dtype)
         return cls(transformer, tokenizer, reading, max_length=max_length)
 
     @classmethod
@@ -128,13 +130,12 @@ class Encoder(nn.Module):
         tokenizer: PreTrainedTokenizerFast,
         reading: Reading = AS_USUAL,
         *,
-        dropout: float | None = None,
         attention: AttentionKind = "sdpa",
         max_length: int | None = None,
     ) -> Encoder:
         """An encoder with random weights; arguments are those of `from_pretrained`."""
         transformer = AutoModel.from_config(
-            pretrained.with_dropout(config, dropout),
+            config,
             attn_implementation=pretrained.implementation(attention, config),
             **pretrained.without_pooler(config),
         )
@@ -246,7 +247,8 @@ class Encoder(nn.Module):
         """Write config.json, model.safetensors, tokenizer files, and our settings (encoder.json)."""
         folder.mkdir(parents=True, exist_ok=True)
         with pretrained.quiet():
-            self.transformer.save_pretrained(folder)
+            # Names as the model has them: those of old checkpoints are read, and not written.
+            self.transformer.save_pretrained(folder, save_original_format=False)
             self.tokenizer.tokenizer.save_pretrained(folder)
         settings = {
             "pooling": self.pooling,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import polars as pl
 import torch
 
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.joint import JointModel, TaskScale
 from mtl.models.modes import in_evaluation_mode
 from mtl.runs.run import SIGNATURES
+from mtl.runs.sentence_counts import SCHEMA, key_of
+from tasks.metrics.metric import TaskMetric
+from tasks.sentence import Sentence
 from tasks.task import Task
 from tasks.translate import Translate
 
@@ -23,8 +28,17 @@ def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: 
     return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rank, ranks))
 
 
+Watch = Callable[[str, TaskMetric, Sequence[Any], Sequence[Sentence]], None]
+"""Told of every batch and task: its name, metric, predictions and gold sentences."""
+
+
 @torch.inference_mode()
-def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale | None = None) -> Scores:
+def evaluate(
+    model: JointModel,
+    batches: Iterable[Batch],
+    head_scale: TaskScale | None = None,
+    watch: Watch | None = None,
+) -> Scores:
     """The figures over all batches, for the tasks annotated in them.
 
     In distributed training they cover the batches of all processes. `head_scale` replaces the model's gates:
@@ -37,16 +51,46 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
     metrics = {name: task.metric() for name, task in model.tasks.items()}
     with in_evaluation_mode(model):
         for batch in batches:
+            if batch.idle:  # this rank has none of its sentences
+                continue
             for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
                 gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
                 metrics[name].update(decoded.predicted, gold, decoded.given)
-    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+                if watch is not None:
+                    watch(name, metrics[name], decoded.predicted, gold)
     figures = {}
-    for name, metric in metrics.items():
-        if not metric.update_called and not several:
-            continue  # no sentence is annotated in this task
+    for name in _scored(metrics, device):
+        metric = metrics[name]
+        if not metric.update_called:
+            metric.update([], [])  # another rank has sentences of this task: all ranks exchange their states
         figures[name] = {key: float(value) for key, value in metric.compute().items()}
     return figures
+
+
+def evaluate_sentences(model: JointModel, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
+    """The figures over a corpus, and the counts per sentence that they follow from.
+
+    The table has the columns of `mtl.runs.sentence_counts`, sentences in the order of the corpus.
+    """
+    numbers = {id(example.sentence): number for number, example in enumerate(corpus)}
+    rows: list[dict[str, Any]] = []
+
+    def keep(name: str, metric: TaskMetric, predicted: Sequence[Any], gold: Sequence[Sentence]) -> None:
+        for sentence, counts in zip(gold, metric.sentence_counts(predicted, gold).tolist(), strict=True):
+            row = {"task": name, "sentence": numbers[id(sentence)], "key": key_of(sentence)}
+            rows.append({**row, "counts": counts})
+
+    scores = evaluate(model, batches(corpus, model), watch=keep)
+    return scores, pl.DataFrame(rows, schema=SCHEMA).sort("task", "sentence", maintain_order=True)
+
+
+def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str]:
+    """The tasks of which any rank has annotated sentences."""
+    called = torch.tensor([metric.update_called for metric in metrics.values()], dtype=torch.int32)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        called = called.to(device)
+        torch.distributed.all_reduce(called, torch.distributed.ReduceOp.MAX)
+    return [name for name, there in zip(metrics, called.tolist(), strict=True) if there]
 
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.files import write_json
+from mtl.heads.arguments import one_of, shown, whole_number
 from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
+from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
@@ -125,8 +128,10 @@ class JointModel(nn.Module):
         multiplied on top of either, for all tasks.
         """
         if head_scale is None:
-            head_scale = self._own_scale()
+            head_scale = self.own_scale()
         rows = batch.rows
+        if not rows:
+            return {}
         first = self.reads_first(rows)
         if head_scale is None or head_scale.dim() == 2:
             scale = sentence_scale if head_scale is None else head_scale
@@ -136,7 +141,7 @@ class JointModel(nn.Module):
             vectors = {name: words if len(row) == len(words) else words[row] for name, row in rows.items()}
         else:
             sizes = [len(row) for row in rows.values()]
-            index = torch.cat(list(rows.values())) if rows else batch.mask.new_zeros(0, dtype=torch.long)
+            index = torch.cat(list(rows.values()))
             order = tuple(self.tasks)
             scales = [head_scale[order.index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
             scale = torch.cat(scales)
@@ -177,7 +182,7 @@ class JointModel(nn.Module):
         self, encoder: Seq2Seq, batch: Batch, head_scale: TaskScale | None, given: bool
     ) -> dict[str, Decoded]:
         if head_scale is None:
-            head_scale = self._own_scale()
+            head_scale = self.own_scale()
         if head_scale is not None and head_scale.dim() == 3:
             head_scale = head_scale[0]  # of the only task
         [(name, task)] = self.tasks.items()
@@ -192,7 +197,8 @@ class JointModel(nn.Module):
             references = decoder.references(encoder(subwords, head_scale), batch.targets[name])
         return {name: Decoded(predicted, references)}
 
-    def _own_scale(self) -> TaskScale | None:
+    def own_scale(self) -> TaskScale | None:
+        """The scale of gates and owners, which may be drawn at random in training; `None` without any."""
         gates = None if self.gates is None else self._gate_scale(self.gates)
         if self.routes is None:
             return gates
@@ -206,10 +212,14 @@ class JointModel(nn.Module):
         return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task this rank's loss in nats, divided by the units (`Task.unit`) in the batch of all ranks."""
+        """Per task this rank's loss in nats, divided by the units (`Task.unit`) of the whole update.
+
+        In a batch that is `idle` losses are 0, with a graph.
+        """
+        share = 0.0 if batch.idle else 1.0
         return {
             name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
-            / max(batch.units[name], 1)
+            * (share / max(batch.units[name], 1))
             for name, output in scores.items()
         }
 
@@ -226,9 +236,10 @@ class JointModel(nn.Module):
     ) -> list[Sentence]:
         """Annotate tokenised sentences in all of the model's tasks; existing layers are replaced.
 
-        Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Raises
-        `InputError` for a sentence with more than `max_words` words, or without any (unless the model
-        translates), and for models with two decoders for one layer (twins).
+        Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Several threads
+        may annotate with one model. Raises `InputError` for a sentence that is not a list of words, with more
+        than `max_words` words, or without any (unless the model translates), and for models with two
+        decoders for one layer (twins).
         """
         layers = [task.layer for task in self.tasks.values() if task.layers]
         if len(set(layers)) < len(layers):
@@ -236,10 +247,8 @@ class JointModel(nn.Module):
                 f"{', '.join(self.tasks)} have decoders for the same layer, whose annotations would replace "
                 "each other: annotate with a run that has one decoder per task"
             )
-        plain = [
-            sentence if isinstance(sentence, Sentence) else Sentence(tuple(sentence))
-            for sentence in sentences
-        ]
+        plain = checked_sentences(sentences)
+        max_words = whole_number(max_words, "max_words", 1)
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
         if empty and not isinstance(self.encoder, Seq2Seq):
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
@@ -296,34 +305,26 @@ class JointModel(nn.Module):
 
         Raises `InputError` for a folder without a model, or with a damaged one.
         """
+        if not isinstance(folder, str | PathLike):
+            raise InputError(f"folder={shown(folder)}: give the folder of a run, as text or as a path")
+        one_of(attention, "attention", get_args(AttentionKind))
         folder = Path(folder)
         if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
             folder = folder / "model"
         if not (folder / "model.json").exists():
             raise InputError(f"{folder} holds no trained model (no model.json): give a run's folder")
-        try:
-            return cls._load(folder, attention)
-        except (InputError, torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:  # of json, safetensors, tokenizers (a bare Exception) and transformers
-            reason = (str(error).strip().splitlines() or [""])[0]
-            raise InputError(
-                f"{folder} holds a damaged or changed model ({type(error).__name__}: {reason[:200]}): "
-                "restore its files, or train again"
-            ) from error
-
-    @classmethod
-    def _load(cls, folder: Path, attention: AttentionKind) -> JointModel:
-        description = json.loads((folder / "model.json").read_text())
-        names = json.loads((folder / "labels.json").read_text())
-        model = cls(
-            (Seq2Seq if Seq2Seq.is_in(folder) else Encoder).load(folder, attention=attention),
-            {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()},
-            {name: Labels(labels) for name, labels in names.items()},
-            None if description["gates"] is None else gates_from(description["gates"]),
-            owners_from_rows(description["owners"]) if "owners" in description else None,
-        )
-        problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
+        # Only what reads files: a fault of this program is not a fault of the model.
+        with damaged(folder):
+            description = json.loads((folder / "model.json").read_text())
+            names = json.loads((folder / "labels.json").read_text())
+            tasks = {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()}
+            labels = {name: Labels(names[name]) for name in tasks}
+            gates = None if description["gates"] is None else gates_from(description["gates"])
+            owners = owners_from_rows(description["owners"]) if "owners" in description else None
+            encoder = (Seq2Seq if Seq2Seq.is_in(folder) else Encoder).load(folder, attention=attention)
+        model = cls(encoder, tasks, labels, gates, owners)
+        with damaged(folder):
+            problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
         missing = [key for key in problems.missing_keys if not key.startswith("encoder.")]
         if missing or problems.unexpected_keys:
             wrong = (missing + problems.unexpected_keys)[0]

@@ -1,33 +1,65 @@
-"""Contexts in which a model is measured: evaluation mode, and frozen parameters."""
+"""Contexts in which a model is measured: evaluation mode, and frozen parameters.
+
+Blocks of several threads on one model may overlap in any order: what the first one turns off is turned on
+again when the last one ends. A model that another thread trains meanwhile is not to be measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from threading import RLock
+from typing import TypeVar
 
 from torch import nn
+
+Thing = TypeVar("Thing", nn.Module, nn.Parameter)
+_HELD: dict[int, int] = {}
+"""By `id` of a module or parameter that blocks have turned off, the number of these blocks."""
+_LOCK = RLock()
 
 
 @contextmanager
 def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside the block; afterwards every module is in its former mode."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+
+    def turn(module: nn.Module, on: bool) -> None:
+        module.training = on
+
+    with _off(model.modules(), lambda module: module.training, turn, model.eval):
         yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
     """Parameters require no gradients inside the block, which saves nearly half of a backward pass."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
+
+    def turn(parameter: nn.Parameter, on: bool) -> None:
+        parameter.requires_grad_(on)
+
+    with _off(model.parameters(), lambda parameter: parameter.requires_grad, turn):
+        yield
+
+
+@contextmanager
+def _off(
+    things: Iterable[Thing],
+    is_on: Callable[[Thing], bool],
+    turn: Callable[[Thing, bool], None],
+    also: Callable[[], object] = lambda: None,
+) -> Iterator[None]:
+    with _LOCK:
+        held = [thing for thing in things if is_on(thing) or id(thing) in _HELD]
+        for thing in held:
+            _HELD[id(thing)] = _HELD.get(id(thing), 0) + 1
+            turn(thing, False)
+        also()
     try:
         yield
     finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)
+        with _LOCK:
+            for thing in held:
+                _HELD[id(thing)] -= 1
+                if not _HELD[id(thing)]:
+                    del _HELD[id(thing)]
+                    turn(thing, True)

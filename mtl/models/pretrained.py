@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,6 @@ from huggingface_hub.utils import logging as hub_logging
 from transformers import (
     MODEL_MAPPING,
     AutoConfig,
-    AutoModel,
     AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
@@ -24,82 +23,59 @@ from transformers.utils import logging
 from mtl.errors import InputError
 from mtl.heads.families import family_of, group_size, needs_rebuild
 from mtl.heads.family_table import FAMILIES, Family
-from mtl.heads.prune import rebuild
+from mtl.heads.load import LOAD_ERRORS, Loaded, class_for, load_model
 from mtl.models.known_encoders import embedded_minilm
 
 AttentionKind = Literal["sdpa", "eager"]
-DROPOUT_RATES = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "embedding_dropout",
-    "mlp_dropout",
-    "attn_pdrop",
-    "embd_pdrop",
-    "resid_pdrop",
-    "hidden_dropout",
-)
-"""What the families call the dropout rates in their configurations."""
 
 
 def load(
-    name: str, dropout: float | None, attention: AttentionKind, dtype: torch.dtype
+    name: str, attention: AttentionKind, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """A checkpoint's model and its tokenizer; `name` is a hub name, a folder, or `minilm`.
+    """A checkpoint's encoder and its tokenizer; `name` is a hub name, a folder, or `minilm`.
 
-    Raises `InputError` for one that cannot be loaded, or whose weights do not fit its config.json.
+    A head that the checkpoint has on it, such as a classifier's, is left out, and so is a pooler. Raises
+    `InputError` for one that cannot be loaded, or whose weights do not fit its config.json.
     """
     where = str(embedded_minilm()) if name == "minilm" else name
     with quiet():
         try:
-            config = with_dropout(AutoConfig.from_pretrained(where), dropout)
+            config = AutoConfig.from_pretrained(where)
             tokenizer = AutoTokenizer.from_pretrained(where)
-            kind = implementation(attention, config)
             if config.model_type in FAMILIES:
                 group_size(config, repr(name))
-            if needs_rebuild(config):
-                model, misfits = rebuild(config, Path(where), kind, dtype), []
-            else:
-                model, report = AutoModel.from_pretrained(
-                    where, config=config, dtype=dtype, attn_implementation=kind,
-                    output_loading_info=True, ignore_mismatched_sizes=True, **without_pooler(config),
-                )  # fmt: skip
-                misfits = other_shapes(report["mismatched_keys"]) or _misfits(
-                    model, Path(where), report["missing_keys"], report["unexpected_keys"]
-                )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            loaded = load_model(
+                where, class_for(config, MODEL_MAPPING), config, dtype=dtype,
+                attn_implementation=implementation(attention, config), **without_pooler(config),
+            )  # fmt: skip
+        except LOAD_ERRORS as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"cannot load the encoder {name!r} ({reason}); give 'minilm', a folder with config.json, "
                 "model.safetensors and tokenizer files, or a name on the hub"
             ) from error
-    if misfits:
+    if misfits := list(loaded.other_shapes) or _misfits(loaded, Path(where)):
         raise InputError(
             f"the weights of the encoder {name!r} do not fit its config.json (first at {misfits[0]}): "
             "was it changed?"
         )
-    return model, tokenizer
+    return loaded.model, tokenizer
 
 
-def other_shapes(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]]) -> list[str]:
-    """The weights that have another shape than config.json gives them, as transformers reports them."""
-    return sorted(f"{name} is {tuple(has)}, not {tuple(wanted)}" for name, has, wanted in mismatched)
-
-
-def _misfits(
-    model: PreTrainedModel, folder: Path, missing: Iterable[str], unexpected: Iterable[str]
-) -> list[str]:
+def _misfits(loaded: Loaded, folder: Path) -> list[str]:
     """Names of weights that do not fit config.json; transformers only prints a note about them.
 
     What `Encoder.save` wrote must have exactly the model's weights. Checkpoints from elsewhere may have
     others, of a pooler or of the head that they were pretrained with, but none in layers beyond the model's.
+    None may be missing in layers, and none at all in models whose heads were cut, copied or shared.
     """
+    model, missing, unexpected, _ = loaded
     if (folder / "encoder.json").is_file():
-        return sorted({*missing, *unexpected})
+        return sorted(missing | unexpected)
     layers = tuple(stack.attention.partition("{}")[0] for stack in family_of(model).stacks)
     prefix = f"{model.base_model_prefix}."
-    return sorted(key for key in unexpected if key.removeprefix(prefix).startswith(layers))
+    lost = missing if needs_rebuild(model.config) else [key for key in missing if key.startswith(layers)]
+    return sorted([*lost, *(key for key in unexpected if key.removeprefix(prefix).startswith(layers))])
 
 
 def implementation(attention: AttentionKind, config: PretrainedConfig) -> str | None:
@@ -121,20 +97,6 @@ def without_pooler(config: PretrainedConfig) -> dict[str, bool]:
 def hidden_size(config: PretrainedConfig) -> int:
     """The size of the last layer's output vectors (in OPT-350m not that of the other layers)."""
     return int(getattr(config, "word_embed_proj_dim", None) or config.hidden_size)
-
-
-def with_dropout(config: PretrainedConfig, dropout: float | None) -> PretrainedConfig:
-    """The configuration, its dropout rates replaced in place (`None`: kept).
-
-    Raises `InputError` for a rate outside [0, 1).
-    """
-    if dropout is not None:
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout {dropout} is outside [0, 1)")
-        for name in DROPOUT_RATES:
-            if hasattr(config, name):
-                setattr(config, name, dropout)
-    return config
 
 
 def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenizerFast) -> int:

@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import (
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoConfig,
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
     PreTrainedModel,
@@ -27,7 +26,8 @@ from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.heads.families import family_of, needs_rebuild
 from mtl.heads.family_table import FAMILIES
-from mtl.heads.prune import prune_heads, rebuild
+from mtl.heads.load import LOAD_ERRORS, class_for, load_model
+from mtl.heads.prune import prune_heads
 from mtl.heads.query_key import query_key_parameters
 from mtl.heads.tap import HeadTap
 from mtl.models import pretrained
@@ -158,7 +158,7 @@ class Seq2Seq(nn.Module):
             num_beams=beam, length_penalty=length_penalty, do_sample=False, max_new_tokens=int(limits.max()),
             max_length=None, early_stopping=False, use_cache=True, **self._beginning(),
         )  # fmt: skip
-        with self._scaled(head_scale):
+        with self._scaled(head_scale, beam):
             pieces = self.transformer.generate(
                 input_ids=subwords.input_ids,
                 attention_mask=subwords.attention_mask,
@@ -202,7 +202,7 @@ class Seq2Seq(nn.Module):
         """Write config.json, generation_config.json, model.safetensors, tokenizer files, and our settings."""
         folder.mkdir(parents=True, exist_ok=True)
         with pretrained.quiet():
-            self.transformer.save_pretrained(folder)
+            self.transformer.save_pretrained(folder, save_original_format=False)
             self.tokenizer.tokenizer.save_pretrained(folder)
         write_json(
             folder / _SETTINGS,
@@ -233,8 +233,8 @@ class Seq2Seq(nn.Module):
             beginning["forced_bos_token_id"] = empty[0]
         return beginning
 
-    def _scaled(self, head_scale: Tensor | None) -> AbstractContextManager[None]:
-        return nullcontext() if head_scale is None else self.tap.scale(head_scale)
+    def _scaled(self, head_scale: Tensor | None, neighbours: int = 1) -> AbstractContextManager[None]:
+        return nullcontext() if head_scale is None else self.tap.scale(head_scale, neighbours=neighbours)
 
 
 def _shifted(model: PreTrainedModel, pieces: Int[Tensor, "row piece"]) -> Int[Tensor, "row piece"]:
@@ -283,26 +283,21 @@ def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrai
             require_decoder(config.model_type, repr(name))
             tokenizer = AutoTokenizer.from_pretrained(name)
             kind = pretrained.implementation(attention, config)
-            if needs_rebuild(config):
-                model, misfits = rebuild(config, Path(name), kind, torch.float32), []
-                model.generation_config = GenerationConfig.from_pretrained(name)
-            else:
-                model, report = AutoModelForSeq2SeqLM.from_pretrained(
-                    name, config=config, dtype=torch.float32, attn_implementation=kind,
-                    output_loading_info=True, ignore_mismatched_sizes=True,
-                )  # fmt: skip
-                misfits = pretrained.other_shapes(report["mismatched_keys"])
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            loaded = load_model(
+                name, class_for(config, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING), config,
+                dtype=torch.float32, attn_implementation=kind,
+            )  # fmt: skip
+        except LOAD_ERRORS as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"cannot load the encoder-decoder model {name!r} ({reason}); give a folder with config.json, "
                 "model.safetensors and tokenizer files, or a name on the hub"
             ) from error
-    if misfits:
+    if misfits := list(loaded.other_shapes) or sorted(loaded.missing if needs_rebuild(config) else ()):
         raise InputError(
             f"the weights of {name!r} do not fit its config.json (first at {misfits[0]}): was it changed?"
         )
-    return model, tokenizer
+    return loaded.model, tokenizer
 
 
 def _positions(model: PreTrainedModel) -> int:

@@ -9,6 +9,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.runs.run import Run
+from probes.table_files import read_parquet, write_parquet
 
 SCHEMA = pl.Schema(
     {
@@ -36,7 +37,7 @@ def read_importance(run: Run) -> pl.DataFrame:
             f"{run.folder} has no importance over time: train it with --importance_every=1 (or more)"
         )
     try:
-        return pl.read_parquet(path).select(SCHEMA.names()).cast(SCHEMA)
+        return read_parquet(path).select(SCHEMA.names()).cast(SCHEMA)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: cannot be read ({error}); train the run again") from error
 
@@ -48,4 +49,4 @@ def add_importance(run: Run, rows: pl.DataFrame) -> None:
     if path.is_file():
         rows = pl.concat([read_importance(run).filter(pl.col("step") < rows["step"].min()), rows])
     with whole_file(path) as temporary:
-        rows.write_parquet(temporary)
+        write_parquet(rows, temporary)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import attentions, family_of
-from mtl.heads.prune import load_pruned
+from mtl.heads.load import load_pruned
 from probes.statistics.mixing import OVERLAPS, absolute_cosines
 
 
@@ -42,7 +42,7 @@ def components_in(folder: Path) -> SharedComponents:
 
 def overlaps_in(folder: Path, run: str, seed: int) -> pl.DataFrame:
     """The overlaps of the heads of a saved collaborative model, with the schema `OVERLAPS`."""
-    table = mixing_overlaps(load_pruned(folder))
+    table = mixing_overlaps(load_pruned(folder, torch.float32))
     return table.select(run=pl.lit(run), seed=pl.lit(seed), **{name: name for name in table.columns}).cast(
         OVERLAPS
     )

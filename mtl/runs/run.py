@@ -19,11 +19,13 @@ from typing import Any
 
 import yaml
 
-from mtl.config.effective import different_keys
+from mtl.config.effective import different_keys, is_place
+from mtl.config.yaml_file import dump
 from mtl.errors import InputError
-from mtl.files import recover_folder, remove_temporary_files, write_json, write_text
+from mtl.files import left_beside, recover_folder, remove_temporary_files, write_json, write_text
+from mtl.workers.lease import changing
 
-_PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl")
+_PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl-heads")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """A report reads every configuration several times, and the loader in C is some ten times as fast."""
@@ -44,9 +46,12 @@ class Run:
         """An existing run; raises `InputError` if there is none."""
         folder = Path(folder)
         if not (folder / "config.yaml").is_file():
-            raise InputError(
-                f"{folder} is not a run folder (no config.yaml): give a folder that 'mtl train' made"
-            )
+            if (folder / "status.json").is_file() or (folder.is_dir() and not any(folder.iterdir())):
+                raise InputError(
+                    f"{folder}: its training ended before it wrote a configuration: give its command again"
+                )
+            why = "no config.yaml" if folder.is_dir() else "there is no such folder"
+            raise InputError(f"{folder} is not a run folder ({why}): give a folder that 'mtl train' made")
         return cls(folder)
 
     @property
@@ -96,13 +101,22 @@ class Run:
         """Clean up after a process that was killed here; only for the holder of the lease."""
         recover_folder(self.model)
         remove_temporary_files(self.folder)
-        for leftover in self.resume_checkpoint.parent.glob(f".{self.resume_checkpoint.name}.*"):
-            leftover.unlink(missing_ok=True)
+        if self.resume_checkpoint.parent.is_dir():
+            for leftover in left_beside(self.resume_checkpoint):
+                leftover.unlink(missing_ok=True)
 
     def holds(
-        self, config: Mapping[str, Any], corpus: str, overwrite: bool = False, masks: str | None = None
+        self,
+        config: Mapping[str, Any],
+        corpus: str,
+        overwrite: bool = False,
+        masks: str | None = None,
+        encoder: str | None = None,
     ) -> bool:
-        """Whether the folder holds a run with this configuration and these fingerprints of corpus and masks.
+        """Whether the folder holds a run with this configuration and these fingerprints.
+
+        `corpus`, `masks` and `encoder` (a local one) count by their content, wherever they lie and however
+        their paths are spelt; so does the run that training starts from.
 
         Raises `InputError` for another run in it, unless `overwrite` allows replacing it.
         """
@@ -113,26 +127,43 @@ class Run:
                     "give another --name"
                 )
             return False
-        differing = different_keys(self.config(), config)
+        old, status = self.config(), self.status()
+        compared = {
+            "corpus": "corpus_fingerprint" in status,
+            "gates": "masks_fingerprint" in status,
+            "encoder": encoder is not None and "encoder_fingerprint" in status,
+        }  # by what lies at their places
+        differing = [
+            key
+            for key in different_keys(old, config)
+            if not (is_place(key) or key == "encoder.name")
+            or not (compared.get(key.split(".")[0]) or _one_place(key, old, config))
+        ]
+        if differing and all(map(is_place, differing)):
+            raise InputError(
+                f"{self.folder} holds a run with {', '.join(differing)} at another place: put what was there "
+                "back, or give another --name"
+            )
         if differing:
             problem = (
                 f"{self.folder} holds a run with another configuration ({', '.join(differing[:5])}"
                 f"{', …' if len(differing) > 5 else ''})"
             )
-        elif self.status().get("corpus_fingerprint", corpus) != corpus:
+        elif status.get("encoder_fingerprint", encoder) != encoder:
+            problem = f"{self.folder} holds a run of another encoder: its files were changed since it started"
+        elif status.get("corpus_fingerprint", corpus) != corpus:
             problem = f"{self.folder} holds a run on other sentences: the corpus was changed since it started"
-        elif self.status().get("masks_fingerprint", masks) != masks:
+        elif status.get("masks_fingerprint", masks) != masks:
             problem = f"{self.folder} holds a run under other masks: gates.masks was changed since it started"
         else:
             return True
         if not overwrite:
-            raise InputError(f"{problem}: give another --name, or --overwrite=true")
+            raise InputError(f"{problem}: give another --name; --overwrite=true would replace that run")
         return False
 
     def create(self, config: Mapping[str, Any]) -> None:
         """Make the folder with the configuration; no run may be there (see `put_aside`)."""
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        write_text(self.folder / "config.yaml", text)
+        write_text(self.folder / "config.yaml", dump(dict(config)))
 
     @property
     def replaced(self) -> Path:
@@ -161,17 +192,21 @@ class Run:
 
     def update_status(self, values: Mapping[str, Any]) -> None:
         """Change some entries of the status."""
-        write_json(self.folder / "status.json", {**self.status(), **values})
+        with changing(self.folder / "status.json"):
+            write_json(self.folder / "status.json", {**self.status(), **values})
 
     def add_start(self, values: Mapping[str, Any]) -> None:
         """Record that a process starts or resumes the run: time, machine, versions and code.
 
         The status holds these values of the last process, and in `starts` those of each.
         """
-        status = self.status()
-        status.pop("error", None)
-        starts = [*status.get("starts", []), dict(values)]
-        write_json(self.folder / "status.json", {**status, "state": "running", **values, "starts": starts})
+        with changing(self.folder / "status.json"):
+            status = self.status()
+            status.pop("error", None)
+            starts = [*status.get("starts", []), dict(values)]
+            write_json(
+                self.folder / "status.json", {**status, "state": "running", **values, "starts": starts}
+            )
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write the figures of the kept model, per split and task."""
@@ -185,6 +220,18 @@ class Run:
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.folder / "history.csv", text.getvalue())
+
+
+def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
+    """Whether a key's value in two configurations is one file or folder, spelt in two ways."""
+    places = []
+    for value in configs:
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if not isinstance(value, str) or not Path(value).exists():
+            return False
+        places.append(Path(value).resolve())
+    return places[0] == places[1]
 
 
 def _mapping(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import polars as pl
 from mtl.errors import InputError, counted
 from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
-from probes import heads_table
+from probes import heads_table, table_files
 from probes.measures.table import MADE_BY_PROBING
 from tasks.catalogue import TASKS
 from tasks.twins import task_of
@@ -176,7 +176,7 @@ def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
     """
     path = run.folder / "history.csv"
     try:
-        table = pl.read_csv(path)
+        table = table_files.read_csv(path)
         columns = {task: f"dev/{task}/{name}" for task, name in score.items()}
         parts = [
             table.select(

@@ -13,7 +13,7 @@ import polars as pl
 from jaxtyping import Bool, Float
 
 from mtl.errors import InputError
-from mtl.files import whole_file, write_json
+from mtl.files import matching, whole_file, write_json
 from mtl.heads.gate_file import SCHEMA, last_log_alphas
 from mtl.runs.run import Run
 from mtl.study.config import OverlapConfig
@@ -22,6 +22,7 @@ from probes import heads_table
 from probes.heads_table import Site
 from probes.sites import grid, shape_text, sites_of
 from probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
+from probes.table_files import write_parquet
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def write_masks(masks: Mapping[str, DrawnMasks]) -> None:
     for drawn in masks.values():
         drawn.path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(drawn.path) as path:
-            drawn.table.write_parquet(path)
+            write_parquet(drawn.table, path)
         by_folder.setdefault(drawn.path.parent, {})[drawn.path.name] = drawn.record
     for folder, records in by_folder.items():
         write_json(folder / "draws.json", records)
@@ -115,7 +116,7 @@ class _Best:
             {
                 path
                 for pattern in map(Path, overlap.runs)
-                for path in Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+                for path in matching(pattern)
                 if (path / "config.yaml").is_file()
             }
         )

@@ -16,7 +16,7 @@ from mtl.corpora.readers import files, reader_modules
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
-from mtl.models.known_encoders import check_encoder
+from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint
 from mtl.study.check_copies import check_copies
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
@@ -168,7 +168,7 @@ def settings_of(job: Job) -> dict[str, Any]:
         settings = counting_settings({"corpus": job.probe["source"], "tasks": job.probe["tasks"]})
         settings |= probe_settings(job.probe, "probes")
         name = settings["encoder.name"] = job.probe["target"]
-    if _is_local(name):
+    if is_local(name):
         settings.pop("encoder.name", None)
     return settings
 
@@ -178,11 +178,6 @@ def probe_settings(arguments: Mapping[str, Any], measure: MeasureGroup) -> dict[
     default = plain(dataclasses.asdict(ProbesConfig()))
     used = {key: arguments[key] for key in SETTINGS[measure] if key in arguments}
     return {f"probes.{key}": value for key, value in used.items() if value != default[key]}
-
-
-def _is_local(encoder: str) -> bool:
-    """Whether an encoder is a folder, not a name on the hub or of the embedded one."""
-    return encoder != "minilm" and Path(encoder).is_dir()
 
 
 class _Contents:
@@ -222,9 +217,9 @@ class _Contents:
 
     def encoder(self, name: str) -> dict[str, str]:
         """The fingerprint of a local encoder's configuration, weights and tokenizer; empty for others."""
-        if not _is_local(name):
+        if not is_local(name):
             return {}
-        paths = sorted(path for path in Path(name).iterdir() if path.suffix in _ENCODER_FILES)
+        paths = encoder_files(name)
         return {"encoder": digest([[path.name for path in paths], self._of(tuple(paths))])}
 
     def masks(self, config: TrainConfig) -> dict[str, str]:
@@ -253,10 +248,6 @@ class _Contents:
         if paths not in self._known:
             self._known[paths] = fingerprint(paths)
         return self._known[paths]
-
-
-_ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
-"""Endings of the files that a transformer and its tokenizer are loaded from."""
 
 
 def digest(value: Any) -> str:

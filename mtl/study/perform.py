@@ -8,11 +8,11 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import torch
-import yaml
 
 from mtl.config.effective import plain
 from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
+from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
@@ -108,7 +108,7 @@ def update_paths(study: StudyFolder, job: Job) -> None:
     wanted = configuration_from(TrainConfig, job.config, f"run {job.name}")
     config = plain(dataclasses.asdict(with_settings_of_source(wanted)))  # as training recorded it
     if Run.open(path.parent).config() != config:
-        write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+        write_text(path, dump(config))
 
 
 def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progress) -> Progress:
@@ -148,7 +148,7 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
         if job.claims_from:
             write_claims_of(job, study)
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
-        console = Console()
+        console = Console(markup=False, emoji=False)
         observers = default_observers(config, console, inputs)
         run = train(config, console=console, inputs=inputs, observers=observers)
         trained = config, run

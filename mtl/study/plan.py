@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import yaml
-
 from mtl.config.effective import different_keys, plain
+from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
@@ -73,7 +72,7 @@ def make_plan(
     With `keep_code`, finished runs that were made by other code are kept.
     """
     wanted, masks = wanted_jobs(study, folder, inputs)
-    text = yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False, allow_unicode=True)
+    text = dump(plain(dataclasses.asdict(study)))
     jobs, changes = _beside(wanted, folder, keep_code)
     changed = {change.name for change in changes}
     notes = tuple(copies_that_fail({job.name: job for job in jobs}, changed, folder))
@@ -182,7 +181,7 @@ def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[Measure
     table = folder.run(name) / "heads.parquet"
     if not measures or not table.exists():
         return
-    from mtl.analysis.heads_file import forget_measures, read_measures
+    from mtl.runs.heads_file import forget_measures, read_measures
     from probes.measures.table import MADE_BY
 
     # Curves and carry-over are in files of their own, which a new measurement replaces.

@@ -49,7 +49,7 @@ def imported() -> Any:
         import ray
     except ImportError as error:
         raise InputError(
-            "--engine ray needs Ray, which is not installed; run: pip install 'mtl[ray]'"
+            "--engine ray needs Ray, which is not installed; run: pip install 'mtl-heads[ray]'"
         ) from error
     return ray
 

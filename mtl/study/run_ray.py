@@ -17,13 +17,14 @@ from typing import Any
 from rich.console import Console
 
 from mtl.errors import InputError
+from mtl.files import full_disk
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.ray_cluster import ONE_CORE, RunResources, connected, fitting_in, imported, largest_of
 from mtl.study.run_local import watching
 from mtl.study.worker import CHECK
 from mtl.workers.pool import WorkerPool
-from mtl.workers.worker import LOOK, disk_is_full, full_disk, interruptible
+from mtl.workers.worker import LOOK, interruptible, no_room
 
 MARKER = ".ray-"
 """Start of the names of the files by which nodes recognise the study's folder."""
@@ -168,7 +169,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     except InputError as error:
         return f"node {node}: {error}"
     except OSError as error:
-        problem = full_disk(study.path) if disk_is_full(error, study.path) else str(error)
+        problem = str(error) if full_disk(error, study.path) is None else no_room(study.path)
         return f"node {node}: {problem}"
     return None
 
@@ -189,7 +190,7 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
             problem = ray.get(worker)
         except ray.exceptions.RayTaskError as error:
             last = str(error.cause).strip().splitlines()[-1]
-            problem = f"node {error.ip}: {last} (every node needs the same version of mtl[ray])"
+            problem = f"node {error.ip}: {last} (every node needs the same version of mtl-heads[ray])"
         except ray.exceptions.RayError as error:
             first = (str(error).strip().splitlines() or [""])[0]
             problem = (

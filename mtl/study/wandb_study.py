@@ -18,6 +18,7 @@ from mtl.runs.wandb_view import STEP, View, new_identity, view_of
 from mtl.study.config import StudyConfig
 from mtl.training.wandb_logger import flat
 from probes.best_heads import best_heads, weighted_means
+from probes.table_files import read_csv
 
 KNOWN = "wandb.json"
 """The file in a study's folder that names its W&B run."""
@@ -29,7 +30,7 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
         return
     best = best_heads(heads)
     means = weighted_means(best)
-    last = pl.read_csv(run.folder / "history.csv").row(-1, named=True)
+    last = read_csv(run.folder / "history.csv").row(-1, named=True)
     view = view_of(config, run)
     tables = {"probes/best_heads": best, "probes/weighted_means": means}
     view.log({**tables, STEP: last["update"]}, step=last["update"] + 1)

@@ -13,10 +13,11 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from mtl.errors import InputError
+from mtl.files import full_disk
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, progress_of, trials_of, write_progress
 from mtl.workers.lease import Holder, lease, now
-from mtl.workers.worker import TRIES, Failed, FullDisk, disk_is_full, logged
+from mtl.workers.worker import TRIES, Failed, FullDisk, logged
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Engine:
             while self._next(study):
                 pass
         except Exception as error:
-            if disk_is_full(error, self.folder.path):  # the storage may notice it first
+            if full_disk(error, self.folder.path) is not None:  # the storage may notice it first
                 raise FullDisk from error
             raise
 

@@ -13,15 +13,17 @@ from mtl.config.parse import configuration_from
 from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError
 from mtl.sweep.early_stopping import Stopping
-from mtl.sweep.parameter import Parameter, parameters_from
+from mtl.sweep.parameter import Parameter, parameters_from, with_distributions
 
 Method = Literal["grid", "random", "bayes"]
 Impute = Literal["latest", "best", "worst"]
 _ON_THE_SERVER = (
-    "description", "apiVersion", "kind", "metric.impute", "metric.impute_while_running",
+    "description", "apiVersion", "kind", "controller", "metric.impute", "metric.impute_while_running",
     "early_terminate.strict",
 )  # fmt: skip
 """Dotted keys that have an effect with W&B's server only."""
+_OF_LAUNCH = ("job", "image_uri", "imageuri", "scheduler", "launch", "queue")
+"""Keys of W&B's sweeps on Launch, which does not start `mtl train`."""
 ARGUMENTS = "${args}"
 """The word of `command` that W&B's agent replaces with a trial's own arguments."""
 
@@ -68,8 +70,13 @@ class SweepFile:
     description: str | None = None
     apiVersion: str | None = None
     kind: str | None = None
+    controller: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
+        if self.controller not in (None, {"type": "cloud"}):
+            raise ValueError(
+                "controller: trials are chosen by W&B's server (type: cloud), or with --local: leave it out"
+            )
         if self.run_cap is not None and self.run_cap < 1:
             raise ValueError(f"run_cap: '{self.run_cap}' is no whole number above 0")
 
@@ -131,7 +138,7 @@ def read_sweep(path: Path, name: str | None = None, words: Sequence[str] = ()) -
 
     Raises `InputError` with the file's name.
     """
-    given = read_mapping(path)
+    given = read_mapping(path, "sweep")
     try:
         return sweep_from({**given, "name": name or given.get("name") or path.stem}, words)
     except InputError as error:
@@ -142,6 +149,9 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
     """The sweep that a file's keys describe; raises `InputError` for keys and values that cannot be used."""
     if "method" not in given:
         raise InputError("method is missing: a sweep file needs method, metric and parameters")
+    for key in _OF_LAUNCH:
+        if key in given:
+            raise InputError(f"{key} is a key of W&B Launch, which mtl does not use: leave it out")
     file = configuration_from(SweepFile, given)
     if file.metric is None and (file.method == "bayes" or file.early_terminate is not None):
         raise InputError("metric is missing: give metric: {name: dev/mean, goal: maximize}")
@@ -161,6 +171,7 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
     _check_keys([parameter.key for parameter in parameters], base)
     command = ["mtl", "train", *base, ARGUMENTS]
     sent = {key: value for key, value in given.items() if key != "program"} | {"command": command}
+    sent["parameters"] = with_distributions(given["parameters"])
     return Sweep(name, file, file.metric or Metric(), parameters, base, sent)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -14,13 +15,13 @@ from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from mtl.config.effective import different_keys
+from mtl.config.effective import different_keys, is_place
 from mtl.errors import InputError
-from mtl.files import known_fields, write_json
+from mtl.files import full_disk, known_fields, write_json
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
 from mtl.workers.lease import exclusive, holder_of
-from mtl.workers.worker import disk_is_full, full_disk
+from mtl.workers.worker import no_room
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60
@@ -145,7 +146,8 @@ class SweepFolder:
         changed = [
             key for part in _COMPARED for key in _changed(part, old.given.get(part), sweep.given.get(part))
         ]
-        changed += different_keys(old_base, base)
+        # Of places what lies there counts; a dry run has not read it.
+        changed += [key for key in different_keys(old_base, base) if not is_place(key)]
         if corpus not in (None, old_made_of["corpus"]):
             changed.append("the corpus")
         if changed:
@@ -159,7 +161,7 @@ class SweepFolder:
         if not self.storage.exists():
             return
         with usable(self.storage):
-            summaries = optuna.get_all_study_summaries(f"sqlite:///{self.storage}")
+            summaries = optuna.get_all_study_summaries(_opened(self.storage))
         if any(summary.n_trials for summary in summaries):
             raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
 
@@ -206,9 +208,16 @@ def usable(storage: Path) -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError) as error:
         origins = (getattr(source, "orig", None) for source in (error, error.__cause__))
         message = " ".join(str(next(filter(None, origins), error)).split())
-        if disk_is_full(error, storage.parent):
-            raise InputError(full_disk(storage.parent)) from error
+        if full_disk(error, storage.parent) is not None:
+            raise InputError(no_room(storage.parent)) from error
         raise InputError(f"{storage} cannot be used ({message}): {_WAY_OUT}") from error
+
+
+def _opened(storage: Path) -> optuna.storages.RDBStorage:
+    """Optuna's storage in a file, whose path is no part of the URL: `?` and `{` have a meaning there."""
+    path = storage.absolute()
+    settings = {"creator": lambda: sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)}
+    return optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs=settings)
 
 
 def open_study(storage: Path, sweep: Sweep, *, new: bool = False) -> optuna.Study:
@@ -219,9 +228,7 @@ def open_study(storage: Path, sweep: Sweep, *, new: bool = False) -> optuna.Stud
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with usable(storage):
         try:
-            opened = optuna.storages.RDBStorage(
-                f"sqlite:///{storage}", engine_kwargs={"connect_args": {"timeout": BUSY_SECONDS}}
-            )
+            opened = _opened(storage)
         except RuntimeError as error:  # written by another version of Optuna
             raise InputError(f"{storage}: {' '.join(str(error).split())}") from error
         if new:

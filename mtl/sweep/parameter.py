@@ -21,12 +21,22 @@ LOCAL: dict[str, tuple[str, ...]] = {
     "log_uniform_values": ("min", "max"),
 }
 """The distributions that are drawn without W&B's server, and the fields that describe each."""
-SERVER_ONLY = (
-    "categorical_w_probabilities", "log_uniform", "inv_log_uniform", "inv_log_uniform_values", "normal",
-    "log_normal", "beta", "q_uniform", "q_log_uniform", "q_log_uniform_values", "q_normal", "q_log_normal",
-    "q_beta",
-)  # fmt: skip
-"""W&B's other distributions, from which only its server draws."""
+SERVER_ONLY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "categorical_w_probabilities": (("values", "probabilities"), ()),
+    "log_uniform": (("min", "max"), ()),
+    "inv_log_uniform": (("min", "max"), ()),
+    "inv_log_uniform_values": (("min", "max"), ()),
+    "normal": ((), ("mu", "sigma")),
+    "log_normal": ((), ("mu", "sigma")),
+    "beta": ((), ("a", "b")),
+    "q_uniform": (("min", "max"), ("q",)),
+    "q_log_uniform": (("min", "max"), ("q",)),
+    "q_log_uniform_values": (("min", "max"), ("q",)),
+    "q_normal": ((), ("mu", "sigma", "q")),
+    "q_log_normal": ((), ("mu", "sigma", "q")),
+    "q_beta": ((), ("a", "b", "q")),
+}
+"""W&B's other distributions, from which only its server draws: the fields that each needs, and may have."""
 _FIELDS = (
     "distribution", "value", "values", "probabilities", "min", "max", "mu", "sigma", "q", "a", "b",
 )  # fmt: skip
@@ -115,6 +125,7 @@ def _parameter(key: str, given: Mapping[str, Any]) -> Parameter:
             raise InputError(f"{where}: unknown '{name}'{did_you_mean(str(name), _FIELDS)}")
     kind = str(given.get("distribution") or _default_kind(where, given))
     if kind in SERVER_ONLY:
+        _check_server_only(where, kind, given)
         return Parameter(key, kind, given, ())
     if kind not in LOCAL:
         raise InputError(
@@ -131,6 +142,55 @@ def _parameter(key: str, given: Mapping[str, Any]) -> Parameter:
     _check_ends(where, kind, given["min"], given["max"])
     number = int if kind == "int_uniform" else float
     return Parameter(key, kind, given, (number(given["min"]), number(given["max"])))
+
+
+def _check_server_only(where: str, kind: str, given: Mapping[str, Any]) -> None:
+    needed, possible = SERVER_ONLY[kind]
+    present = given.keys() - {"distribution"}
+    if not set(needed) <= present or present - {*needed, *possible}:
+        may = f", and may have {' and '.join(possible)}" if possible else ""
+        needs = f"needs {' and '.join(needed)}" if needed else "needs nothing"
+        raise InputError(f"{where}: {kind} {needs}{may}, and nothing else")
+    numbers = [name for name in present if name not in ("values", "probabilities")]
+    for name in numbers:
+        _check_number(where, given[name])
+    for name in ("sigma", "q", "a", "b"):
+        if name in numbers and given[name] <= 0:
+            raise InputError(f"{where}: {name}={given[name]:g}: give a number above 0")
+    if "min" in numbers and given["min"] >= given["max"]:
+        raise InputError(f"{where}: min={given['min']:g} is not below max={given['max']:g}")
+    if kind.endswith("log_uniform_values") and given["min"] <= 0:
+        raise InputError(f"{where}: min={given['min']:g} has no logarithm: give a number above 0")
+    if kind == "categorical_w_probabilities":
+        values, shares = given["values"], given["probabilities"]
+        _check_values(where, values)
+        if not isinstance(shares, list) or len(shares) != len(values):
+            raise InputError(f"{where}: probabilities: give one for each of the {len(values)} values")
+        for share in shares:
+            _check_number(where, share)
+        if min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6):
+            raise InputError(f"{where}: probabilities: give numbers from 0 on that sum to 1")
+
+
+def _check_number(where: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{where}: '{value}' is no number")
+
+
+def with_distributions(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The checked parameters with the distribution of every range written out.
+
+    W&B's own check takes some ranges, such as 0 to 1.5, for ambiguous without it.
+    """
+    written: dict[str, Any] = {}
+    for name, given in tree.items():
+        if "parameters" in given:
+            written[name] = {"parameters": with_distributions(given["parameters"])}
+        elif "min" in given and not given.get("distribution"):
+            written[name] = {"distribution": _default_kind(name, given), **given}
+        else:
+            written[name] = dict(given)
+    return written
 
 
 def _default_kind(where: str, given: Mapping[str, Any]) -> str:
@@ -154,8 +214,7 @@ def _check_values(where: str, values: Any) -> None:
 
 def _check_ends(where: str, kind: str, low: Any, high: Any) -> None:
     for value in (low, high):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InputError(f"{where}: '{value}' is no number")
+        _check_number(where, value)
     if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
         raise InputError(f"{where}: int_uniform needs whole numbers for min and max")
     if low >= high:  # W&B refuses both

@@ -44,7 +44,7 @@ class Training:
                 math.ceil(row["epoch"] / config.evaluate_every), value
             )
 
-        console = Console(width=120)
+        console = Console(markup=False, emoji=False, width=120)
         observers = [*default_observers(config, console, self.inputs), AfterEvaluation(watch)]
         run = train(config, console=console, inputs=self.inputs, observers=observers)
         return outcome(run, metric)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,12 +33,25 @@ def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainCon
     if not sweep or not run:
         return config
     mode = "online" if config.wandb.mode == "disabled" else config.wandb.mode
+    runs, name = Path(config.runs), config.run_name()
     return dataclasses.replace(
         config,
-        runs=str(Path(config.runs) / f"sweep-{sweep}"),
-        name=f"{config.run_name()}-{run}",
+        # A resumed trial is given what it logged, with the folder and the name that it got here.
+        runs=config.runs if runs.name == f"sweep-{sweep}" else str(runs / f"sweep-{sweep}"),
+        name=name if name.endswith(f"-{run}") else f"{name}-{run}",
         wandb=dataclasses.replace(config.wandb, mode=mode),
     )
+
+
+def words_of_agent(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The arguments without what W&B adds to them, if an agent started this process.
+
+    For a trial that goes on after an interruption, the agent gives all that the run logged as its
+    configuration: the keys of `mtl train`, W&B's own `_wandb`, and `git`.
+    """
+    if not environment.get("WANDB_SWEEP_ID") or not environment.get("WANDB_RUN_ID"):
+        return list(words)
+    return [word for word in words if not word.startswith(("--_wandb=", "--git="))]
 
 
 @contextmanager

@@ -95,6 +95,7 @@ def assemble(
         gate_lr=gate_rate(config.gates, updates),
         balancer_lr=config.balancer.lr,
         conflict=conflict,
+        seed=config.seed,
     )
     evaluation = Evaluation(
         run=run,
@@ -106,7 +107,7 @@ def assemble(
         observers=observers,
     )
     callbacks: list[pl.Callback] = [] if conflict is None else [ConflictRecord(run, conflict)]
-    resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes)
+    resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     with distributed(config.trainer):
         trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
     return TrainingParts(trainer, module, TrainingData(corpora["train"], model, plan, trainer), evaluation)

@@ -50,22 +50,77 @@ def gram_matrix(
     losses: Mapping[str, Tensor], tasks: Sequence[str], parameters: Sequence[nn.Parameter]
 ) -> Float[Tensor, "task task"]:
     """Inner products of the tasks' gradients, each first summed over ranks; 0 for tasks without a loss."""
-    size = sum(parameter.numel() for parameter in parameters)
-    rows = []
-    for name in tasks:
-        if name not in losses:
-            rows.append(parameters[0].new_zeros(size, dtype=torch.float32))
-            continue
-        gradients = torch.autograd.grad(losses[name], parameters, retain_graph=True, allow_unused=True)
-        rows.append(
+    gradients = {
+        name: torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        for name, loss in losses.items()
+    }
+    return gram_of(gradients, tasks, parameters)
+
+
+def gram_of(
+    gradients: Mapping[str, Sequence[Tensor | None]], tasks: Sequence[str], parameters: Sequence[nn.Parameter]
+) -> Float[Tensor, "task task"]:
+    """Inner products of gradients by task, each first summed over ranks; 0 for tasks without any.
+
+    A task's gradients are in the order of `parameters`; `None` is zero.
+    """
+    none = (None,) * len(parameters)
+    stacked = torch.stack(
+        [
             torch.cat(
                 [
                     (torch.zeros_like(parameter) if gradient is None else gradient).flatten().float()
-                    for parameter, gradient in zip(parameters, gradients, strict=True)
+                    for parameter, gradient in zip(parameters, gradients.get(name, none), strict=True)
                 ]
             )
-        )
-    stacked = torch.stack(rows)
+            for name in tasks
+        ]
+    )
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(stacked)
     return stacked @ stacked.T
+
+
+class KeptGradients:
+    """Per task the sum of its gradients over the batches of an update.
+
+    A balancer whose weights depend on the losses knows them only after the last batch. Until then gradients
+    are kept apart by task, since the graphs of all batches would not fit into memory.
+
+    Args:
+        parameters: All that is trained by the tasks' losses.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        self.sums: dict[str, list[Tensor | None]] = {}
+
+    def add(self, losses: Mapping[str, Tensor]) -> None:
+        """Add the gradients of one batch's losses; frees its graph."""
+        for number, (name, loss) in enumerate(losses.items(), 1):
+            more = number < len(losses)
+            new = torch.autograd.grad(loss, self.parameters, retain_graph=more, allow_unused=True)
+            old = self.sums.get(name, [None] * len(new))
+            self.sums[name] = [
+                one if other is None else other if one is None else one + other
+                for one, other in zip(old, new, strict=True)
+            ]
+
+    def gram(self, tasks: Sequence[str], shared: Sequence[nn.Parameter]) -> Float[Tensor, "task task"]:
+        """`gram_of` the sums in the parameters `shared`."""
+        places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
+        chosen = [places[id(parameter)] for parameter in shared]
+        return gram_of({name: [s[place] for place in chosen] for name, s in self.sums.items()}, tasks, shared)
+
+    def weighted(self, weights: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        """A number whose gradient is the sum of all tasks' gradients, times their weights."""
+        total = self.parameters[0].new_zeros(())
+        for place, parameter in enumerate(self.parameters):
+            there = [
+                weights[name] * gradient
+                for name, sums in self.sums.items()
+                if (gradient := sums[place]) is not None
+            ]
+            if there:
+                total = total + (parameter * torch.stack(there).sum(0)).sum()
+        return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
+from mtl.config.effective import reference
 from mtl.config.schema import ByKind, GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import KINDS_OF_TRANSLATION
@@ -46,11 +47,12 @@ def unused_gates(config: TrainConfig) -> str | None:
     used = {"none": (), "fixed": ("masks", "scope")}.get(config.pruning)
     if used is None:
         return None
-    default = GatesConfig()
+    unset = (GatesConfig(), reference().gates)  # a study's runs have the latter where a setting is not used
     given = [
         f"gates.{key.name}"
         for key in fields(GatesConfig)
-        if key.name not in used and getattr(config.gates, key.name) != getattr(default, key.name)
+        if key.name not in used
+        and getattr(config.gates, key.name) not in [getattr(gates, key.name) for gates in unset]
     ]
     if not given:
         return None

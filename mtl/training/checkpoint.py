@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import signal
+import threading
 import time
 from pathlib import Path
 from types import FrameType
@@ -12,11 +13,17 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.models.batches import Batch
+from mtl.training.ranks import draw_apart
+from mtl.training.step import JointTraining
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that ask a run to save its state and end; clusters send the last three before they kill a job."""
 
 
 class DirectCheckpointIO(TorchCheckpointIO):
@@ -57,22 +64,34 @@ def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
 class Resumption(pl.Callback):
     """Writes a checkpoint at every epoch's end, every `minutes`, and when a signal asks the run to stop.
 
-    Several ranks write at the ends of epochs only. A checkpoint holds the state of the random generators, so
-    that a resumed run computes the same as an unbroken one. `interrupted` is set once a signal has asked the
-    run to stop.
+    Ranks write and stop at the same update: when a signal has reached any of them, and by the clock of the
+    first one. A checkpoint holds the state of every rank's random generators, so that a resumed run computes
+    the same as an unbroken one. `interrupted` is set once a signal has asked the run to stop.
+
+    Args:
+        path: Of the checkpoint.
+        minutes: Between checkpoints within an epoch.
+        seed: With the rank, the seed of what a rank draws by itself.
     """
 
-    def __init__(self, path: Path, minutes: float) -> None:
-        self.path, self.minutes = path, minutes
+    def __init__(self, path: Path, minutes: float, seed: int = 0) -> None:
+        self.path, self.minutes, self.seed = path, minutes, seed
         self.interrupted = False
         self._written = 0.0
-        self._generators: dict[str, Any] = {}
+        self._generators: list[dict[str, Any]] = []
+        self._hosts: dist.ProcessGroup | None = None
         self._handlers: dict[signal.Signals, Any] = {}
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Turn a first Ctrl-C or SIGTERM into a stop after the current update; a second one stops at once."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._handlers[number] = signal.signal(number, self._stop)
+        """Turn a first signal into a stop after the current update; a second one stops at once."""
+        self._take_signals()
+
+    def _take_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # handlers belong to the main thread, which is not this run's to stop
+        for number in STOPPING:
+            before = signal.signal(number, self._stop)
+            self._handlers.setdefault(number, before)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Restore the signal handlers."""
@@ -95,10 +114,16 @@ class Resumption(pl.Callback):
         self.interrupted = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore the random generators."""
+        """Restore this rank's random generators; at first, have it draw other numbers than the others."""
+        # Again, since Lightning has put in a handler of SIGTERM that waits for all ranks.
+        self._take_signals()
         self._written = time.monotonic()
-        if self._generators:
-            restore_generators(self._generators)
+        if trainer.world_size > 1:  # over the hosts' network: on a GPU nothing has to wait for the device
+            self._hosts = dist.new_group(backend="gloo")
+        if trainer.global_rank < len(self._generators):
+            restore_generators(self._generators[trainer.global_rank])
+        else:
+            draw_apart(self.seed, trainer.global_rank)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
@@ -108,20 +133,30 @@ class Resumption(pl.Callback):
         # checkpoint is written after that evaluation anyway.
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 == trainer.num_training_batches:
             return
-        # Ranks do not see a clock or a signal at the same batch, so several ranks write at epochs' ends only.
-        due = self.interrupted or time.monotonic() - self._written > 60 * self.minutes
-        if due and trainer.world_size == 1:
-            self._write(trainer)
-        if self.interrupted:
+        late = trainer.is_global_zero and time.monotonic() - self._written > 60 * self.minutes
+        stops, due = self._of_any_rank(self.interrupted, late)
+        if stops or due:
+            self._write(trainer, pl_module)
+        if stops:
             raise KeyboardInterrupt
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write a checkpoint."""
-        self._write(trainer)
-        if self.interrupted:
+        self._write(trainer, pl_module)
+        if self._of_any_rank(self.interrupted)[0]:
             raise KeyboardInterrupt
 
-    def _write(self, trainer: pl.Trainer) -> None:
+    def _of_any_rank(self, *facts: bool) -> list[bool]:
+        """Which of the facts are so on any rank."""
+        if self._hosts is None:
+            return list(facts)
+        wishes = torch.tensor(facts, dtype=torch.int32)
+        dist.all_reduce(wishes, dist.ReduceOp.MAX, self._hosts)
+        return [bool(wish) for wish in wishes.tolist()]
+
+    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, JointTraining)
+        pl_module.require_finite()  # what is written is a good state
         if trainer.is_global_zero:
             with whole_file(self.path) as temporary:
                 trainer.save_checkpoint(temporary)
@@ -130,12 +165,16 @@ class Resumption(pl.Callback):
         self._written = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the random generators."""
-        return {"generators": generators()}
+        """The state of the random generators, of the first rank and of the others."""
+        states: list[Any] = [generators()]
+        if self._hosts is not None:
+            states *= dist.get_world_size()
+            dist.all_gather_object(states, generators(), self._hosts)
+        return {"generators": states[0], "of_other_ranks": states[1:]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remember the generators' state until training starts."""
-        self._generators = state_dict["generators"]
+        self._generators = [state_dict["generators"], *state_dict.get("of_other_ranks", [])]
 
 
 def generators() -> dict[str, Any]:

@@ -33,6 +33,7 @@ class TrainingData(pl.LightningDataModule):
         return BatchLoader(
             self.corpus, self.model.encoder.tokenizer, self.model.tasks, self.plan(epoch), *rank_and_ranks(),
             pin=self.owner.strategy.root_device.type == "cuda", skip=skip,
+            accumulate=self.owner.accumulate_grad_batches,
         )  # fmt: skip
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:

@@ -17,6 +17,8 @@ from mtl.runs.run import Run
 from mtl.training.gate_loss import choice_warnings
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
+from mtl.training.watch import require_finite
+from probes.table_files import write_parquet
 
 
 class Evaluation(pl.Callback):
@@ -75,9 +77,14 @@ class Evaluation(pl.Callback):
             return
         assert isinstance(pl_module, JointTraining)
         model = pl_module.model
+        pl_module.require_finite(parameters=True)
         scores = evaluate(model, self.batches())
         mean = mean_score(scores, model.tasks)
         losses = pl_module.mean_losses()
+        require_finite(
+            f"evaluation after epoch {epoch}",
+            {f"the {key} of {task} on dev": value for task in scores for key, value in scores[task].items()},
+        )
         gate_loss = pl_module.gate_loss
         settled = gate_loss is None or gate_loss.settled
         better = settled and mean > self.best
@@ -121,7 +128,7 @@ class Evaluation(pl.Callback):
             self.run.write_history(self.history)
             if self.gates:
                 with whole_file(self.run.folder / "gates.parquet") as path:
-                    gate_table(self.gates).write_parquet(path)
+                    write_parquet(gate_table(self.gates), path)
             if better or not self.keep_best:
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)

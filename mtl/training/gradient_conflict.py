@@ -14,8 +14,8 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mtl.files import whole_file
 from mtl.heads.tap import HeadTap
+from mtl.runs.heads_file import write_measures
 from mtl.runs.run import Run
 from probes import heads_table as table
 
@@ -23,11 +23,11 @@ MEASURE = "gradient_conflict"
 
 
 class GradientConflict(nn.Module):
-    """Mean cosine per head and pair of tasks over the measured steps of an epoch.
+    """Mean cosine per head and pair of tasks over the measured updates of an epoch.
 
     A gradient is that of a task's loss with respect to the head's output (the input of its layer's output
-    projection) at all positions of a rank's batch. A pair counts in steps where neither gradient is zero.
-    Every `every`-th batch of an epoch is measured.
+    projection) at all positions of the update's batches, those of all ranks. A pair counts in updates where
+    neither gradient is zero. Every `every`-th update of an epoch is measured.
     """
 
     total: Tensor
@@ -39,43 +39,51 @@ class GradientConflict(nn.Module):
         self.tasks = tuple(tasks)
         self.pairs = list(combinations(range(len(self.tasks)), 2))
         shape = (len(self.pairs), len(tap.sites), tap.heads)
+        # Buffers are equal on all ranks: what one rank has of an update that is not over is no buffer.
         self.register_buffer("total", torch.zeros(shape))
         self.register_buffer("steps", torch.zeros(shape, dtype=torch.long))
+        self._products: Float[Tensor, "task task site head"] | None = None
 
     @contextmanager
-    def watching(self, step: int) -> Iterator[list[Tensor]]:
-        """Collect the head outputs of a forward pass, per site; empty for steps that are not measured."""
-        if step % self.every:
+    def watching(self, update: int) -> Iterator[Sequence[Tensor]]:
+        """Collect the head outputs of a forward pass, per site; empty for updates that are not measured."""
+        if update % self.every:
             yield []
             return
         with self.tap.observe() as outputs:
             yield outputs
 
-    def add(self, outputs: Sequence[Tensor], losses: Mapping[str, Tensor]) -> None:
-        """Measure the losses of one forward pass, before its backward pass."""
+    def add(self, outputs: Sequence[Tensor], losses: Mapping[str, Tensor], ends: bool = True) -> None:
+        """Measure the losses of one forward pass, before its backward pass; `ends`: the update's last one."""
         if not outputs:
             return
-        gradients = [
-            _per_head(torch.autograd.grad(losses[task], outputs, retain_graph=True))
-            if task in losses
-            else None
-            for task in self.tasks
-        ]
-        for pair, (first, second) in enumerate(self.pairs):
-            one, other = gradients[first], gradients[second]
-            if one is None or other is None:
-                continue
-            norms = one.norm(dim=2) * other.norm(dim=2)
+        none = torch.zeros_like(_per_head(outputs))
+        gradients = torch.stack(
+            [
+                _per_head(torch.autograd.grad(losses[task], outputs, retain_graph=True))
+                if task in losses
+                else none
+                for task in self.tasks
+            ]
+        )
+        products = torch.einsum("ashx,bshx->absh", gradients, gradients)
+        self._products = products if self._products is None else self._products + products
+        if ends:
+            self._add_update(self._products)
+            self._products = None
+
+    def _add_update(self, products: Float[Tensor, "task task site head"]) -> None:
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(products)
+        for pair, (one, other) in enumerate(self.pairs):
+            norms = products[one, one].sqrt() * products[other, other].sqrt()
             both_nonzero = norms > 0
-            cosines = (one * other).sum(2) / norms.clamp(min=1e-38)
+            cosines = products[one, other] / norms.clamp(min=1e-38)
             self.total[pair] += torch.where(both_nonzero, cosines, 0.0)
             self.steps[pair] += both_nonzero
 
     def rows(self, epoch: int) -> list[dict[str, Any]]:
-        """The epoch's means over all ranks as rows of heads.parquet, `choice` the epoch; resets the sums."""
-        if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(self.total)
-            dist.all_reduce(self.steps)
+        """The epoch's means as rows of heads.parquet, `choice` the epoch; resets the sums."""
         means, steps = (self.total / self.steps.clamp(min=1)).tolist(), self.steps.tolist()
         rows = [
             {
@@ -97,7 +105,7 @@ class GradientConflict(nn.Module):
 def _per_head(
     gradients: Sequence[Float[Tensor, "row subword head head_dim"]],
 ) -> Float[Tensor, "site head _"]:
-    return torch.stack([gradient.float().movedim(2, 0).flatten(1) for gradient in gradients])
+    return torch.stack([gradient.detach().float().movedim(2, 0).flatten(1) for gradient in gradients])
 
 
 class ConflictRecord(pl.Callback):
@@ -111,10 +119,9 @@ class ConflictRecord(pl.Callback):
         """Add the epoch's rows."""
         self.rows += self.conflict.rows(trainer.current_epoch + 1)
         if trainer.is_global_zero:
-            with whole_file(self.run.folder / "heads.parquet") as path:
-                table.write(
-                    path, polars.DataFrame(self.rows, schema=table.SCHEMA), {"run": str(self.run.folder)}
-                )
+            rows = polars.DataFrame(self.rows, schema=table.SCHEMA)
+            provenance = {f"{MEASURE}.run": str(self.run.folder.resolve())}
+            write_measures(self.run.folder / "heads.parquet", rows, [MEASURE], provenance)
 
     def state_dict(self) -> dict[str, Any]:
         """The rows so far."""

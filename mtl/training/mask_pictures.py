@@ -14,6 +14,7 @@ from mtl.files import whole_file
 from mtl.runs.run import Run
 from mtl.training.observer import Observer
 from probes.figures.masks import animation, mask_picture
+from probes.table_files import read_parquet
 
 
 class MaskPictures(Observer):
@@ -45,7 +46,7 @@ class MaskPictures(Observer):
 
     def _table(self, run: Run) -> polars.DataFrame:
         """The gates so far; a shared mask appears once, not once per task."""
-        table = polars.read_parquet(run.folder / "gates.parquet")
+        table = read_parquet(run.folder / "gates.parquet")
         if self._shared:
             task = table["task"][0]
             table = table.filter(polars.col("task") == task).with_columns(task=polars.lit("shared"))

@@ -12,12 +12,15 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mtl.errors import RunError
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
 from mtl.training.balancers import Balancer
-from mtl.training.balancing import gram_matrix, shared_parameters
+from mtl.training.balancing import KeptGradients, gram_matrix, shared_parameters
 from mtl.training.gate_loss import GateLoss
 from mtl.training.gradient_conflict import GradientConflict
+from mtl.training.ranks import alike_on_all_ranks
+from mtl.training.watch import Watch, not_finite
 
 Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
 
@@ -25,9 +28,13 @@ Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
 class JointTraining(pl.LightningModule):
     """Trains a joint model: losses per task, weighted by the balancer, plus what the gates cost.
 
-    The loss of a task is its sum over the batch of *all* ranks, divided by the annotated words, sentences or
-    pieces (`Task.unit`) of that batch. Two ranks with half of a batch each thus make the same step as one
-    rank with all of it.
+    An update's loss of a task is its sum over the batches of *all* ranks and all that are accumulated,
+    divided by the annotated words, sentences or pieces (`Task.unit`) in them. Two ranks with half of a batch
+    each, or two halves one after the other, thus make the same step as one rank with all of it. Balancer and
+    gates' costs see the losses of the whole update. What belongs to an update and not to a sentence (the
+    gates' samples, PCGrad's order) is drawn from `seed` and the update's number, by all ranks alike.
+
+    An update with a loss, gradient or gate that is not finite is not made, and ends the run (`Watch`).
 
     Args:
         model: Encoder and decoders.
@@ -44,6 +51,7 @@ class JointTraining(pl.LightningModule):
         gate_lr: Learning rate of log alpha.
         balancer_lr: Learning rate of the balancer's own weights.
         conflict: Measures the cosines between the tasks' gradients on each head.
+        seed: Of what all ranks draw alike.
     """
 
     loss_sum: Tensor
@@ -66,48 +74,102 @@ class JointTraining(pl.LightningModule):
         gate_lr: float = 0.0,
         balancer_lr: float = 0.0,
         conflict: GradientConflict | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.model, self.balancer, self.gate_loss, self.conflict = model, balancer, gate_loss, conflict
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
-        self.beta2 = beta2
+        self.beta2, self.seed = beta2, seed
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
         self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
         self.names = tuple(model.tasks)
         self.shared = shared_parameters(model.encoder, balancer)
+        # Ranks do not exchange buffers, so buffers hold what is equal on all of them. What one rank has of an
+        # update that is not over is no buffer; checkpoints are written between updates.
         self.register_buffer("loss_sum", torch.zeros(len(self.names)))
         self.register_buffer("loss_count", torch.zeros(len(self.names)))
+        self._losses = torch.zeros(len(self.names))
+        self._kept: KeptGradients | None = None
+        self._watch = Watch()
 
     def forward(self, batch: Batch, batch_index: int) -> Tensor:
-        """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch."""
-        if self.conflict is None:
-            losses = self.model.losses(batch, self.model(batch))
-        else:
-            with self.conflict.watching(batch_index) as outputs:
-                losses = self.model.losses(batch, self.model(batch))
-            self.conflict.add(outputs, losses)
+        """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch.
+
+        Before the last batch of an update it is that batch's part of the losses. Only if the balancer must
+        see all losses first, gradients are kept until then, and the last loss has those of all batches.
+        """
+        accumulated = self.trainer.accumulate_grad_batches
+        update, place = divmod(batch_index, accumulated)
+        last = place + 1 == accumulated or batch_index + 1 == self.trainer.num_training_batches
+        waits = self.balancer.by_losses and accumulated > 1
+        losses = self._batch_losses(batch, update, last)
         rank_losses = self._stacked(losses)
+        if place == 0:
+            self._losses = torch.zeros_like(rank_losses)
+            self._kept = KeptGradients(self._trained()) if waits else None
+        self._losses += rank_losses.detach()
+        if self._kept is not None:
+            self._kept.add(losses)
+            if not last:
+                return torch.zeros((), device=self.device, requires_grad=True)
         present = torch.tensor([batch.units.get(name, 0) > 0 for name in self.names]).to(
             rank_losses.device, non_blocking=True
         )
-        batch_losses = rank_losses.detach().clone()
-        if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(batch_losses)
-        gram = gram_matrix(losses, self.names, self.shared) if self.shared else None
-        weights = self.balancer(batch_losses, gram, present)
-        if dist.is_available() and dist.is_initialized():
-            dist.broadcast(weights.detach(), 0)  # each rank's PCGrad draws an order of its own
-        self.loss_sum += batch_losses
-        self.loss_count += present
-        # DDP averages gradients over ranks, while a batch's loss is the sum of the ranks' parts: hence the
-        # factor. The balancer's own parameters and the gates' costs see the losses of all ranks.
+        # DDP averages gradients over ranks, and Lightning divides by the batches accumulated, while an
+        # update's loss is the sum of all parts: hence the factors. The balancer's own parameters and the
+        # gates' costs see the losses of the whole update, once.
         ranks = self.trainer.world_size
-        total = (weights.detach() * rank_losses).sum() * ranks
+        if not last:
+            weights = self._weights(self._losses, None, present).detach()
+            return (weights * rank_losses).sum() * ranks * accumulated
+        update_losses = self._losses.clone()
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(update_losses)
+        self._losses = update_losses
+        weights = self._weights(update_losses, self._gram(losses), present)
+        self.loss_sum += update_losses
+        self.loss_count += present
+        if self._kept is None:
+            total = (weights.detach() * rank_losses).sum() * ranks
+        else:
+            total = self._kept.weighted(dict(zip(self.names, weights.detach(), strict=True))) * ranks
+            self._kept = None
         if weights.requires_grad:
-            total = total + (weights * batch_losses).sum() + self.balancer.regulariser(present)
+            total = total + (weights * update_losses).sum() + self.balancer.regulariser(present)
         if self.gate_loss is not None:
-            total = total + self.gate_loss(self.global_step, weights.detach() * batch_losses)
-        return total
+            total = total + self.gate_loss(self.global_step, weights.detach() * update_losses)
+        return total * accumulated
+
+    def _batch_losses(self, batch: Batch, update: int, last: bool) -> dict[str, Tensor]:
+        """The losses of this rank's batch; `update` counts within the epoch, and this is its `last` batch."""
+        scale = None
+        if self.model.gates is not None or self.model.routes is not None:
+            with alike_on_all_ranks(self.device, self.seed, self.global_step, 0):
+                scale = self.model.own_scale()
+        if self.conflict is None:
+            return self.model.losses(batch, self.model(batch, scale))
+        with self.conflict.watching(update) as outputs:
+            losses = self.model.losses(batch, self.model(batch, scale))
+        self.conflict.add(outputs, losses, last)
+        return losses
+
+    def _trained(self) -> list[nn.Parameter]:
+        """The model's parameters that are trained."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def _gram(self, losses: dict[str, Tensor]) -> Float[Tensor, "task task"] | None:
+        if not self.shared:
+            return None
+        if self._kept is None:
+            return gram_matrix(losses, self.names, self.shared)
+        return self._kept.gram(self.names, self.shared)
+
+    def _weights(
+        self, losses: Float[Tensor, " task"], gram: Float[Tensor, "task task"] | None, present: Tensor
+    ) -> Float[Tensor, " task"]:
+        with alike_on_all_ranks(self.device, self.seed, self.global_step, 1):
+            weights: Float[Tensor, " task"] = self.balancer(losses, gram, present)
+        return weights
 
     def _stacked(self, losses: dict[str, Tensor]) -> Float[Tensor, " task"]:
         """The losses of all tasks, in float32; 0 for tasks without a loss."""
@@ -124,7 +186,7 @@ class JointTraining(pl.LightningModule):
         self.loss_count.zero_()
 
     def mean_losses(self) -> dict[str, float]:
-        """Each task's loss per `Task.unit`, averaged over the epoch's batches so far that have the task."""
+        """Each task's loss per `Task.unit`, averaged over the epoch's updates so far that have the task."""
         means = (self.loss_sum / self.loss_count.clamp(min=1)).tolist()
         return dict(zip(self.names, means, strict=True))
 
@@ -139,24 +201,46 @@ class JointTraining(pl.LightningModule):
         The fused AdamW divides all gradients by `grad_scale` as it reads them, which saves a pass over those
         of encoder and decoders. The other gradients are multiplied by it beforehand.
         """
-        if not self.clip:
-            return
-        clipped, others = (
+        names = {parameter: name for name, parameter in self.named_parameters()}
+        graded = [
+            (names[parameter], parameter.grad, group["clip"])
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        norms = torch.stack([norm.float() for norm in torch._foreach_norm([grad for _, grad, _ in graded])])
+        clips = torch.tensor([clip for _, _, clip in graded])
+        norm = torch.linalg.vector_norm(norms[clips.nonzero().flatten().to(norms.device, non_blocking=True)])
+        scale = torch.ones_like(norm)
+        if self.clip:
+            scale = ((norm + 1e-6) / self.clip).clamp(min=1.0)
+            for _, gradient, clip in graded:
+                if not clip:
+                    gradient.mul_(scale)
+        gates = [] if self.gate_loss is None else [self.gate_loss.gates.log_alpha.detach().abs().amax()[None]]
+        values = torch.cat([self._losses.to(norms.device), norms, norm[None], *gates])
+        # AdamW's `step` reads both attributes; torch declares neither. With `found_inf` it changes nothing.
+        found_inf = (~values.isfinite().all()).to(scale.dtype)
+        vars(optimizer).update(grad_scale=scale, found_inf=found_inf)
+        self._watch.note(
+            f"update {self.global_step + 1:,} (epoch {self.current_epoch + 1})",
             [
-                parameter.grad
-                for group in optimizer.param_groups
-                if group["clip"] == clips
-                for parameter in group["params"]
-                if parameter.grad is not None
-            ]
-            for clips in (True, False)
+                *(f"the loss of {name}" for name in self.names),
+                *(f"the gradient of {name}" for name, _, _ in graded),
+                "the norm of the gradient of encoder and decoders",
+                *("the largest log alpha of the gates" for _ in gates),
+            ],
+            values,
         )
-        norm = nn.utils.get_total_norm(clipped).float()
-        scale = ((norm + 1e-6) / self.clip).clamp(min=1.0)
-        for gradient in others:
-            gradient.mul_(scale)
-        # AdamW's `step` reads both attributes; torch declares neither.
-        vars(optimizer).update(grad_scale=scale, found_inf=torch.zeros_like(scale))
+
+    def require_finite(self, parameters: bool = False) -> None:
+        """Raise `RunError` if an update so far was not finite, or, if asked for, any of the `parameters`."""
+        self._watch.look()
+        if parameters and (wrong := not_finite(self.named_parameters())):
+            raise RunError(
+                f"update {self.global_step:,} (epoch {self.current_epoch + 1}): {wrong[0]} has values that "
+                f"are not finite, as have {len(wrong) - 1} other parameters"
+            )
 
     def configure_optimizers(self) -> Any:
         """One AdamW with groups by learning rate and weight decay, and the schedule of the rates.

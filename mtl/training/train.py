@@ -20,25 +20,30 @@ from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.parallel import describe_empty, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
-from mtl.errors import InputError, counted
+from mtl.errors import InputError, RunError, counted
+from mtl.files import check_folder_place, fingerprint
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
 from mtl.models.device import device_of
-from mtl.models.evaluate import Scores, batches, evaluate, signatures_of
+from mtl.models.evaluate import Scores, evaluate_sentences, signatures_of
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.known_encoders import encoder_files
 from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.models.mask_file import check_masks
+from mtl.runs import sentence_counts
 from mtl.runs.run import Run, git_revision, versions
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target, unused_gates
 from mtl.training.checkpoint import check_checkpoint
 from mtl.training.initial_model import with_settings_of_source
+from mtl.training.launch import failures, note_failure
 from mtl.training.observer import Observer
-from mtl.training.ranks import check_processes, is_first_process
+from mtl.training.ranks import is_first_process, own_rank
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
+from mtl.workers.launch import placed
 from mtl.workers.lease import holder_of, lease
 from tasks.sentence import Sentence
 from tasks.task import Task
@@ -63,23 +68,37 @@ def train(
         inputs: Corpora and encoders that several runs of one process share.
         observers: Watch the run; see `Observer`.
     """
-    first = is_first_process()
-    console = console or Console(quiet=not first)
+    with placed(config.trainer.devices, config.trainer.num_nodes) as place:
+        console = console or Console(markup=False, emoji=False, quiet=not place.is_first)
+        return _run(config, console, inputs or InputCache(), observers if place.is_first else ())
+
+
+def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: Sequence[Observer]) -> Run:
     run = Run(Path(config.runs) / config.run_name())
     check_settings(config)
-    check_processes(config.trainer)
     device_of(config.trainer.accelerator, "trainer.accelerator")
     check_target(config)
     if message := unused_gates(config):
         console.print(message, highlight=False, soft_wrap=True)
+    check_folder_place(run.folder)
     keep_large_blocks()
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
-    with _lease(run) if first else nullcontext():
-        _train(config, run, console, inputs or InputCache(), observers if first else ())
+    with _threads(config.trainer.threads), _lease(run) if is_first_process() else nullcontext():
+        _train(config, run, console, inputs, observers)
     gc.collect()  # trainer and callbacks hold each other, and the model with them
     release_free_blocks()
     return run
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """So many of torch's threads inside the block (`None`: as many as before), which are the process's."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -103,7 +122,8 @@ def _train(
     masks = _masks_fingerprint(config, tuple(tasks))
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
-    resumes = run.holds(settings, corpus, config.overwrite, masks)
+    encoder = _encoder_fingerprint(config)
+    resumes = run.holds(settings, corpus, config.overwrite, masks, encoder)
     if resumes and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; give another --name to train again", soft_wrap=True)
         _remove_leftovers(run)
@@ -143,7 +163,7 @@ def _train(
         run.create(settings)
     with _outcome_noted(run, observers):
         if is_first_process():
-            run.add_start({"device": device_name(device), **_provenance(config, corpus, masks)})
+            run.add_start({"device": device_name(device), **_provenance(config, corpus, masks, encoder)})
         for observer in observers:
             observer.on_run_start(config, run)
         if training is not None:
@@ -157,6 +177,12 @@ def _masks_fingerprint(config: TrainConfig, tasks: Sequence[str]) -> str | None:
     if config.pruning != "fixed":
         return None
     return masks_fingerprint(check_masks(Path(str(config.gates.masks)), config.gates.scope, tasks))
+
+
+def _encoder_fingerprint(config: TrainConfig) -> str | None:
+    """The fingerprint of a local encoder's files; `None` for others, whose name says what they are."""
+    paths = encoder_files(config.encoder.name)
+    return fingerprint(paths) if paths else None
 
 
 def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
@@ -181,10 +207,22 @@ def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> 
             trainer.fit(module, datamodule=training.data, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as error:  # how Lightning ends after KeyboardInterrupt
         raise KeyboardInterrupt from error
+    except RunError as error:
+        if not is_first_process():
+            raise SystemExit(1) from error  # the first one says it
+        raise RunError(f"{run.folder}: {error}; {_kept(run)}") from error
     if trainer.world_size > 1:
         torch.distributed.destroy_process_group()  # one process does the rest
     if is_first_process():
         run.update_status({"trained": True, "training_seconds": round(training.evaluation.seconds, 1)})
+
+
+def _kept(run: Run) -> str:
+    """What a run that failed has kept, in words."""
+    if not run.resume_checkpoint.exists():
+        return "no state was saved before"
+    progress = torch.load(run.resume_checkpoint, map_location="cpu", mmap=True, weights_only=True)
+    return f"the last good state, of update {progress['global_step']:,}, is in {run.resume_checkpoint}"
 
 
 def _score(
@@ -201,7 +239,8 @@ def _score(
         for split in ("dev", "test"):
             if any(annotated(sentence, tasks) for sentence in splits[split]):
                 corpus = examples(splits[split], model.encoder.tokenizer, model.tasks, model.labels)
-                metrics[split] = evaluate(model, batches(corpus, model))
+                metrics[split], counts = evaluate_sentences(model, corpus)
+                sentence_counts.write(run, split, counts)
         run.write_metrics(metrics | signatures_of(model.tasks))
     run.update_status({"state": "finished", "finished": _now()})
     _remove_leftovers(run)
@@ -216,6 +255,8 @@ def _remove_leftovers(run: Run) -> None:
     """
     if is_first_process():
         shutil.rmtree(run.resume_checkpoint.parent, ignore_errors=True)
+        for note in failures(run):
+            note.unlink(missing_ok=True)
         run.remove_replaced()
 
 
@@ -231,12 +272,14 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
             run.update_status(
                 {"state": "interrupted"} if interrupted else {"state": "failed", "error": message}
             )
+        elif not interrupted and isinstance(error, Exception) and not failures(run):
+            note_failure(run, own_rank(), error)
         for observer in observers:
             observer.on_run_failure()
         raise
 
 
-def _provenance(config: TrainConfig, corpus: str, masks: str | None) -> dict[str, Any]:
+def _provenance(config: TrainConfig, corpus: str, masks: str | None, encoder: str | None) -> dict[str, Any]:
     """What a result depends on besides the configuration, and the process that made it."""
     return {
         "seed": config.seed,
@@ -246,7 +289,9 @@ def _provenance(config: TrainConfig, corpus: str, masks: str | None) -> dict[str
         "versions": versions(),
         "git": git_revision(),
         "corpus_fingerprint": corpus,
-    } | ({} if masks is None else {"masks_fingerprint": masks})
+        **({} if masks is None else {"masks_fingerprint": masks}),
+        **({} if encoder is None else {"encoder_fingerprint": encoder}),
+    }
 
 
 def _now() -> str:

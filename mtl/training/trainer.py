@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -13,7 +14,10 @@ import torch
 from mtl.config.schema import TrainConfig
 from mtl.errors import counted
 from mtl.models.device import device_of, has_fast_bfloat16
+from mtl.runs.run import Run
 from mtl.training.checkpoint import DirectCheckpointIO
+from mtl.training.launch import Ranks
+from mtl.training.ranks import processes_of
 
 
 def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer:
@@ -29,8 +33,7 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
             accelerator="gpu" if on_gpu else "cpu",
             devices=config.trainer.devices,
             num_nodes=config.trainer.num_nodes,
-            # A batch may lack a task, whose decoder then has no gradient.
-            strategy="ddp_find_unused_parameters_true" if several else "auto",
+            strategy=Ranks(Run(Path(config.runs) / config.run_name())) if several else "auto",
             precision=precision,
             max_epochs=config.max_epochs,
             accumulate_grad_batches=config.optimizer.accumulate,
@@ -40,7 +43,7 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
             use_distributed_sampler=False,
             logger=False,
             callbacks=callbacks,
-            plugins=[DirectCheckpointIO()],
+            plugins=[DirectCheckpointIO(), processes_of(config.trainer)],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -62,6 +65,8 @@ def quiet_lightning() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
             # `TrainingData` skips the batches that are done; Lightning does not know that.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+            # One process in a job of SLURM is what was asked for.
+            warnings.filterwarnings("ignore", message=".*`srun` command is available.*")
             yield
     finally:
         logger.setLevel(level)

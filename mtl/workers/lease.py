@@ -11,13 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
-from mtl.files import naming_full_disk
+from mtl.files import naming_full_disk, short_name
 
 BEAT = 10.0
 """Seconds between two signs of life."""
@@ -89,6 +89,11 @@ def exclusive(path: Path) -> Iterator[None]:
                 yield
                 return
         time.sleep(PAUSE)
+
+
+def changing(path: Path) -> AbstractContextManager[None]:
+    """The right to read a file and replace it: whoever else wants to waits until the block ends."""
+    return exclusive(path.with_name(f".{short_name(path.name)}.lock"))
 
 
 def now() -> float:

@@ -13,19 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtl.errors import InputError
+from mtl.workers.launch import is_launcher_variable
 from mtl.workers.worker import (
     DISK_FULL,
     INTERRUPTED,
     LOOK,
     REFUSED,
     TRIES,
-    full_disk,
     last_line,
+    no_room,
 )
 
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_")
-"""Prefixes of the rank variables set by torchrun and SLURM. Workers must not inherit them, or a run would
-believe it is one rank of a distributed job."""
 STATE_STYLES = {
     "finished": "green", "running": "bold", "stopped": "cyan", "failed": "red", "interrupted": "yellow",
     "waiting": "dim",
@@ -76,7 +74,7 @@ class WorkerPool:
                     workers.remove(worker)
                     code = worker.process.returncode
                     if code == DISK_FULL:
-                        raise InputError(full_disk(self.folder))
+                        raise InputError(no_room(self.folder))
                     if code == INTERRUPTED and not self.restart_interrupted:
                         raise KeyboardInterrupt
                     if code == REFUSED:
@@ -138,8 +136,8 @@ def _stop(workers: Sequence[_Worker]) -> None:
 
 
 def environment_for(threads: int) -> dict[str, str]:
-    """This process's environment without `RANK_VARIABLES`, for a process with this number of threads."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(RANK_VARIABLES)}
+    """This process's environment without those of launchers, for a process with this number of threads."""
+    environment = {name: value for name, value in os.environ.items() if not is_launcher_variable(name)}
     return environment | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -16,7 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypeVar
 
-from mtl.errors import InputError
+from mtl.errors import InputError, RunError
+from mtl.files import full_disk
 
 T = TypeVar("T")
 INTERRUPTED, DISK_FULL, REFUSED = 130, 3, 2
@@ -56,7 +55,7 @@ def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
         print(f"mtl: {error}", file=sys.stderr)
         return REFUSED
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if full_disk(error, Path()) is not None:
             return DISK_FULL
         raise
     return 0
@@ -125,29 +124,17 @@ def logged(log: Path, work: Callable[[], T]) -> T:
     with redirect_output(log):
         try:
             return work()
-        except InputError as error:
+        except (InputError, RunError) as error:
             print(f"mtl: {error}", file=sys.stderr)
             raise Failed(" ".join(str(error).split())) from error
         except Exception as error:  # of any kind: other work continues
-            if disk_is_full(error, log.parent):
+            if full_disk(error, log.parent) is not None:
                 raise FullDisk from error
             traceback.print_exc()
             raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
-def disk_is_full(error: BaseException, folder: Path) -> bool:
-    """Whether a full disk, or a used-up quota, caused an error.
-
-    Errors of libraries in other languages have no error number: their text counts, or less than 1 MiB free.
-    """
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    message = str(error)
-    full = "No space left on device" in message or "database or disk is full" in message
-    return full or shutil.disk_usage(folder).free < 1 << 20
-
-
-def full_disk(folder: Path) -> str:
+def no_room(folder: Path) -> str:
     """The message for a full disk."""
     return (
         f"the disk is full ({folder}): make room and give the same command again; what is finished is kept, "

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mtl.commands.command_table import COMMANDS
+from mtl.config.keys import known_keys_of
+from mtl.config.schema import NAMES, TrainConfig
 from mtl.errors import LONGEST_NAME, InputError, counted, did_you_mean, plain_name
+
+KEYS = known_keys_of(TrainConfig)
 
 
 @pytest.mark.parametrize("name", ["x", "pos-seed1", "MTL 5 (λ=0.01)", "a.b", "x" * LONGEST_NAME])
@@ -43,6 +48,39 @@ def test_the_nearest_name_is_named_or_all_are():
     assert did_you_mean("wrmup", ["warmup", "clip"]) == ": did you mean 'warmup'?"
     assert did_you_mean("zzz", ["warmup", "clip"]) == "; known are warmup, clip"
     assert did_you_mean("zzz", ["warmup"], "; see --help") == "; see --help"
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "meant"),
+    [
+        ("tran", COMMANDS, "train"),
+        ("porbe", COMMANDS, "probe"),
+        ("evalute", COMMANDS, "evaluate"),
+        ("importence", COMMANDS, "importance"),
+        ("data conver", COMMANDS, "data convert"),
+        ("max_epoch", KEYS, "max_epochs"),
+        ("optimizer.encoder_rl", KEYS, "optimizer.encoder_lr"),
+        ("encoder_lr", KEYS, "optimizer.encoder_lr"),
+        ("target_open", KEYS, "gates.target_open"),
+        ("gates.penalti", KEYS, "gates.penalty"),
+        ("sedd", KEYS, "seed"),
+        ("POS", NAMES, "pos"),
+        ("nre", NAMES, "ner"),
+        ("depp", NAMES, "dep"),
+        ("help", COMMANDS, None),
+        ("doctor", COMMANDS, None),
+        ("config", COMMANDS, None),
+        ("init", COMMANDS, None),
+        ("new", COMMANDS, None),
+        ("lr", KEYS, None),
+        ("quiet", KEYS, None),
+        ("print_config", KEYS, None),
+        ("parser", NAMES, None),
+        ("x", NAMES, None),
+    ],
+)
+def test_a_name_is_suggested_for_a_slip_and_for_nothing_else(name, choices, meant):
+    assert did_you_mean(name, choices, "") == ("" if meant is None else f": did you mean '{meant}'?")
 
 
 def test_one_has_the_singular():

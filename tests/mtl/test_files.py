@@ -15,6 +15,8 @@ from mtl.files import (
     check_file_place,
     check_folder_place,
     fingerprint,
+    full_disk,
+    matching,
     recover_folder,
     remove_temporary_files,
     sha256,
@@ -195,3 +197,51 @@ def test_a_place_is_judged_before_anything_is_written_there(tmp_path: Path) -> N
     with pytest.raises(OSError, match="/proc"):
         check_folder_place(Path("/proc/mine"))
     assert content(tmp_path) == {"file": "mine"}
+
+
+def test_a_full_disk_is_known_however_it_is_said(tmp_path, monkeypatch):
+    assert full_disk(OSError(errno.ENOSPC, "x"), tmp_path) == errno.ENOSPC
+    assert full_disk(OSError(errno.EDQUOT, "x"), tmp_path) == errno.EDQUOT
+    assert (
+        full_disk(RuntimeError("I/O error: No space left on device (os error 28)"), tmp_path) == errno.ENOSPC
+    )
+    assert full_disk(ValueError("database or disk is full"), tmp_path) == errno.ENOSPC
+    assert full_disk(OSError(errno.EACCES, "x"), tmp_path) is None
+    assert full_disk(ValueError("x"), tmp_path) is None
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 19))
+    assert full_disk(ValueError("x"), tmp_path) == errno.ENOSPC
+    assert full_disk(OSError(errno.EACCES, "x"), tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "ü" * 127, "~", "-n", "a [1]*?", "#%", "'\"$"])
+def test_every_name_that_the_file_system_takes_can_be_written(tmp_path, name):
+    check_file_place(tmp_path / name)
+    write_text(tmp_path / name, "x")
+    assert (tmp_path / name).read_text() == "x"
+    folder = tmp_path / "in" / name
+    for text in ("one", "two"):
+        write(folder, text)
+    assert content(tmp_path / "in") == {f"{name}/model": "two"}
+
+
+def test_a_link_keeps_pointing_to_the_file(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for text in ("one", "two"):
+        write_text(tmp_path / "link", text)
+        assert (tmp_path / "file").read_text() == text
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_part_of_a_path_is_a_pattern_only_where_nothing_has_that_name(tmp_path):
+    for name in ("lr1", "lr[1]", "lr2", "a [x]/b1", "a [x]/b[1]", "a x/b1"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def found(pattern: str) -> list[str]:
+        return [path.relative_to(tmp_path).as_posix() for path in matching(tmp_path / pattern)]
+
+    assert found("lr[1]") == ["lr[1]"]
+    assert found("lr[12]") == ["lr1", "lr2"]
+    assert found("a [x]/b*") == ["a [x]/b1", "a [x]/b[1]"]
+    assert found("a [x]/b[1]") == ["a [x]/b[1]"]
+    assert found("a [y]/b1") == found("a**") == []
+    assert found("**/b1") == ["a [x]/b1", "a x/b1"]

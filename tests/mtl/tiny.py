@@ -49,6 +49,12 @@ DEBERTA = {
     "position_biased_input": False,
 }
 GROUPED = {"num_key_value_heads": 2, "head_dim": HEAD_DIM}
+LIKE_LLAMA = (
+    "apertus", "arcee", "cohere", "cohere2", "cwm", "ernie4_5", "exaone4", "gemma", "glm", "glm4",
+    "granite", "helium", "hunyuan_v1_dense", "hyperclovax", "internlm3", "jais2", "ministral",
+    "nemotron", "olmo", "seed_oss", "starcoder2",
+)  # fmt: skip
+"""Decoder-only families with Llama's row, or nearly so."""
 OWN: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 12},
     "deberta": DEBERTA,
@@ -67,6 +73,7 @@ OWN: dict[str, dict[str, Any]] = {
     "gpt2": {"n_inner": 24},
     "llama": GROUPED,
     "mistral": GROUPED,
+    "nomic_bert": {"head_dim": HEAD_DIM},
     "olmo2": GROUPED,
     "opt": {"ffn_dim": 24, "activation_function": "gelu", "word_embed_proj_dim": HEADS * HEAD_DIM},
     "phi3": GROUPED,
@@ -74,6 +81,8 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3": GROUPED,
     "rembert": {"input_embedding_size": 12},
     "smollm3": GROUPED,
+    "splinter": {"question_token_id": 5},
+    **dict.fromkeys(LIKE_LLAMA, GROUPED),
 }
 BYTE_LEVEL = (
     "roberta", "roberta-prelayernorm", "data2vec-text", "modernbert", "eurobert", "deberta",
@@ -93,7 +102,10 @@ NAMES = tuple(name for name, family in FAMILIES.items() if len(family.stacks) ==
 TRANSLATORS = tuple(name for name, family in FAMILIES.items() if len(family.stacks) > 1)
 """Encoder-decoder models."""
 CAUSAL = tuple(name for name, family in FAMILIES.items() if family.causal)
-SAME_ROW = ("ernie", "gemma3_text", "megatron-bert", "mistral", "qwen2", "qwen3", "smollm3")
+SAME_ROW = (
+    "bert-generation", "ernie", "gemma3_text", "gte", "jina_embeddings_v3", "layoutlm", "megatron-bert",
+    "mistral", "nomic_bert", "qwen2", "qwen3", "roc_bert", "smollm3", "splinter", *LIKE_LLAMA,
+)  # fmt: skip
 """Families with the row of another one (BERT, Llama), whose tests are slow ones."""
 EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)
 """`NAMES` for `pytest.mark.parametrize`."""
@@ -135,8 +147,8 @@ def _in_double(module: nn.Module) -> None:
             _in_double(child)
 
 
-def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:
-    """A model with two layers of each kind of attention, as `model` makes one, with a head for words."""
+def translator_config(name: str, **changes: Any) -> PretrainedConfig:
+    """A configuration with two small layers of each kind of attention."""
     t5 = {
         "d_model": 32, "d_kv": HEAD_DIM, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2,
         "num_heads": HEADS,
@@ -150,7 +162,12 @@ def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any)
         "forced_eos_token_id": None,
     }  # fmt: skip
     common = {"vocab_size": 64, "pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 2}
-    settings = CONFIG_MAPPING[name](**(common | (t5 if name in ("t5", "mt5") else bart) | changes))
+    return CONFIG_MAPPING[name](**(common | (t5 if name in ("t5", "mt5") else bart) | changes))
+
+
+def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:
+    """A model with two layers of each kind of attention, as `model` makes one, with a head for words."""
+    settings = translator_config(name, **changes)
     torch.manual_seed(0)
     built = AutoModelForSeq2SeqLM.from_config(settings).to(dtype).eval()
     shake(built)

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mtl.corpora.ewt5.upstream import UpstreamFile, git_blob_id, manifest
 from mtl.errors import InputError
+from mtl.files import check_folder_place
 
 GITHUB = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
 
@@ -32,6 +33,7 @@ def download_ewt5(
     gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}.
     Raises `InputError` when a file cannot be fetched or is not the pinned one.
     """
+    check_folder_place(folder)
     wanted = manifest() if files is None else list(files)
     missing = [file for file in wanted if not _verified(folder, file)]
     columns = TextColumn("EWT-5 {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()

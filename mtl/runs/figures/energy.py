@@ -8,6 +8,7 @@ from mtl.errors import InputError
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from probes.energy_table import ENERGY, components_needed
 from probes.figures.energy import energy_curves
+from probes.table_files import read_csv, read_parquet
 
 
 def captured(request: FigureRequest) -> FigureWithTables:
@@ -15,7 +16,7 @@ def captured(request: FigureRequest) -> FigureWithTables:
     parts = []
     for path in request.paths:
         try:
-            table = pl.read_csv(path) if path.suffix == ".csv" else pl.read_parquet(path)
+            table = read_csv(path) if path.suffix == ".csv" else read_parquet(path)
             parts.append(table.select(ENERGY.names()).cast(ENERGY))
         except (OSError, pl.exceptions.PolarsError) as error:
             raise InputError(

@@ -16,6 +16,7 @@ class Fixed(Balancer):
     """The weights that the user chose, in the order of the tasks; `ValueError` if negative or not finite."""
 
     gradients = "none"
+    by_losses = False
     weights: Tensor
 
     def __init__(self, weights: Sequence[float]) -> None:

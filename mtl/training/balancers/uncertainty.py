@@ -16,6 +16,7 @@ class Uncertainty(Balancer):
     """
 
     gradients = "none"
+    by_losses = False
 
     def __init__(self, tasks: int) -> None:
         super().__init__()

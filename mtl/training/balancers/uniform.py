@@ -12,6 +12,7 @@ class Uniform(Balancer):
     """Weight 1 for every task: the plain sum of the losses."""
 
     gradients = "none"
+    by_losses = False
 
     def forward(
         self,

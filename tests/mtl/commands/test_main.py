@@ -95,7 +95,7 @@ def test_usage_begins_with_what_is_given_by_place(capsys):
 
 
 def test_the_version_is_printed(capsys):
-    assert helped(capsys, "--version") == f"mtl {version('mtl')}\n"
+    assert helped(capsys, "--version") == f"mtl {version('mtl-heads')}\n"
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,42 @@ def test_a_run_folder_of_before_a_key_can_be_resumed(tmp_path, changed):
         Run(tmp_path).holds(new, "corpus")
 
 
+@pytest.mark.parametrize("key", ["corpus.path", "encoder.name", "init_from", "gates.masks", "clones.claims"])
+def test_a_run_is_resumed_however_the_paths_of_its_inputs_are_spelt(tmp_path, key, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "place").mkdir()
+    (tmp_path / "link").symlink_to("place")
+
+    def spelt(place: str) -> dict:
+        settings = values(TrainConfig(name="x"))
+        group, _, last = key.rpartition(".")
+        (settings[group] if group else settings)[last] = place
+        return settings
+
+    run = Run(tmp_path / "run")
+    run.create(spelt("place"))
+    for place in ("place/", "./place", str(tmp_path / "place"), "link"):
+        assert run.holds(spelt(place), "corpus")
+    with pytest.raises(InputError, match="holds a run with") as raised:
+        run.holds(spelt("elsewhere"), "corpus")
+    if key != "encoder.name":
+        assert "at another place" in str(raised.value)
+        assert "overwrite" not in str(raised.value)
+
+
+def test_inputs_that_have_moved_count_by_their_content(tmp_path):
+    run = Run(tmp_path / "run")
+    run.create(values(TrainConfig(name="x", corpus=CorpusConfig("old"))))
+    run.update_status({"corpus_fingerprint": "c", "encoder_fingerprint": "e"})
+    moved = values(TrainConfig(name="x", corpus=CorpusConfig("new")))
+    moved["encoder"]["name"] = "moved/encoder"
+    assert run.holds(moved, "c", encoder="e")
+    with pytest.raises(InputError, match="on other sentences"):
+        run.holds(moved, "d", encoder="e")
+    with pytest.raises(InputError, match="of another encoder"):
+        run.holds(moved, "c", encoder="f")
+
+
 def test_volatile_keys_make_no_difference():
     other = values(TrainConfig(overwrite=True, runs="x"))
     other["wandb"]["project"] = "y"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
-from mtl.config.yaml_file import DEEPEST, read_mapping
+from mtl.config.parse import configured
+from mtl.config.schema import TrainConfig
+from mtl.config.yaml_file import DEEPEST, SHIPPED, dump, read_mapping
 from mtl.errors import InputError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -63,3 +67,54 @@ def test_values_are_those_of_yaml_but_for_dates_and_with_plain_exponents(tmp_pat
         "a": 1e-3, "b": -0.5, "c": 1000, "d": "2020-01-01", "e": [True, None], "f": float("inf"),
         "g": {"h": 1}, "i": {"h": 1}, "j": 1500.0, "k": "1.2.3", "l": "e5", "m": 12000.0, "n": "-x",
     }  # fmt: skip
+
+
+def test_configurations_of_the_package_are_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # outside a checkout
+    for file in SHIPPED.rglob("*.yaml"):
+        inside = file.relative_to(SHIPPED)
+        command = inside.parts[0] if len(inside.parts) == 2 else "train"
+        for path in (Path(inside.stem), Path("configs", inside)):
+            assert read_mapping(path, command) == read_mapping(file)
+    with pytest.raises(InputError, match=r"^jont: no such file; .* come with mtl are .*joint"):
+        read_mapping(Path("jont"), "train")
+    (tmp_path / "joint").write_text("seed: 3\n")
+    assert read_mapping(Path("joint"), "train") == {"seed": 3}  # a file of the user's goes before
+
+
+@pytest.mark.parametrize(
+    "text", ["030", "010", "08", "1_000", "-7", "+3", "0x1f", "1:30", "1e3", "true", "null", "~", ""]
+)
+@pytest.mark.parametrize("key", ["max_epochs", "patience", "optimizer.encoder_lr", "overwrite"])
+def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
+    *above, last = key.split(".")
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "".join(f"{group}: " + "{" for group in above) + f"{last}: {text}" + "}" * len(above) + "\n"
+    )
+
+    def outcome(word: str) -> object:
+        try:
+            return configured("mtl train", TrainConfig, [word])
+        except InputError as error:
+            return str(error).removeprefix(f"{path}: ").split(":")[0]
+
+    assert outcome(str(path)) == outcome(f"--{key}={text}")
+    assert configured("mtl train", TrainConfig, ["--max_epochs=030"]).max_epochs == 30
+
+
+@pytest.mark.parametrize(
+    "name", ["null", "1e5", "030", "1:30", "0o17", "1_0", "yes", "~", "0x1f", ".5", "-.inf", "2024-01-01"]
+)
+def test_a_text_stays_one_through_files_and_options(name, tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(f"name: '{name}'\n")
+    made = configured("mtl train", TrainConfig, [str(path)])
+    assert made.name == name
+    path.write_text(dump({"name": name, "balancer": {"weights": {"pos": 1.5}}}))
+    assert configured("mtl train", TrainConfig, [str(path)]).name == name
+    assert yaml.safe_load(path.read_text())["name"] == name
+    expected = None if name == "null" else name
+    assert configured("mtl train", TrainConfig, [f"--name={name}"]).name == expected

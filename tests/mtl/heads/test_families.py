@@ -63,8 +63,9 @@ def test_a_row_that_does_not_fit_is_an_input_error() -> None:
 
 @pytest.mark.parametrize("name", tiny.EVERY)
 def test_every_parameter_gets_a_gradient(name: str) -> None:
-    """Parameters without one would stop DDP."""
+    """Parameters without one would stop DDP; `Encoder` freezes the pooler that LayoutLM has in any case."""
     model = tiny.model(name)
     ids, mask = tiny.batch()
     model(input_ids=ids, attention_mask=mask).last_hidden_state.square().sum().backward()
-    assert [path for path, parameter in model.named_parameters() if parameter.grad is None] == []
+    lacking = [path for path, parameter in model.named_parameters() if parameter.grad is None]
+    assert [path for path in lacking if not path.startswith("pooler.")] == []

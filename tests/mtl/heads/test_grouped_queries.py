@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from mtl import clone_heads
 from mtl.errors import InputError
-from mtl.heads.families import attentions, family_of, heads_per_group, heads_sharing_keys, key_groups
-from mtl.heads.prune import load_pruned, prune_heads
-from mtl.heads.select import common_share
+from mtl.heads.families import attentions, family_of, heads_per_group, key_groups, recorded_keys
+from mtl.heads.load import load_pruned
+from mtl.heads.prune import prune_heads
 from mtl.heads.tap import HeadTap, head_scale
 from tests.mtl import tiny
 
@@ -27,19 +31,19 @@ def key_heads(model: PreTrainedModel, layer: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("cut", "keys", "copies"),
+    ("cut", "keys"),
     [
-        ([0, 1], 3, 0),  # a whole group
-        ([0, 1, 6, 7], 2, 0),
-        ([0, 2, 5, 7], 4, 0),  # one of each group
-        ([0, 1, 2, 4], 4, 1),  # groups of one, one and two stay: the last one's two heads have a copy each
-        ([3], 7, 3),
-        (range(8), 0, 0),
+        ([0, 1], 3),  # a whole group
+        ([0, 1, 6, 7], 2),
+        ([0, 2, 5, 7], 4),  # one of each group
+        ([0, 1, 2, 4], 3),  # groups of one, one and two stay
+        ([3], 4),
+        (range(8), 0),
     ],
 )
-def test_keys_go_with_their_group(cut: Sequence[int], keys: int, copies: int) -> None:
+def test_keys_go_with_their_group(cut: Sequence[int], keys: int) -> None:
     model = eight()
-    assert key_groups(model) == (12, 0)
+    assert key_groups(model) == 12
     scale = torch.ones(3, 8)
     scale[1, list(cut)] = 0
     with head_scale(model, scale):
@@ -49,21 +53,11 @@ def test_keys_go_with_their_group(cut: Sequence[int], keys: int, copies: int) ->
     if keys:
         assert key_heads(model, 1) == keys
     assert (key_heads(model, 0), key_heads(model, 2)) == (4, 4)
-    assert key_groups(model) == (8 + keys, copies)
-
-
-def test_as_many_as_the_greatest_common_divisor_share() -> None:
-    model = tiny.model("llama", num_attention_heads=8, num_key_value_heads=2, head_dim=4)
-    [attention, *_] = attentions(model, family_of(model))
-    assert common_share(attention, [0, 1, 2, 3]) == 4
-    assert common_share(attention, [0, 1, 4, 5, 6, 7]) == 2
-    assert common_share(attention, [0, 1, 2, 4, 5]) == 1
-    assert common_share(attention, [2, 3, 6, 7]) == 2
+    assert key_groups(model) == 8 + keys
 
 
 @pytest.mark.parametrize("name", ["llama", "phi3", "olmo2"])
 def test_steps_of_any_sort_save_and_load(name: str, tmp_path: Path) -> None:
-    """A second cut may leave a group whole that the first had copied: the folder says what there is."""
     model = eight(name).float()
     for step, heads in enumerate([{0: [0], 1: [0, 1]}, {0: [1], 1: [2], 2: [0, 2, 4, 6]}, {1: [3, 4, 5]}]):
         scale = torch.ones(3, 8)
@@ -75,19 +69,58 @@ def test_steps_of_any_sort_save_and_load(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(tiny.vectors(model), masked, rtol=0, atol=1e-5)
         model.save_pretrained(tmp_path / str(step))
         loaded = load_pruned(tmp_path / str(step))
-        assert heads_sharing_keys(loaded) == heads_sharing_keys(model)
+        assert recorded_keys(loaded.config) == recorded_keys(model.config)
         torch.testing.assert_close(tiny.vectors(loaded), tiny.vectors(model), rtol=0, atol=1e-6)
 
 
-def test_cutting_by_groups_saves_keys_and_values() -> None:
-    by_group, by_head = eight(), eight()
-    before = by_group.num_parameters()
-    prune_heads(by_group, {0: [0, 1]})
-    prune_heads(by_head, {0: [0, 2]})
-    # Two heads of 4 rows and 4 columns of 32 in both; by group also a key and a value of 4 x 32.
-    assert before - by_group.num_parameters() == 2 * 2 * 4 * 32 + 2 * 4 * 32
-    # Groups of one, one, two and two: two keys and values more.
-    assert before - by_head.num_parameters() == 2 * 2 * 4 * 32 - 2 * 2 * 4 * 32
+def rows_of_cache(model: PreTrainedModel) -> int:
+    """How many keys the cache holds for each position, over all layers."""
+    ids, mask = tiny.batch()
+    cache = model(input_ids=ids, attention_mask=mask, use_cache=True).past_key_values
+    return sum(layer.keys.shape[1] for layer in cache.layers)
+
+
+@pytest.mark.parametrize("name", ["llama", "phi3", "olmo2", "qwen3"])
+def test_no_cut_and_no_copy_makes_more_than_it_must(name: str) -> None:
+    """Every set of heads of a layer of two groups of four, by draw: model and cache shrink or stay."""
+    draw = np.random.default_rng(0)
+    groups = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4}
+    whole = tiny.model(name, **groups)
+    per_head = 2 * 4 * 32  # rows of queries and columns of the output
+    for _ in range(12):
+        cut = sorted(draw.choice(8, size=draw.integers(1, 8), replace=False).tolist())
+        model = copy.deepcopy(whole)
+        prune_heads(model, {1: cut})
+        left = {head // 4 for head in range(8) if head not in cut}
+        saved = whole.num_parameters() - model.num_parameters()
+        if name != "olmo2":  # whose norm over all heads keeps rows of queries and keys
+            assert saved == len(cut) * per_head + (2 - len(left)) * 2 * 4 * 32
+        assert rows_of_cache(model) == 4 + len(left)
+        assert rows_of_cache(model) <= rows_of_cache(whole)
+        assert model.num_parameters() < whole.num_parameters()
+        if name != "olmo2":
+            before, head = model.num_parameters(), attentions(model, family_of(model))[1].remaining[0]
+            clone_heads(model, {1: [head]})
+            assert model.num_parameters() - before == per_head + 2 * 4 * 32
+            assert rows_of_cache(model) == 4 + len(left) + 1
+
+
+def test_folders_of_the_former_layout_load(tmp_path: Path) -> None:
+    """They hold a copy of keys and values for each head, or for as many neighbours as share them."""
+    model = eight().float()
+    prune_heads(model, {0: [0], 1: [0, 2, 4, 6]})
+    expected, weights = tiny.vectors(model), model.state_dict()
+    for part in ("k_proj", "v_proj"):
+        name = f"layers.0.self_attn.{part}.weight"
+        weights[name] = weights[name].unflatten(0, (4, 4))[[0, 1, 1, 2, 2, 3, 3]].flatten(0, 1)
+    model.save_pretrained(tmp_path, state_dict=weights)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config.pop("keys_of_heads") == {"0": [0, 1, 1, 2, 2, 3, 3], "1": [0, 1, 2, 3]}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"heads_sharing_keys": {"0": 1, "1": 1}}))
+    loaded = load_pruned(tmp_path)
+    assert torch.equal(tiny.vectors(loaded), expected)
+    prune_heads(loaded, {0: [1, 2]})
+    assert key_heads(loaded, 0) == 5
 
 
 def test_groups_that_do_not_divide_the_heads_are_refused() -> None:
@@ -105,8 +138,9 @@ def test_groups_that_do_not_divide_the_heads_are_refused() -> None:
     [pytest.param(name, marks=pytest.mark.slow) if name in tiny.SAME_ROW else name for name in tiny.CAUSAL],
 )
 @pytest.mark.parametrize("heads", [{0: [0, 1, 2, 3], 1: [2]}, {0: [1], 2: [2, 3]}])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
-    name: str, heads: dict[int, list[int]]
+    name: str, heads: dict[int, list[int]], cache: str
 ) -> None:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(tiny.config(name)).double().eval()
@@ -119,4 +153,4 @@ def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
     with head_scale(model, scale):
         masked = model.generate(ids, **settings, use_cache=False)
     prune_heads(model, heads)
-    assert torch.equal(model.generate(ids, **settings, use_cache=True), masked)
+    assert torch.equal(model.generate(ids, **settings, cache_implementation=cache), masked)

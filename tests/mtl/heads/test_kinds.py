@@ -15,7 +15,8 @@ from transformers import PreTrainedModel
 from mtl.analysis.plain_models import ablate_heads, head_importance
 from mtl.errors import InputError
 from mtl.heads.families import attentions, family_of, pruned_heads
-from mtl.heads.prune import load_pruned, prune_heads
+from mtl.heads.load import load_pruned
+from mtl.heads.prune import prune_heads
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, head_scale
 from probes.heads_table import Site

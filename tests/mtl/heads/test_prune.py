@@ -11,8 +11,9 @@ from transformers import BertForMaskedLM
 
 from mtl.errors import InputError
 from mtl.heads.families import attentions, family_of, pruned_heads
+from mtl.heads.load import load_pruned
 from mtl.heads.projections import in_features
-from mtl.heads.prune import load_pruned, prune_heads
+from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention, head_scale
 from mtl.models.encoder import Encoder
 from tests.mtl import tiny
@@ -247,5 +248,5 @@ def test_a_folder_that_does_not_fit_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"do not fit its config\.json"):
         load_pruned(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"no model\.safetensors"):
+    with pytest.raises(InputError, match=r"no file named model\.safetensors"):
         load_pruned(tmp_path)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import BartConfig, BartModel, PreTrainedModel
 
+from mtl.errors import InputError
 from mtl.heads.families import attentions, family_of
 from mtl.heads.family_table import Family, Stack
 from mtl.heads.tap import HeadTap, eager_attention
@@ -174,7 +175,7 @@ def test_nothing_is_left_after_an_exception() -> None:
     plain = tiny.vectors(model, ids, mask)
     with pytest.raises(KeyError), tap.scale(torch.zeros(tiny.LAYERS, tiny.HEADS)):
         raise KeyError
-    with pytest.raises(RuntimeError), tap.scale(torch.zeros(3, tiny.LAYERS, tiny.HEADS)):
+    with pytest.raises(InputError), tap.scale(torch.zeros(3, tiny.LAYERS, tiny.HEADS)):
         tiny.vectors(model, ids, mask)
     assert torch.equal(tiny.vectors(model, ids, mask), plain)
     assert not any(module._forward_pre_hooks for module in model.modules())
@@ -221,7 +222,7 @@ def test_eager_attention_is_restored() -> None:
 
 def test_a_scale_of_another_shape_is_refused() -> None:
     _, tap = tapped("bert")
-    with pytest.raises(ValueError, match="does not fit 3 layers of 4 heads"), tap.scale(torch.ones(4, 3)):
+    with pytest.raises(InputError, match="does not fit 3 layers of 4 heads"), tap.scale(torch.ones(4, 3)):
         pass
 
 

@@ -110,7 +110,7 @@ def test_a_mix_of_layers_starts_as_their_mean_and_learns() -> None:
 
 
 def test_word_dropout_masks_whole_words_and_only_in_training() -> None:
-    encoder = tiny.encoder("bert", word_dropout=0.3, dropout=0.0)
+    encoder = tiny.encoder("bert", word_dropout=0.3)
     subwords = collated(encoder, [["abc", "dog", "cat."]] * 2000)
     seen: list[torch.Tensor] = []
     encoder.transformer.register_forward_pre_hook(
@@ -171,11 +171,10 @@ def test_minilm_is_the_packaged_checkpoint_and_loads_silently(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="transformers"):
-        encoder = Encoder.from_pretrained("minilm", dropout=0.25).eval()
+        encoder = Encoder.from_pretrained("minilm").eval()
     assert capfd.readouterr() == ("", "")
     assert (encoder.hidden, encoder.layers, encoder.heads, encoder.head_dim) == (384, 6, 12, 32)
     assert encoder.tokenizer.max_length == 512
-    assert {module.p for module in encoder.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
     subwords = collated(encoder, [["We", "ate", "."]])
     with pretrained.quiet():
         model = AutoModel.from_pretrained(embedded_minilm()).eval()
@@ -206,7 +205,5 @@ def test_a_missing_encoder_is_one_line(tmp_path: Path) -> None:
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(InputError, match="word_dropout"):
         tiny.encoder("bert", word_dropout=1.0)
-    with pytest.raises(InputError, match="dropout"):
-        tiny.encoder("bert", dropout=-0.1)
     with pytest.raises(InputError, match="max_length 65"):
         tiny.encoder("bert", max_length=65)

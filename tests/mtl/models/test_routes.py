@@ -85,10 +85,10 @@ def test_a_routed_model_saves_and_loads(toy: Path, tmp_path: Path) -> None:
 def test_shuffled_owners_swap_in_training_only(toy: Path) -> None:
     model = routed_model(toy)
     model.shuffle_owners = True
-    assert torch.equal(model._own_scale(), model.routes)
+    assert torch.equal(model.own_scale(), model.routes)
     model.train()
     torch.manual_seed(0)
-    drawn = [model._own_scale() for _ in range(20)]
+    drawn = [model.own_scale() for _ in range(20)]
     swapped = [torch.equal(scale, model.routes.flip(0)) for scale in drawn]
     assert 4 < sum(swapped) < 16
     assert all(swap or torch.equal(scale, model.routes) for swap, scale in zip(swapped, drawn, strict=True))

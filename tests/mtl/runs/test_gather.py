@@ -550,7 +550,9 @@ def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
 
 def test_losses_are_in_points_and_positive_where_skill_is_lost(tmp_path):
     page = page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small())
-    assert re.search(r"within layers contested heads lose \d+\.\d\d points more than others", " ".join(page.text))
+    assert re.search(
+        r"within layers contested heads lose \d+\.\d\d points more than others", " ".join(page.text)
+    )
     assert page.says("MTL against STL")
     assert page.says("3 of 3")
 

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 from scipy.stats import spearmanr
 
-from mtl.analysis.heads_file import write_measures
 from mtl.commands.figure import figure
 from mtl.errors import InputError
 from mtl.runs.gather import gather
+from mtl.runs.heads_file import write_measures
 from mtl.runs.importance_history import add_importance
 from mtl.runs.run import Run
 from mtl.runs.worth import worth_of

@@ -105,7 +105,9 @@ def test_nested_and_dotted_names_are_one():
 
 @pytest.mark.parametrize("kind", SERVER_ONLY)
 def test_distributions_that_only_the_server_draws_from_are_refused_locally_in_one_line(kind):
-    sweep = sweep_of(method="random", parameters={"seed": {"distribution": kind, "min": 1, "max": 2}})
+    values = {"values": [1, 2], "probabilities": [0.5, 0.5], "min": 1, "max": 2}
+    description = {"distribution": kind} | {name: values[name] for name in SERVER_ONLY[kind][0]}
+    sweep = sweep_of(method="random", parameters={"seed": description})
     with pytest.raises(InputError) as raised:
         sweep.check_local()
     assert f"parameters: seed: distribution {kind} runs with W&B's server only" in str(raised.value)
@@ -140,6 +142,13 @@ def test_probabilities_and_rounding_in_a_grid_are_the_servers_too():
             "uniform needs min and max, and nothing else",
         ),
         ({"min": 2, "max": 1}, "min=2 is above max=1"),
+        ({"distribution": "q_uniform", "max": 1}, "q_uniform needs min and max, and may have q"),
+        ({"distribution": "q_uniform", "min": 0, "max": 1, "q": 0}, "q=0: give a number above 0"),
+        ({"distribution": "normal", "mu": 0, "min": 1}, "normal needs nothing, and may have mu and sigma"),
+        ({"distribution": "log_uniform", "min": 1, "max": 1}, "min=1 is not below max=1"),
+        ({"distribution": "q_log_uniform_values", "min": 0, "max": 1}, "has no logarithm"),
+        ({"values": [1, 2], "probabilities": [0.5]}, "give one for each of the 2 values"),
+        ({"values": [1, 2], "probabilities": [0.5, 0.6]}, "sum to 1"),
         ({"distribution": "log_uniform_values", "min": "1e-5", "max": 1}, "'1e-5' is no number"),
         ({"distribution": "log_uniform_values", "min": 0, "max": 1}, "has no logarithm"),
         ({"min": True, "max": 2.0}, "'True' is no number"),
@@ -183,3 +192,31 @@ def test_tpe_finds_a_planted_optimum_sooner_than_random():
     wins = sum(bayes < random for bayes, random in pairs)
     # Sign test against equal chances; 12 wins were measured.
     assert stats.binomtest(wins, 12, alternative="greater").pvalue < 0.05, pairs
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [((0, 1.5), "uniform"), ((0.0, 1.0), "uniform"), ((0, 1), "int_uniform"), ((-1.5, 2), "uniform")],
+)
+def test_the_distribution_of_a_range_is_written_out_for_the_server(ends, kind):
+    low, high = ends
+    nested = {"gates": {"parameters": {"lr": {"min": low, "max": high}}}, "seed": {"values": [1]}}
+    sent = sweep_of(method="random", parameters=nested).given["parameters"]
+    assert sent["gates"]["parameters"]["lr"] == {"distribution": kind, "min": low, "max": high}
+    assert sent["seed"] == {"values": [1]}
+    again = sweep_of(method="random", parameters=sent)  # as a sweep's folder keeps it
+    assert again.given["parameters"] == sent
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("controller", {"type": "local"}, "controller: trials are chosen by W&B's server"),
+        ("job", "x", "job is a key of W&B Launch"),
+        ("imageuri", "x", "imageuri is a key of W&B Launch"),
+    ],
+)
+def test_keys_of_wandb_that_mtl_does_not_use_are_refused_by_name(key, value, message):
+    with pytest.raises(InputError, match=message):
+        sweep_of(**{key: value})
+    assert sweep_of(controller={"type": "cloud"}).only_on_the_server() == ["controller"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 import wandb
 
 from mtl.commands.main import main
+from mtl.config.effective import plain
 from mtl.config.parse import as_yaml, configured
 from mtl.config.schema import TrainConfig, WandbConfig
-from mtl.sweep.wandb_server import under_agent
+from mtl.sweep.wandb_server import under_agent, words_of_agent
 
 SWEEP = """
 method: bayes
@@ -170,3 +172,13 @@ def test_what_the_server_refuses_is_said_in_one_line(server, file, monkeypatch, 
     assert capsys.readouterr().err == (
         "mtl: W&B: no way to the server; add --local to run a sweep without a server\n"
     )
+
+
+def test_a_resumed_trial_is_given_all_that_it_logged_and_finds_its_folder():
+    environment = {"WANDB_SWEEP_ID": "abc", "WANDB_RUN_ID": "r1"}
+    words = ["configs/joint.yaml", "--tasks=[pos,dep]", "--corpus.path=my corpus", "--balancer.weights.pos=2"]
+    first = under_agent(configured("mtl train", TrainConfig, words), environment)
+    logged = {**plain(dataclasses.asdict(first)), "git": "1234567", "_wandb": {"cli_version": "0.22"}}
+    given = words_of_agent([*words, *agent_words(**logged)], environment)
+    assert under_agent(configured("mtl train", TrainConfig, given), environment) == first
+    assert words_of_agent(["--_wandb={}", "x"], {}) == ["--_wandb={}", "x"]

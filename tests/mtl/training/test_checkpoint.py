@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 
 from mtl.models.batches import Batch
 from mtl.training.checkpoint import Resumption
+from mtl.training.step import JointTraining
 
 
 @pytest.mark.parametrize(("accumulate", "expected"), [(1, [0, 1, 2, 3, 4]), (2, [1, 3])])
@@ -27,7 +28,7 @@ def test_checkpoints_stand_between_updates_and_not_after_an_epochs_last_batch(tm
             saved.append(index)
 
         trainer.save_checkpoint = save
-        resumption.on_train_batch_end(trainer, Mock(spec=pl.LightningModule), None, Mock(spec=Batch), index)
+        resumption.on_train_batch_end(trainer, Mock(spec=JointTraining), None, Mock(spec=Batch), index)
     assert saved == expected
 
 

@@ -13,34 +13,7 @@ import pytest
 
 from mtl.config.schema import TrainerConfig
 from mtl.errors import InputError
-from mtl.training.ranks import check_processes, distributed
-
-TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4"}
-SRUN = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
-BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
-
-
-@pytest.mark.parametrize(("program", "environment"), [("torchrun", TORCHRUN), ("srun", SRUN)])
-def test_other_numbers_of_processes_than_the_run_is_for_are_refused(program, environment, monkeypatch):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    for devices, nodes in ((1, 1), (2, 1), (4, 2)):
-        with pytest.raises(InputError, match=f"^{program} started 4 processes, .* makes {devices * nodes}:"):
-            check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
-    for devices, nodes in ((4, 1), (2, 2)):
-        check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
-
-
-def test_a_command_of_a_batch_script_is_one_process(monkeypatch):
-    for name, value in BATCH.items():
-        monkeypatch.setenv(name, value)
-    check_processes(TrainerConfig())
-
-
-@pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (-1, 1), (1, 0)])
-def test_numbers_of_devices_and_machines_start_at_one(devices, nodes):
-    with pytest.raises(InputError, match=f"devices={devices}, .*num_nodes={nodes}: give numbers from 1 on"):
-        check_processes(TrainerConfig(devices=devices, num_nodes=nodes))
+from mtl.training.ranks import distributed
 
 
 def test_what_lightning_refuses_is_one_line():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 from mtl.errors import InputError
 from mtl.study.run_local import places_on
 from mtl.workers.pool import WorkerPool, devices, environment_for, threads_for
-from mtl.workers.worker import DISK_FULL, INTERRUPTED, disk_is_full, redirect_output
+from mtl.workers.worker import DISK_FULL, INTERRUPTED, redirect_output
 
 
 @pytest.fixture
@@ -155,10 +154,3 @@ def test_a_process_is_no_part_of_a_larger_run(monkeypatch):
     environment = environment_for(3)
     assert not {"SLURM_PROCID", "LOCAL_RANK"} & environment.keys()
     assert environment["OMP_NUM_THREADS"] == "3"
-
-
-def test_a_full_disk_is_known_however_it_is_said(tmp_path):
-    assert disk_is_full(OSError(errno.ENOSPC, "x"), tmp_path)
-    assert disk_is_full(RuntimeError("I/O error: No space left on device (os error 28)"), tmp_path)
-    assert not disk_is_full(OSError(errno.EACCES, "x"), tmp_path)
-    assert not disk_is_full(ValueError("x"), tmp_path)

@@ -1,4 +1,7 @@
-"""The one writer of heads.parquet, which holds all measures on a run's heads."""
+"""The one writer of heads.parquet, which holds all measures on a run's heads.
+
+Several commands, and a training that is watched, may write at once: each changes its own rows under a lock.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.files import whole_file
+from mtl.files import check_file_place, whole_file
+from mtl.workers.lease import changing
 from probes import heads_table as table
 
 
@@ -25,31 +29,34 @@ def write_measures(
     if foreign:
         raise ValueError(f"rows of {foreign[0]!r}, which is not among the replaced measures")
     settings: dict[str, str | None] = dict(provenance)
-    if path.exists():
-        before, known = read_measures(path)
-        rows = pl.concat([before.filter(~pl.col("measure").is_in(replaced)), rows])
-        settings = {**known, **provenance}
-    with whole_file(path) as temporary:
-        table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
+    with changing(path):
+        if path.exists():
+            before, known = read_measures(path)
+            rows = pl.concat([before.filter(~pl.col("measure").is_in(replaced)), rows])
+            settings = {**known, **provenance}
+        with whole_file(path) as temporary:
+            table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
 
 
 def check_place(path: Path) -> None:
-    """Raise `InputError`, before anything is measured, if measures cannot be written into this file."""
+    """Raise `InputError` or `OSError`, before anything is measured, if measures cannot be written there."""
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent}: not a folder; give --out=FOLDER")
+    check_file_place(path)
     if path.exists():
         read_measures(path)
 
 
 def forget_measures(path: Path, forgotten: Collection[str]) -> None:
     """Remove all rows of some measures from the table; without other rows, remove the file."""
-    heads, provenance = read_measures(path)
-    rest = heads.filter(~pl.col("measure").is_in(forgotten))
-    if rest.is_empty():
-        path.unlink()
-        return
-    with whole_file(path) as temporary:
-        table.write(temporary, rest, provenance)
+    with changing(path):
+        heads, provenance = read_measures(path)
+        rest = heads.filter(~pl.col("measure").is_in(forgotten))
+        if rest.is_empty():
+            path.unlink()
+            return
+        with whole_file(path) as temporary:
+            table.write(temporary, rest, provenance)
 
 
 def read_measures(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:

@@ -1,0 +1,119 @@
+"""Which row of which forward pass belongs to which example of a batch: asked of the gradients, not guessed.
+
+A loss gives a value per example, however it ran the model: in one pass, in two, in one per example, with rows
+in another order, or with several rows for an example. The gradient of the sum of the losses at a row is the
+sum of the examples' own gradients there. With the losses weighted by numbers that differ by example, the
+gradient of a row that only one example reads is multiplied by that example's weight, which so gives it away.
+Where a row serves several examples (negatives within a batch, several texts in a row), nothing is multiplied
+alike, and each example gets a backward pass of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.heads.tap import HeadOutputs
+
+_RANGE = 8.0
+"""Weights of a batch's losses are spread evenly, in their logarithms, from 1 to 2 to this power."""
+
+
+class HeadGradients(NamedTuple):
+    """Derivatives of losses by gates, of the sites with any; absent sites are zero."""
+
+    example: Float[Tensor, "example site head"]
+    absolute: Float[Tensor, "1 site head"]
+    """Sums over examples, rows and positions of the absolute value there."""
+
+
+def head_gradients(
+    losses: Float[Tensor, " example"], outputs: HeadOutputs, heads: int, *, alike: bool = False
+) -> tuple[HeadGradients, bool]:
+    """The derivative of each example's loss with respect to the gates, summed over rows and positions.
+
+    `alike` says that a row serves one example, if each site has as many rows as there are examples; whether
+    that was found is returned, too.
+    """
+    sites = [site for site, passes in enumerate(outputs.passes) for _ in passes]
+    tensors = [output for passes in outputs.passes for output in passes]
+    shape, count = (len(outputs.passes), heads), len(losses)
+    rowwise = len(set(sites)) == len(sites) and all(len(output) == count for output in tensors)
+    if count > 1 and not (alike and rowwise):
+        summed = _gradients(losses.sum(), tensors, retain=True)
+        spread = torch.linspace(0, _RANGE, count, dtype=losses.dtype, device=losses.device)
+        weighted = _gradients((losses * spread.exp2()).sum(), tensors, retain=True)
+        owners = [_owners(one, other, spread.double()) for one, other in zip(summed, weighted, strict=True)]
+        if any(owner is None for owner in owners):
+            parts = [
+                _by_example(
+                    _gradients(loss, tensors, retain=True), tensors, sites, shape, [None] * len(sites), 1
+                )
+                for loss in losses
+            ]
+            absolute = torch.stack([part.absolute for part in parts]).sum(0)
+            return HeadGradients(torch.cat([part.example for part in parts]), absolute), False
+        return _by_example(summed, tensors, sites, shape, owners, count), rowwise
+    owners = [torch.arange(count, device=losses.device) if count > 1 else None for _ in sites]
+    return _by_example(
+        _gradients(losses.sum(), tensors, retain=False), tensors, sites, shape, owners, count
+    ), alike
+
+
+def summed_gradients(
+    losses: Float[Tensor, " example"], outputs: HeadOutputs, heads: int
+) -> Float[Tensor, "1 site head"]:
+    """The derivative of the sum of the losses with respect to the gates."""
+    return head_gradients(losses.sum()[None], outputs, heads)[0].example
+
+
+def _gradients(loss: Tensor, tensors: Sequence[Tensor], *, retain: bool) -> list[Tensor]:
+    if not tensors:
+        return []
+    found = torch.autograd.grad(loss, tensors, retain_graph=retain, allow_unused=True)
+    return [
+        torch.zeros_like(output) if gradient is None else gradient
+        for output, gradient in zip(tensors, found, strict=True)
+    ]
+
+
+def _owners(one: Tensor, other: Tensor, spread: Tensor) -> Tensor | None:
+    """The example that each row's gradient is from, by the weighted losses' one; `None` if not one each."""
+    tolerance = torch.finfo(one.dtype).eps ** 0.5
+    rows, weighted = one.flatten(1).double(), other.flatten(1).double()
+    largest = rows.abs().amax(1, keepdim=True) if rows.shape[1] else rows.new_zeros(len(rows), 1)
+    none = (largest == 0).flatten() & (weighted == 0).all(1)
+    if bool(((largest == 0).flatten() & ~none).any()):
+        return None  # contributions of several examples that cancel
+    rows, weighted = rows / largest.clamp_min(1e-300), weighted / largest.clamp_min(1e-300)
+    ratio = (rows * weighted).sum(1) / rows.square().sum(1).clamp_min(1e-300)
+    exponents = torch.where(none, 0.0, ratio.clamp_min(1e-300).log2())
+    owner = (exponents[:, None] - spread).abs().argmin(1)
+    error = weighted - spread[owner].exp2()[:, None] * rows
+    fits = error.abs().amax(1) <= tolerance * weighted.abs().amax(1).clamp_min(1e-300)
+    return owner if bool((fits | none).all()) else None
+
+
+def _by_example(
+    gradients: Sequence[Tensor],
+    tensors: Sequence[Tensor],
+    sites: Sequence[int],
+    shape: tuple[int, int],
+    owners: Sequence[Tensor | None],
+    count: int,
+) -> HeadGradients:
+    """Sums over the rows of each example (`None`: all rows are of the only one)."""
+    device = tensors[0].device if tensors else torch.device("cpu")
+    example = torch.zeros(count, *shape, dtype=torch.float64, device=device)
+    absolute = torch.zeros(1, *shape, dtype=torch.float64, device=device)
+    for site, output, gradient, owner in zip(sites, tensors, gradients, owners, strict=True):
+        positions = (output.detach() * gradient).sum(-1).double()
+        rows = positions.sum(1)
+        index = torch.zeros(len(rows), dtype=torch.long, device=device) if owner is None else owner
+        example[:, site].index_add_(0, index, rows)
+        absolute[0, site] += positions.abs().sum((0, 1))
+    return HeadGradients(example, absolute)

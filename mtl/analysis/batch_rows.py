@@ -1,0 +1,84 @@
+"""What callers of `head_importance` and `ablate_heads` call a batch: its rows, and copies side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtl.errors import InputError
+
+
+def vector(given: Any, batch: Any, what: str) -> Tensor:
+    """The value of each row of a batch that the caller's function (`what`: loss or score) returned.
+
+    Raises `InputError` for anything but a vector with one finite value per row.
+    """
+    value = given if isinstance(given, Tensor) else _as_tensor(given)
+    rows = _lengths(batch)
+    if value is None or value.dim() != 1 or (rows and len(value) not in rows):
+        of = f"each of the {rows[0]} rows" if rows else "each row"
+        shape = type(given).__name__ if value is None else f"shape {tuple(value.shape)}"
+        raise InputError(
+            f"the {what} must return one value for {of} of a batch (reduction='none'), and returned {shape}"
+        )
+    wrong = (~torch.isfinite(value.detach())).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        raise InputError(f"the {what} of row {row} of a batch is {float(value[row])}, which is no number")
+    return value
+
+
+def copies_of(batch: Any, rows: int, copies: int) -> Any:
+    """The batch with its rows repeated `copies` times; `None` for a kind of batch that cannot be repeated."""
+    if isinstance(batch, Tensor | np.ndarray | list | tuple) and not _is_record(batch):
+        return _repeated(batch, rows, copies)
+    if isinstance(batch, tuple | list):
+        return type(batch)(_repeated(part, rows, copies) for part in batch)
+    if isinstance(batch, Mapping):
+        several = {key: _repeated(value, rows, copies) for key, value in batch.items()}
+        kind: Any = type(batch)
+        try:
+            return kind(several)
+        except TypeError:
+            return None
+    return None
+
+
+def _repeated(value: Any, rows: int, copies: int) -> Any:
+    if isinstance(value, Tensor):
+        return value.repeat(copies, *[1] * (value.dim() - 1)) if value.dim() and len(value) else value
+    if isinstance(value, np.ndarray):
+        return np.concatenate([value] * copies) if value.ndim else value
+    return value * copies if isinstance(value, list | tuple) and len(value) == rows else value
+
+
+def _lengths(batch: Any) -> list[int]:
+    """The lengths of what a batch holds for each row, the first one first; empty if nothing tells."""
+    parts = batch.values() if isinstance(batch, Mapping) else batch if _is_record(batch) else [batch]
+    lengths = [length for part in parts if (length := _length(part)) is not None]
+    return [*lengths, len(batch)] if _is_record(batch) else lengths
+
+
+def _is_record(batch: Any) -> bool:
+    """Whether a tuple or list is the fields of a batch (as of a TensorDataset), and not its rows."""
+    return isinstance(batch, tuple | list) and any(
+        isinstance(part, Tensor | np.ndarray) and part.ndim for part in batch
+    )
+
+
+def _length(part: Any) -> int | None:
+    if isinstance(part, Tensor | np.ndarray):
+        return len(part) if part.ndim else None
+    return len(part) if isinstance(part, list | tuple) else None
+
+
+def _as_tensor(given: Any) -> Tensor | None:
+    try:
+        made = torch.as_tensor(np.asarray(given))
+    except (TypeError, ValueError):
+        return None
+    return None if made.is_complex() else made

@@ -1,0 +1,110 @@
+"""`mtl compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from mtl.commands.arguments import check_seed
+from mtl.errors import InputError
+from mtl.runs.run import Run
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PICTURES, _TABLES = (".pdf", ".png", ".svg"), (".tex", ".csv", ".parquet")
+
+
+def compare(
+    runs: list[Path],
+    *,
+    against: list[Path],
+    split: Literal["dev", "test"] = "test",
+    tasks: tuple[str, ...] = (),
+    level: float = 0.95,
+    draws: int = 10_000,
+    seed: int = 0,
+    names: tuple[str, ...] = ("first", "second"),
+    out: Path | None = None,
+) -> None:
+    """Test whether two sets of runs score differently, task by task.
+
+    Args:
+        runs: Runs of the first side, for instance one setup with several seeds.
+        against: Runs of the second side. A task is compared over the runs of each side that have it.
+        split: Split of the scores.
+        tasks: Only these tasks, for instance --tasks=[pos,dep].
+        level: Level of the intervals.
+        draws: Resamples of sentences.
+        seed: Random seed for the resamples.
+        names: Names of the two sides in the figure.
+        out: File for the table (.tex, .csv, .parquet), or for a figure (.pdf, .png, .svg) with the table
+            beside it in all three formats.
+    """
+    from mtl.files import check_file_place
+    from mtl.runs.comparison import compare_runs
+
+    check_seed(seed)
+    if not 0 < level < 1:
+        raise InputError(f"--level={level}: use a number between 0 and 1")
+    if draws < 100:
+        raise InputError(f"--draws={draws}: use at least 100")
+    if len(names) != 2:
+        raise InputError(f"--names=[{','.join(names)}]: use two names, of the first and of the second side")
+    if out is not None:
+        if out.suffix.lower() not in (*_PICTURES, *_TABLES):
+            raise InputError(f"{out}: use a file that ends in {', '.join((*_PICTURES, *_TABLES))}")
+        check_file_place(out)
+    sides = [[Run.open(folder) for folder in side] for side in (runs, against)]
+    compared = compare_runs(*sides, split, tasks, level=level, draws=draws, seed=seed)
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(_table(compared.table, split, level))
+    for note in compared.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    if out is not None:
+        for path in _write(compared.table, out, names):
+            console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _write(table: pl.DataFrame, out: Path, names: tuple[str, ...]) -> list[Path]:
+    from mtl.files import whole_file
+    from mtl.runs.figures.drawn import FigureWithTables, save
+    from probes import table_files
+    from probes.figures.comparison import comparison_figure
+
+    if out.suffix.lower() in _PICTURES:
+        return save(FigureWithTables(comparison_figure(table, *names), (), {"": table}), out)
+    kind = next(kind for kind in table_files.FORMATS if out.suffix.lower() == f".{kind}")
+    with whole_file(out) as path:
+        table_files.write(table, path, kind)
+    return [out]
+
+
+def _table(table: pl.DataFrame, split: str, level: float) -> Table:
+    shown = Table(
+        title=f"scores on {split}: the runs less those after --against, in points; intervals of {level:.0%}"
+    )
+    for column in ("task", "score"):
+        shown.add_column(column)
+    columns = (
+        "runs", "mean", "against", "difference", "other sentences", "other runs", "both", "p, sentences",
+        "p, both", "Holm",
+    )  # fmt: skip
+    for column in columns:
+        shown.add_column(column, justify="right")
+    for row in table.iter_rows(named=True):
+        intervals = [
+            "" if row[f"{key}_low"] is None else f"{row[f'{key}_low']:+.2f} to {row[f'{key}_high']:+.2f}"
+            for key in ("sentences", "seeds", "both")
+        ]
+        chances = ["" if row[key] is None else f"{row[key]:.4f}" for key in ("p_sentences", "p", "holm")]
+        shown.add_row(
+            row["task"], row["score"], f"{row['runs']} and {row['runs_against']}", f"{row['mean']:.2f}",
+            f"{row['mean_against']:.2f}", f"{row['difference']:+.2f}", *intervals, *chances,
+        )  # fmt: skip
+    return shown

@@ -1,0 +1,247 @@
+"""Arguments of the public functions, checked and made ours before anything is changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtl.errors import InputError
+from mtl.heads.families import Attention, is_whole
+from mtl.heads.family_table import Family
+from mtl.heads.projections import is_plain
+
+
+def transformer_of(model: Any, function: str) -> PreTrainedModel:
+    """The `transformers` model that a module is or holds: compiled, with adapters, or inside another module.
+
+    Raises `InputError` for anything else, and for `nn.DataParallel`, which runs copies in threads.
+    """
+    kind = type(model).__name__
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"{function} takes a transformers model, and got a {kind}: load it first "
+            "(AutoModel.from_pretrained)"
+        )
+    if any(isinstance(module, nn.DataParallel) for module in model.modules()):
+        raise InputError(
+            f"{function} takes a transformers model, and got one in an nn.DataParallel, whose copies run in "
+            "threads of their own: use the model inside (its .module)"
+        )
+    if isinstance(model, PreTrainedModel):
+        return model
+    if inside := getattr(model, "_orig_mod", None):  # torch.compile(model)
+        return transformer_of(inside, function)
+    found = _outermost(model)
+    if not found:
+        raise InputError(
+            f"{function} takes a transformers model, and got a {kind}, which holds none: use the whole "
+            "model, as AutoModel.from_pretrained returns it"
+        )
+    if len(found) > 1:
+        listed = " or ".join(f".{path} ({type(part).__name__})" for path, part in list(found.items())[:3])
+        raise InputError(f"{function}: {kind} holds {len(found)} transformers models: use {listed}")
+    return next(iter(found.values()))
+
+
+def changeable(model: Any, function: str) -> PreTrainedModel:
+    """As `transformer_of`, for functions that change a model's heads.
+
+    Raises `InputError` also for other modules around it, which may know the old heads, and for parts of
+    encoder-decoder models without the encoder, whose sites have other numbers than in the whole model.
+    """
+    transformer = transformer_of(model, function)
+    compiled_or_adapted = hasattr(model, "_orig_mod") or hasattr(model, "get_base_model")
+    if transformer is not model and not compiled_or_adapted:
+        path = next(iter(_outermost(model)))
+        raise InputError(
+            f"{function} takes a transformers model, and got a {type(model).__name__} around one: use its "
+            f".{path} ({type(transformer).__name__})"
+        )
+    if not is_whole(transformer):
+        raise InputError(
+            f"{function}: {type(transformer).__name__} is a part of an encoder-decoder model: "
+            "use the whole model, whose config.json records what is changed"
+        )
+    return transformer
+
+
+def _outermost(module: nn.Module, path: str = "") -> dict[str, PreTrainedModel]:
+    found: dict[str, PreTrainedModel] = {}
+    for name, child in module.named_children():
+        here = f"{path}.{name}" if path else name
+        if isinstance(child, PreTrainedModel):
+            if all(child is not other for other in found.values()):
+                found[here] = child
+        else:
+            found |= _outermost(child, here)
+    return found
+
+
+def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attention], verb: str) -> None:
+    """Raise `InputError` unless rows and columns of all projections of the attention can be selected.
+
+    `verb` says in the message what the heads cannot be: `cut out`, `copied`.
+    """
+    for attention in found:
+        if not attention.remaining:
+            continue
+        names = {family.query} if family.fused else {family.query, family.key, family.value}
+        inside = [
+            (name, module)
+            for name, module in attention.module.named_modules()
+            if name in names | set(family.other_head_rows)
+        ]
+        for name, module in [*inside, ("the output projection", attention.output)]:
+            if is_plain(module):
+                continue
+            origin = type(module).__module__.partition(".")[0]
+            advice = (
+                "merge the adapters first (model = model.merge_and_unload())"
+                if hasattr(module, "get_base_layer") or origin == "peft"
+                else "use the model as it was before it was quantised or reparametrised"
+            )
+            raise InputError(
+                f"no heads of {type(model).__name__} can be {verb}: {name} of layer {attention.site.layer} "
+                f"is a {type(module).__name__} of {origin}, and not a plain linear layer: {advice}"
+            )
+
+
+def require_gradients(model: nn.Module, function: str) -> None:
+    """Raise `InputError` for a model with quantised layers that torch cannot differentiate."""
+    for path, module in model.named_modules():
+        if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")):
+            raise InputError(
+                f"{function}: {path} is a quantised {type(module).__name__}, which has no gradients: use the "
+                "model as it was before quantize_dynamic (ablate_heads works on this one, too)"
+            )
+
+
+def heads_by_layer(heads: Any, what: str = "heads") -> dict[int, list[int]]:
+    """Layers and heads as plain integers, ascending in each layer.
+
+    Layers may be integers of Python, numpy or torch, or strings as JSON has them; heads any iterable of
+    integers, such as lists, sets, arrays and tensors. Raises `InputError` for everything else.
+    """
+    by_layer: dict[int, list[int]] = {}
+    for layer, numbers in _layers(heads, what, "{0: [1, 2]}"):
+        if isinstance(numbers, str | bytes | Mapping) or not is_iterable(numbers):
+            raise InputError(f"{what}[{layer}]={shown(numbers)}: use a list of heads, such as [1, 2]")
+        by_layer[layer] = sorted({whole_number(head, f"a head of {what}[{layer}]") for head in numbers})
+    return by_layer
+
+
+def heads_to_heads(heads: Any, what: str = "heads") -> dict[int, dict[int, int]]:
+    """As `heads_by_layer`, for a mapping of heads to heads in each layer."""
+    by_layer: dict[int, dict[int, int]] = {}
+    for layer, places in _layers(heads, what, "{0: {1: 2}}"):
+        if not isinstance(places, Mapping):
+            raise InputError(f"{what}[{layer}]={shown(places)}: use a mapping of heads, such as {{1: 2}}")
+        name = f"a head of {what}[{layer}]"
+        by_layer[layer] = {_number_of_key(key, name): whole_number(to, name) for key, to in places.items()}
+    return by_layer
+
+
+def _layers(heads: Any, what: str, example: str) -> Iterable[tuple[int, Any]]:
+    if not isinstance(heads, Mapping):
+        raise InputError(f"{what}={shown(heads)}: use a mapping from layers to heads, such as {example}")
+    seen: set[int] = set()
+    for key, value in heads.items():
+        layer = _number_of_key(key, f"a layer of {what}")
+        if layer in seen:
+            raise InputError(f"{what}: layer {layer} is named twice")
+        seen.add(layer)
+        yield layer, value
+
+
+def _number_of_key(key: Any, what: str) -> int:
+    if isinstance(key, str) and key.isascii() and key.isdecimal():
+        return int(key)
+    return whole_number(key, what)
+
+
+def whole_number(value: Any, what: str, least: int | None = None) -> int:
+    """An integer of Python, numpy or torch; raises `InputError` for others, also for booleans and 1.0."""
+    number = value
+    if isinstance(number, Tensor | np.ndarray) and number.ndim == 0:
+        number = number.item()
+    if isinstance(number, bool | np.bool_) or not isinstance(number, Integral):
+        raise InputError(f"{what}={shown(value)}: use a whole number")
+    if least is not None and number < least:
+        raise InputError(f"{what}={number}: use a whole number of at least {least}")
+    return int(number)
+
+
+def finite_number(value: Any, what: str, least: float) -> float:
+    """A finite number of at least `least`; raises `InputError` for others."""
+    number = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise InputError(f"{what}={shown(value)}: use a number")
+    if number < least:
+        raise InputError(f"{what}={number}: use a number of at least {least:g}")
+    return float(number)
+
+
+def yes_or_no(value: Any, what: str) -> bool:
+    """A boolean; raises `InputError` for others."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{what}={shown(value)}: use True or False")
+    return bool(value)
+
+
+def one_of(value: Any, what: str, choices: Iterable[str]) -> Any:
+    """The value, if it is among the choices; raises `InputError` if not."""
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{what}={shown(value)}: use one of {', '.join(known)}")
+    return value
+
+
+def function_of(value: Any, what: str) -> Any:
+    """The value, if it can be called; raises `InputError` if not."""
+    if not callable(value):
+        raise InputError(f"{what}={shown(value)}: use a function")
+    return value
+
+
+def scale_of(scale: Any, what: str) -> Tensor:
+    """A head scale as a tensor of finite numbers; raises `InputError` for what is none."""
+    try:
+        made = scale if isinstance(scale, Tensor) else torch.as_tensor(np.asarray(scale))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} is no table of numbers ({error})") from error
+    if made.is_complex() or not bool(torch.isfinite(made.detach()).all()):
+        raise InputError(f"{what} has values that are not finite numbers")
+    return made if made.is_floating_point() else made.float()
+
+
+def batches_of(batches: Any) -> Iterable[Any]:
+    """The batches, if one can go through them; raises `InputError` for one batch in place of several."""
+    if isinstance(batches, str | bytes | Mapping | Tensor) or not is_iterable(batches):
+        raise InputError(
+            f"batches is a {type(batches).__name__}: use a list of batches or a DataLoader; one batch is "
+            "[batch]"
+        )
+    iterable: Iterable[Any] = batches
+    return iterable
+
+
+def is_iterable(value: Any) -> bool:
+    """Whether one can go through the value."""
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
+
+
+def shown(value: Any) -> str:
+    """The value in a message: on one line, and short."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}…"

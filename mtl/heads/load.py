@@ -1,0 +1,211 @@
+"""Load models, cut, shared, copied or as they were made, by transformers' own loader."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+
+from mtl.errors import InputError
+from mtl.heads.collaborative import fix_mixing, put_components
+from mtl.heads.families import (
+    attentions,
+    family_of,
+    head_dim,
+    needs_rebuild,
+    recorded_components,
+    recorded_copies,
+    recorded_cuts,
+    recorded_keys,
+)
+from mtl.heads.prune import cut_sites
+from mtl.heads.select import select_heads
+from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
+
+MASKS = "trained_with_head_masks"
+"""A key of config.json, and the name of a tensor beside the weights: the masks that a model was trained with.
+
+No model has a parameter of that name, so that plain transformers reports it when it loads the weights.
+"""
+_RECORDS = ("pruned_heads", "cloned_heads", "keys_of_heads", "heads_sharing_keys", "collaborative_components")
+
+
+LOAD_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
+"""What transformers raises on a model that is not there, or damaged."""
+
+
+class Loaded(NamedTuple):
+    """A model in evaluation mode, and what transformers reports on its weights."""
+
+    model: PreTrainedModel
+    missing: frozenset[str]
+    unexpected: frozenset[str]
+    """Weights in the file that the model does not have."""
+    other_shapes: tuple[str, ...]
+    """Weights that have another shape than config.json gives them, in words."""
+
+
+def load_pruned(
+    name: Path | str, dtype: torch.dtype | Literal["auto"] = "auto", **options: Any
+) -> PreTrainedModel:
+    """The model that `save_pretrained` wrote after `prune_heads`, `clone_heads` or `collaborate`.
+
+    It is of the class that was saved, and in evaluation mode. Models whose heads are all there load, too.
+
+    Args:
+        name: its folder, or its name on the hub.
+        dtype: type of the weights; `auto`: as they were saved. As in transformers, what is computed from the
+            configuration stays in float32 (frequencies of rotary positions).
+        **options: of transformers' `from_pretrained`, such as `revision`, `variant`, `subfolder` or
+            `attn_implementation`.
+
+    Raises:
+        InputError: what cannot be loaded, an unknown class of model, and weights that do not fit config.json.
+    """
+    of_files = {
+        key: options[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in options
+    }
+    try:
+        config = AutoConfig.from_pretrained(str(name), **of_files)
+        kind = getattr(transformers, (config.architectures or ["none stated"])[0], None)
+        if kind is None:
+            raise InputError(f"{name}: config.json names no known class under 'architectures'")
+        model, missing, unexpected, other_shapes = load_model(name, kind, config, dtype=dtype, **options)
+    except LOAD_ERRORS as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"cannot load {name}: {reason}") from error
+    if _lacks_only_pooler(model, missing):
+        model.pooler, missing = None, frozenset()
+    misfits = [*other_shapes, *sorted(missing), *sorted(unexpected)]
+    if misfits:
+        raise InputError(
+            f"the weights in {name} do not fit its config.json: missing {sorted(missing)[:3]}, unexpected "
+            f"{sorted(unexpected)[:3]}, of another shape {list(other_shapes[:3])}"
+        )
+    return model
+
+
+def load_model(
+    name: Path | str, kind: type[PreTrainedModel], config: PretrainedConfig, **options: Any
+) -> Loaded:
+    """A model of a class by `from_pretrained`, with the heads that its configuration records.
+
+    `config.cloned_heads` records which heads are copies, `config.pruned_heads` which are cut out,
+    `config.keys_of_heads` who shares keys and values, and `config.collaborative_components` how many
+    components heads share. Names of weights, shards, ties, types and downloads are transformers' business:
+    it is given a class whose models have these heads from the start, without memory for any other.
+
+    Args:
+        name: a folder or a name on the hub.
+        kind: the class, which may have another head on it than the one that was saved.
+        config: its configuration; it is not changed.
+        options: of `from_pretrained`.
+
+    Raises what `from_pretrained` raises.
+    """
+    options = {"variant": _only_variant(Path(name)), "key_mapping": _prefixes(kind, config), **options}
+    build, indices = kind, {}
+    if needs_rebuild(config):
+        build, indices = _with_heads_of(kind, config)
+        config = _uncut(config)
+    model, report = build.from_pretrained(
+        str(name), config=config, output_loading_info=True, ignore_mismatched_sizes=True, **options
+    )
+    model.__class__ = kind
+    for path, index in indices.items():
+        module, _, buffer = path.rpartition(".")
+        model.get_submodule(module).register_buffer(buffer, index, persistent=False)
+    fix_mixing(model)
+    shapes = sorted(
+        f"{name} is {tuple(has)}, not {tuple(wanted)}" for name, has, wanted in report["mismatched_keys"]
+    )
+    unexpected = frozenset(report["unexpected_keys"]) - {MASKS}
+    return Loaded(model, frozenset(report["missing_keys"]), unexpected, tuple(shapes))
+
+
+def class_for(config: PretrainedConfig, classes: Mapping[type, Any]) -> type[PreTrainedModel]:
+    """The class of an auto class's mapping for a configuration; raises `ValueError` if it has none."""
+    found = classes.get(type(config), None)
+    if found is None:
+        raise ValueError(f"models of type {config.model_type!r} are of another kind")
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _with_heads_of(
+    kind: type[PreTrainedModel], config: PretrainedConfig
+) -> tuple[type[PreTrainedModel], dict[str, Tensor]]:
+    """A class of models that have the recorded heads when they are made, and their indices by path.
+
+    The indices are buffers that are not saved, which `from_pretrained` would leave empty.
+    """
+    cuts, copies = recorded_cuts(config), recorded_copies(config)
+    components, keys = recorded_components(config), recorded_keys(config)
+    indices: dict[str, Tensor] = {}
+
+    def begin(model: PreTrainedModel, config: PretrainedConfig, *given: Any, **named: Any) -> None:
+        kind.__init__(model, config, *given, **named)
+        _put_copies(model, copies)
+        put_components(model, components)
+        cut_sites(model, {site: set(heads) for site, heads in cuts.items()}, None, keys)
+        # Of a model without memory only these have numbers.
+        indices.update((path, index) for path, index in model.named_buffers() if not index.is_meta)
+
+    names = {"__init__": begin, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), names), indices
+
+
+def _uncut(config: PretrainedConfig) -> PretrainedConfig:
+    """The configuration without its records of heads."""
+    plain = copy.deepcopy(config)
+    for name in _RECORDS:
+        if hasattr(plain, name):
+            setattr(plain, name, {})
+    return plain
+
+
+def _put_copies(model: PreTrainedModel, copies: Mapping[int, Mapping[int, int]]) -> None:
+    """Give an uncut model the recorded copies; their weights are to be loaded."""
+    if not copies:
+        return
+    family = family_of(model)
+    found, size = attentions(model, family), head_dim(model)
+    for site, sources in copies.items():
+        heads = found[site].remaining
+        numbers = sorted({*heads, *sources})
+        shared = keys_with_copies(keys_of_heads(found[site].module, len(heads)), heads, numbers, sources)
+        select_heads(family, found[site], [sources.get(number, number) for number in numbers], size, shared)
+    model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
+
+
+def _lacks_only_pooler(model: PreTrainedModel, missing: Collection[str]) -> bool:
+    """Whether the model was saved without the pooler that its class may have or not."""
+    choosable = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
+    return choosable and bool(missing) and all(name.startswith("pooler.") for name in missing)
+
+
+def _prefixes(kind: type[PreTrainedModel], config: PretrainedConfig) -> dict[str, str] | None:
+    """What turns the names of the class that was saved into those of `kind`.
+
+    transformers knows one name for the model below a head, and in some families (Llama's models for
+    questions) heads call it otherwise.
+    """
+    saved = getattr(transformers, (config.architectures or ["none stated"])[0], kind)
+    before, after = saved.base_model_prefix, kind.base_model_prefix
+    return {rf"^{re.escape(before)}\.": f"{after}."} if before != after and before and after else None
+
+
+def _only_variant(folder: Path) -> str | None:
+    """The variant that all of a folder's weights are saved as (`model.fp16.safetensors`), if there is one."""
+    names = [path.name for path in folder.glob("model*.safetensors")]
+    found = [re.fullmatch(r"model(?:\.([^.]+?))?(?:-\d{5}-of-\d{5})?\.safetensors", name) for name in names]
+    variants = {match[1] for match in found if match}
+    return variants.pop() if len(variants) == 1 else None

@@ -1,0 +1,74 @@
+"""What callers hand to a joint model, checked: sentences to annotate, and a folder to load from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import OutOfMemoryError
+
+from mtl.corpora.formats.soundness import fault
+from mtl.errors import InputError
+from mtl.heads.arguments import is_iterable, shown
+from tasks.sentence import Sentence
+
+_NO_LIST = (str, bytes, Mapping, Set)
+
+
+def checked_sentences(sentences: Any) -> list[Sentence]:
+    """The sentences, with words that are plain strings.
+
+    Raises `InputError` for anything but sentences and lists of words, above all for text in place of words,
+    and for words that no reader would accept.
+    """
+    if isinstance(sentences, (Sentence, *_NO_LIST)) or not is_iterable(sentences):
+        raise InputError(
+            f"annotate takes a list of sentences, and got {shown(sentences)}: one sentence is [sentence]"
+        )
+    return [_checked(sentence, number) for number, sentence in enumerate(sentences, 1)]
+
+
+def _checked(given: Any, number: int) -> Sentence:
+    words = given.words if isinstance(given, Sentence) else given
+    if isinstance(words, _NO_LIST) or not is_iterable(words):
+        raise InputError(
+            f"sentence {number} is {shown(words)}, and no list of words: split it, as in 'We ate .'.split() "
+            "(mtl predict makes words of raw text)"
+        )
+    words = tuple(words)
+    for place, word in enumerate(words, 1):
+        if not isinstance(word, str):
+            raise InputError(f"sentence {number}: word {place} is {shown(word)}, and no string")
+    words = tuple(map(str, words))
+    if wrong := fault(Sentence(words)):
+        raise InputError(f"sentence {number}: {wrong.what}")
+    return replace(given, words=words) if isinstance(given, Sentence) else Sentence(words)
+
+
+@contextmanager
+def damaged(folder: Path) -> Iterator[None]:
+    """Turn what reading the files of a model raises into an `InputError` that names the folder."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError
+    ) as error:  # fmt: skip
+        raise _damage(folder, error) from error
+    except Exception as error:
+        if type(error) is not Exception:  # the tokenizers library raises bare ones
+            raise
+        raise _damage(folder, error) from error
+
+
+def _damage(folder: Path, error: Exception) -> InputError:
+    reason = (str(error).strip().splitlines() or [""])[0]
+    return InputError(
+        f"{folder} holds a damaged or changed model ({type(error).__name__}: {reason[:200]}): "
+        "restore its files, or train again"
+    )

@@ -1,0 +1,77 @@
+"""Looks whether what training computes is finite, and ends the run where it is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.errors import RunError
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """Values on their way to the CPU."""
+
+    where: str
+    names: Sequence[str]
+    values: Float[Tensor, " name"]
+    arrived: Callable[[], object]
+
+
+class Watch:
+    """Ends a run at the first value that is not finite, in bfloat16, too: its range is that of float32.
+
+    On a CPU values are looked at as they are noted. On a GPU they are looked at one update later, so that the
+    program does not wait for the device; the device itself leaves out an update of values not finite.
+    """
+
+    def __init__(self) -> None:
+        self._noted: _Noted | None = None
+
+    def note(self, where: str, names: Sequence[str], values: Float[Tensor, " name"]) -> None:
+        """Look at the values noted before, and keep these; on a CPU look at them at once.
+
+        Raises `RunError` as `look` does.
+        """
+        self.look()
+        arrived: Callable[[], object] = bool
+        if values.is_cuda:
+            values = values.detach().to("cpu", non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+            arrived = event.synchronize
+        self._noted = _Noted(where, names, values, arrived)
+        if arrived is bool:
+            self.look()
+
+    def look(self) -> None:
+        """Raise `RunError` that names the first value not finite among those noted, where there is one."""
+        noted, self._noted = self._noted, None
+        if noted is None:
+            return
+        noted.arrived()
+        require_finite(noted.where, dict(zip(noted.names, noted.values.tolist(), strict=True)))
+
+
+def require_finite(where: str, values: Mapping[str, float]) -> None:
+    """Raise `RunError` if any of the values is not finite; the keys say what they are."""
+    wrong = [name for name, value in values.items() if not math.isfinite(value)]
+    if wrong:
+        more = "" if len(wrong) == 1 else f" (and {len(wrong) - 1} more)"
+        raise RunError(f"{where}: {wrong[0]} is {values[wrong[0]]}{more}")
+
+
+def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
+    """The names of the tensors in which a number is not finite."""
+    named = [(name, tensor) for name, tensor in tensors if tensor.is_floating_point() and tensor.numel()]
+    if not named:
+        return []
+    # One wait for the device in all. The largest absolute value is not finite where any value is not.
+    largest = torch.stack([tensor.detach().abs().amax().float() for _, tensor in named])
+    finite = largest.isfinite().tolist()
+    return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]

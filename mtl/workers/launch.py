@@ -1,0 +1,170 @@
+"""Which of a run's processes this one is: variables of launchers, believed only where they add up.
+
+torchrun, srun and other launchers number their processes in environment variables, which everything that is
+started below them inherits: a shell in a job, an agent of a sweep, a pod. They count only for a run that asks
+for several processes, and only if they describe exactly these.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mtl.errors import InputError
+
+_NAMES = (
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "STANDALONE_PORT",
+)  # fmt: skip
+_PREFIXES = (
+    "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "MV2_", "PALS_", "PBS_", "LSB_", "JSM_",
+    "PL_",  # Lightning's own settings: PL_TRAINER_MAX_STEPS would change what a run computes
+)  # fmt: skip
+_PARENT = "MTL_STARTED_BY"
+"""Names the process that started this one as a further process of its run."""
+_KEPT = {
+    "torchrun": (
+        "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", "RANK",
+        "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    ),
+    "srun": (
+        "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NODELIST",
+        "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT",
+    ),
+    "mtl": (_PARENT, "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    "hand": ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    "": (),
+}  # fmt: skip
+"""The variables that a run's processes need, by what started them."""
+_OTHERS = {
+    "mpirun": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
+    "jsrun": ("JSM_NAMESPACE_SIZE",),
+    "aprun": ("PALS_SIZE",),
+}
+"""Launchers that are known and not supported, with the variables that count their processes."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A process among those that train one run."""
+
+    started_by: str = ""
+    """`torchrun`, `srun`, `mtl` (by the first process of this machine), `hand` (the first process of one of
+    several machines) or nothing."""
+    local_rank: int = 0
+    machine: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes the run's files."""
+        return self.local_rank == 0 and self.machine == 0
+
+    @property
+    def starts_others(self) -> bool:
+        """Whether this process starts the others of its machine, if there are any."""
+        return self.started_by in ("", "hand")
+
+
+def is_launcher_variable(name: str) -> bool:
+    """Whether a launcher numbers or counts processes in this variable, or finds the first one by it."""
+    return name in _NAMES or name == _PARENT or name.startswith(_PREFIXES)
+
+
+def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Place:
+    """This process's place in a run of `devices` processes on each of `machines`.
+
+    Raises `InputError` if a launcher started other processes than the run is for.
+    """
+    if devices < 1 or machines < 1:
+        raise InputError(f"trainer.devices={devices}, trainer.num_nodes={machines}: use numbers from 1 on")
+    wanted = devices * machines
+    if wanted > 1 and environment.get(_PARENT) == str(os.getppid()):
+        return Place("mtl", *_numbers(environment, "mtl", LOCAL_RANK=devices, NODE_RANK=machines))
+    if "TORCHELASTIC_RUN_ID" in environment:
+        (started,) = _numbers(environment, "torchrun", WORLD_SIZE=None)
+        _require(started, "torchrun", devices, machines)
+        limits = {"LOCAL_RANK": devices, "GROUP_RANK": machines, "RANK": wanted}
+        return Place("torchrun", *_numbers(environment, "torchrun", **limits)[:2])
+    if wanted == 1:
+        return Place()
+    # Not SLURM_NTASKS: a batch script has it too, and the commands in it are one process each.
+    if environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+        (started,) = _numbers(environment, "srun", SLURM_STEP_NUM_TASKS=None)
+        _require(started, "srun", devices, machines)
+        limits = {"SLURM_LOCALID": devices, "SLURM_NODEID": machines, "SLURM_PROCID": wanted}
+        return Place("srun", *_numbers(environment, "srun", **limits)[:2])
+    for program, names in _OTHERS.items():
+        count = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
+        if count is not None:
+            raise InputError(
+                f"{program} started {count} processes, which mtl cannot use: start the run with torchrun or "
+                f"srun, or without {program} where trainer.num_nodes=1"
+            )
+    if machines == 1:
+        return Place()
+    if not all(environment.get(name) for name in _KEPT["hand"]):
+        raise InputError(
+            f"trainer.num_nodes={machines}: nothing started this run on {machines} machines; start it there "
+            f"with torchrun or srun, or set {', '.join(_KEPT['hand'])} on each of them"
+        )
+    return Place("hand", 0, *_numbers(environment, "the environment", NODE_RANK=machines))
+
+
+@contextmanager
+def placed(devices: int, machines: int) -> Iterator[Place]:
+    """Take variables of launchers that do not count out of the environment during the block.
+
+    Yields this process's place; raises `InputError` as `place_of` does.
+    """
+    place = place_of(devices, machines, os.environ)
+    with _only(_KEPT[place.started_by]):
+        if place.starts_others and devices > 1:
+            os.environ[_PARENT] = str(os.getpid())
+        yield place
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Take all variables of launchers out of the environment during the block: its work is one process's."""
+    with _only(()):
+        yield
+
+
+@contextmanager
+def _only(kept: Collection[str]) -> Iterator[None]:
+    before = {name: value for name, value in os.environ.items() if is_launcher_variable(name)}
+    for name in before.keys() - set(kept):
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if is_launcher_variable(name)]:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _numbers(environment: Mapping[str, str], program: str, **limits: int | None) -> list[int]:
+    """The numbers in variables, each from 0 to below its limit, if it has one; `InputError` for others."""
+    numbers = []
+    for name, limit in limits.items():
+        text = environment.get(name, "")
+        if not (text.isascii() and text.isdecimal()) or (limit is not None and int(text) >= limit):
+            below = "a number" if limit is None else f"a number from 0 to {limit - 1}"
+            found = f"is {text!r}" if name in environment else "is missing"
+            raise InputError(
+                f"{name} {found}, and {program} sets it to {below}: start the run with torchrun or srun, or "
+                f"without variables that another one left"
+            )
+        numbers.append(int(text))
+    return numbers
+
+
+def _require(started: int, program: str, devices: int, machines: int) -> None:
+    if started != devices * machines:
+        raise InputError(
+            f"{program} started {started} processes, and trainer.devices={devices} times "
+            f"trainer.num_nodes={machines} makes {devices * machines}: devices are the processes per "
+            "machine, num_nodes the machines"
+        )

@@ -1,0 +1,45 @@
+"""How two setups' scores differ, with three intervals for each task."""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled
+
+_INTERVALS = {
+    "both": ("other runs on other sentences", COLOURS[0], 2.2),
+    "seeds": ("other runs on these sentences", COLOURS[1], 1.2),
+    "sentences": ("these runs on other sentences", COLOURS[2], 1.2),
+}
+
+
+@styled
+def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
+    """A row per task; right of the line the first side scores higher.
+
+    `table` is that of `mtl.runs.comparison`; `first` and `second` name the two sides.
+    """
+    tasks = list(table["task"])
+    figure = new_figure(0.3 * len(tasks) + 0.95, COLUMN)
+    axes = figure.subplots()
+    for place, row in enumerate(table.iter_rows(named=True)):
+        for number, (name, (_, colour, width)) in enumerate(_INTERVALS.items()):
+            if row[f"{name}_low"] is not None:
+                height = place + 0.22 * (number - 1)
+                axes.hlines(height, row[f"{name}_low"], row[f"{name}_high"], color=colour, linewidth=width)
+                axes.plot([row["difference"]], [height], "o", color=colour, markersize=2.5)
+    axes.axvline(0, color=INK, linewidth=0.5)
+    axes.set_yticks(range(len(tasks)), tasks)
+    axes.set_ylim(len(tasks) - 0.4, -0.6)
+    axes.set_xlabel(f"points: {first} less {second}")
+    axes.grid(axis="x", color=GRID, linewidth=0.4)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    handles = [
+        Line2D([], [], color=colour, linewidth=width, label=label)
+        for label, colour, width in _INTERVALS.values()
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=1)
+    return figure

@@ -1,0 +1,114 @@
+"""Whether two setups score differently: over other sentences, over other seeds, and over both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from probes.statistics.paired_scores import BLOCK, DRAWS, Score
+from probes.statistics.resampling import Interval
+
+UNKNOWN = (float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of two setups' mean scores on the same sentences; intervals that cannot be had are NaN.
+
+    Each interval answers a question of its own. `sentences`: what if these runs were scored on other
+    sentences of the same kind? `seeds`: what if other runs were trained, and scored on these sentences?
+    `both`: what if other runs were scored on other sentences?
+    """
+
+    first: float
+    """Mean score of the runs of the first setup."""
+    second: float
+    difference: float
+    """The first less the second."""
+    sentences: Interval
+    """Percentile interval of the paired bootstrap over sentences (Koehn 2004)."""
+    seeds: Interval
+    """Welch's t interval over runs; needs two runs of each setup."""
+    both: Interval
+    p_sentences: float
+    """Two-sided, by approximate randomisation: each sentence's annotations are exchanged (Noreen 1989)."""
+    p: float
+    """Two-sided, of `both`."""
+
+
+def compare(
+    first: Float[np.ndarray, "first sentence count"],
+    second: Float[np.ndarray, "second sentence count"],
+    score: Score,
+    *,
+    level: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Comparison:
+    """Compare the runs of two setups by the counts of the same sentences.
+
+    A run's score on a sample of sentences is taken as mean + run + sample + run-by-sample. The spread of runs
+    on these sentences holds the first and the last of these effects, the bootstrap of the mean over runs the
+    second and the last. The variance of `both` is their sum less the last effect, which the bootstrap of each
+    run around that mean gives; its degrees of freedom are Satterthwaite's (1946).
+    """
+    rng = np.random.default_rng(seed)
+    setups = [first.astype(np.float64), second.astype(np.float64)]
+    scores = [score(runs.sum(1)) for runs in setups]
+    means = [float(values.mean()) for values in scores]
+    difference = means[0] - means[1]
+    sentences = first.shape[1]
+    resampled = [np.empty((len(runs), draws)) for runs in setups]
+    as_far = 0
+    # With unequal numbers of runs, what is exchanged are the mean annotations of the two setups.
+    total = [runs.mean(0) for runs in setups]
+    observed = float(np.diff([float(score(part.sum(0, keepdims=True))[0]) for part in total[::-1]])[0])
+    for start in range(0, draws, BLOCK):
+        block = slice(start, min(start + BLOCK, draws))
+        size = block.stop - block.start
+        weights = rng.multinomial(sentences, np.full(sentences, 1 / sentences), size=size).astype(np.float64)
+        for values, runs in zip(resampled, setups, strict=True):
+            for place, counts in enumerate(runs):
+                values[place, block] = score(weights @ counts)
+        moved = rng.integers(0, 2, size=(size, sentences)).astype(np.float64) @ (total[1] - total[0])
+        by_chance = score(total[0].sum(0) + moved) - score(total[1].sum(0) - moved)
+        as_far += int(np.sum(np.abs(by_chance) >= abs(observed) - 1e-9))
+    of_difference = resampled[0].mean(0) - resampled[1].mean(0)
+    low, high = np.quantile(of_difference, [(1 - level) / 2, (1 + level) / 2])
+    result = {
+        "first": means[0], "second": means[1], "difference": difference,
+        "sentences": (float(low), float(high)), "p_sentences": (1 + as_far) / (draws + 1),
+    }  # fmt: skip
+    if min(map(len, setups)) < 2:
+        return Comparison(**result, seeds=UNKNOWN, both=UNKNOWN, p=float("nan"))
+    # The variance of each setup's mean over runs, and the part that runs and sentences make together.
+    over_runs = np.array([values.var(ddof=1) / len(values) for values in scores])
+    together = sum(
+        float((values - values.mean(0)).var(axis=1).sum() / (len(values) - 1) / len(values))
+        for values in resampled
+    )
+    freedom = np.array([len(values) - 1 for values in scores])
+    over_sentences = float(of_difference.var())
+    seeds, _ = _student(difference, over_runs, freedom, level)
+    parts = np.array([*over_runs, max(over_sentences - together, 0.0)])
+    both, p = _student(difference, parts, np.array([*freedom, sentences - 1]), level)
+    return Comparison(**result, seeds=seeds, both=both, p=p)
+
+
+def _student(
+    estimate: float, variances: Float[np.ndarray, " part"], freedom: np.ndarray, level: float
+) -> tuple[Interval, float]:
+    """The t interval and two-sided p for a sum of independent variances (Satterthwaite 1946).
+
+    Without any variance the interval is the estimate, and p is 1: such scores show no spread to judge by.
+    """
+    variance = float(variances.sum())
+    if variance <= 0:
+        return (estimate, estimate), 1.0
+    degrees = variance**2 / float((variances**2 / freedom).sum())
+    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * variance**0.5
+    p = 2 * float(stats.t.sf(abs(estimate) / variance**0.5, degrees))
+    return (estimate - reach, estimate + reach), p

@@ -1,0 +1,90 @@
+"""`mtl compare`: two sets of runs on the same sentences, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mtl.commands.main import main
+from mtl.config.effective import plain
+from mtl.config.schema import TrainConfig
+from mtl.runs import sentence_counts
+from mtl.runs.run import Run
+from probes.statistics.compared_runs import compare
+from tasks.metrics.metric import share
+
+SENTENCES = 40
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two runs of POS alone and two of POS with DEP, which are worse at POS."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    for tasks, names, skill in ((("pos",), ("a1", "a2"), 0.9), (("pos", "dep"), ("b1", "b2"), 0.7)):
+        for seed, name in enumerate(names):
+            run = Run(tmp_path / name)
+            run.create(plain(asdict(TrainConfig(name=name, tasks=tasks, seed=seed))))
+            rows = [
+                {"task": task, "sentence": number, "key": number, "counts": [rng.binomial(20, skill), 20]}
+                for task in tasks
+                for number in range(SENTENCES)
+            ]
+            sentence_counts.write(run, "test", pl.DataFrame(rows, schema=sentence_counts.SCHEMA))
+    return tmp_path
+
+
+def test_the_table_is_that_of_the_statistic(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # A list as an option takes all words up to the next option, as a shell writes a pattern's files.
+    assert main(["compare", "a1", "a2", "--against", "b1", "b2", "--out", "c.pdf", "--draws=200"]) == 0
+    printed = capsys.readouterr().out
+    [row] = pl.read_parquet("c.parquet").rows(named=True)
+    assert (row["task"], row["runs"], row["runs_against"], row["sentences"]) == ("pos", 2, 2, SENTENCES)
+    counts = [
+        np.array(
+            [
+                sentence_counts.read(Run(runs / name), "test").filter(task="pos")["counts"].to_list()
+                for name in side
+            ]
+        )
+        for side in (("a1", "a2"), ("b1", "b2"))
+    ]
+    expected = compare(*counts, share, draws=200)
+    assert (row["both_low"], row["both_high"]) == expected.both
+    assert (row["p"], row["p_sentences"]) == (expected.p, expected.p_sentences)
+    assert row["holm"] == row["p"]
+    assert f"{row['difference']:+.2f}" in printed
+    assert {path.name for path in runs.glob("c.*")} == {"c.pdf", "c.tex", "c.csv", "c.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("a1", "--against=a1"), "a1 is given twice"),
+        (("a1", "--against=b1", "--tasks=[dep]"), "dep: not among the tasks of both sides"),
+        (("a1", "--against=nowhere"), "nowhere is not a run folder"),
+        (("a1", "--against=b1", "--split=dev"), "a1 has no counts per sentence of dev; write them with"),
+        (("a1", "--against=b1", "--level=95"), "--level=95"),
+        (("a1", "--against=b1", "--out=c.txt"), "c.txt: use a file that ends in"),
+        (("a1",), "--against=AGAINST is missing"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    runs: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    assert main(["compare", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(runs / "b1")
+    counts = sentence_counts.read(run, "test")
+    sentence_counts.write(run, "test", counts.with_columns(key=pl.col("key") + 1))
+    assert main(["compare", "a1", "--against", "b1"]) == 2
+    assert "are scored on different sentences (40 sentences and 40 of test)" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""A path is a path: every command gives for an oddly named run what it gives for a plainly named copy."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from mtl.commands.command_table import COMMANDS
+from mtl.commands.main import main
+from probes import table_files
+from tests.mtl.commands.runs_for_commands import made_run
+
+NAMES = ("lr[1]", "#?%*{é}[red]:x:'\"~$ !", "~")
+"""Names that a pattern, a URL, a template, markup, a shell or a home would take for something else."""
+
+
+@pytest.fixture(scope="module")
+def run(tiny_encoder, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    return made_run(tiny_encoder, folder / "corpus", folder / "run")
+
+
+def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, list[str]]:
+    """For every command that reads a run, a model or a corpus its words."""
+    here = [str(run), "--accelerator=cpu"]
+    trained = ["--tasks=[pos]", "--max_epochs=1", "--trainer.accelerator=cpu", "--name=next"]
+    sources = [f"--train=jsonl:{corpus}/train.jsonl", f"--dev=jsonl:{corpus}/d*v.jsonl"]
+    shared = ["--dim=8", "--lengths=[]", "--steps=1", "--accelerator=cpu"]
+    tables = [f"--out={out / 'e.csv'}", f"--mixing={out / 'm.parquet'}", f"--figure={out / 'e.svg'}"]
+    return {
+        "evaluate": [*here, f"--corpus={corpus}", f"--export={out / 'x'}", f"--json_out={out / 's.json'}"],
+        "importance": here,
+        "probe": [*here, f"--markdown={out / 'p.md'}"],
+        "ablate": [*here, "--draws=20", f"--json_out={out / 'a.json'}"],
+        "relevance": here,
+        "curve": [*here, "--by=importance", "--steps=2"],
+        "prune": [*here, f"--out={out / 'pruned'}"],
+        "predict": [*here, "--output=json"],
+        "figure": ["masks", str(run), f"--out={out / 'f.png'}"],
+        "energy": [str(run), *tables],
+        "collaborate": [str(run), f"--out={out / 'shared'}", *shared],
+        "report": [str(run.parent), f"--out={out / 'r.html'}"],
+        "train": [f"--from={run}", f"--runs={out}", f"--corpus.path={corpus}", *trained],
+        "data stats": [str(corpus)],
+        "data convert": [*sources, f"--out={out / 'c'}"],
+        "data select": [str(corpus), f"--ids={corpus / 'some.ids'}", f"--out={out / 'd'}"],
+    }
+
+
+def readable(path: Path) -> object:
+    """A file's content that does not depend on where it lies."""
+    if path.suffix == ".parquet":
+        return table_files.read_parquet(path).drop("model", strict=False).rows()
+    return (
+        path.stat().st_size if path.suffix in (".safetensors", ".png", ".svg", ".html") else path.read_bytes()
+    )
+
+
+def results(folder: Path, capsys, monkeypatch, encoder: Path, run: Path) -> dict[str, object]:
+    """What all commands print and write for a copy of the run, with every path in the folder of that name."""
+    copy, corpus, out = folder / "runs" / folder.name, folder / "corpus", folder / "out"
+    shutil.copytree(run, copy)
+    shutil.copytree(run.parent / "corpus", corpus)
+    first = (corpus / "train.jsonl").read_text().split('"id": "', 1)[1].split('"', 1)[0]
+    (corpus / "some.ids").write_text(f"{first}\n")
+    found: dict[str, object] = {}
+    for name, words in commands(copy, encoder, corpus, out).items():
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The dog sees a cat.\n")))
+        code = main([*name.split(), *words])
+        printed = capsys.readouterr()
+        assert code == 0, (folder.name, name, printed.err)
+        lines = printed.out.splitlines() if name not in ("collaborate", "train", "report", "prune") else []
+        found[name] = [line for line in lines if "│" not in line and not line.strip("━─┏┓ ")] or len(lines)
+        for line in lines:
+            if line.startswith("wrote "):  # whole, and as it is
+                assert str(folder) in line, (folder.name, name, line)
+    for table in ("heads.parquet", "curve.parquet", "curve_heads.parquet"):
+        found[table] = table_files.read_parquet(copy / table).drop("seconds", strict=False).rows()
+    for path in (
+        "s.json",
+        "p.md",
+        "a.json",
+        "f.parquet",
+        "e.csv",
+        "c/train.jsonl",
+        "c/dev.jsonl",
+        "d/some.jsonl",
+    ):
+        found[path] = len((out / path).read_bytes()) if path in ("e.csv",) else readable(out / path)
+    return found
+
+
+def test_the_commands_that_are_tried_are_all_that_read_a_path(tmp_path):
+    made_without = {"data ewt5", "data toy", "demo", "translate", "study", "sweep"}
+    assert commands(tmp_path, tmp_path, tmp_path, tmp_path).keys() == COMMANDS.keys() - made_without
+
+
+@pytest.mark.slow
+def test_every_command_does_for_an_odd_name_what_it_does_for_a_plain_one(
+    run, tiny_encoder, tmp_path, capsys, monkeypatch
+):
+    expected = results(tmp_path / "plain", capsys, monkeypatch, tiny_encoder, run)
+    for name in NAMES:
+        decoy = tmp_path / "lr1" / "runs" / "lr1"
+        if not decoy.exists():  # what a pattern would match
+            shutil.copytree(run, decoy)
+            shutil.copytree(decoy, tmp_path / "lr[1]" / "runs" / "lr1")
+            pl.DataFrame({"x": [1]}).write_parquet(decoy / "heads.parquet")
+        found = results(tmp_path / name, capsys, monkeypatch, tiny_encoder, run)
+        for what, value in expected.items():
+            assert found[what] == value, (name, what)

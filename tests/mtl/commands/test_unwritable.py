@@ -1,0 +1,178 @@
+"""What cannot be written is known before the work starts, in every command that writes."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtl.commands.command_table import COMMANDS, load
+from mtl.commands.main import main
+from tests.mtl.commands.runs_for_commands import TRAINING, made_run
+
+HEAVY = (
+    "mtl.models.joint.JointModel.from_pretrained",
+    "mtl.models.opened.open_encoder",
+    "mtl.models.encoder.Encoder.from_pretrained",
+    "mtl.corpora.load.load_split",
+    "mtl.corpora.readers.iterate",
+    "mtl.corpora.formats.jsonl.read_jsonl",
+    "mtl.corpora.toy.corpus.toy_corpus",
+    "mtl.corpora.ewt5.build.build_ewt5",
+    "mtl.corpora.ewt5.download.manifest",
+    "mtl.models.inputs.InputCache.split",
+    "mtl.runs.gather.gather",
+    "mtl.runs.figures.table.draw",
+    "mtl.commands.figure.draw",
+    "mtl.commands.figure.animate",
+    "mtl.training.train.assemble",
+    "mtl.corpora.load.corpus_fingerprint",
+)
+"""What reads, computes or downloads; none of it may be reached."""
+
+
+@pytest.fixture(scope="module")
+def run(tiny_encoder, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    return made_run(tiny_encoder, folder / "corpus", folder / "run")
+
+
+def words_for(name: str, run: Path, encoder: Path) -> list[str]:
+    """The command's words without those that say where to write."""
+    corpus = run.parent / "corpus"
+    measured = [str(run), "--accelerator=cpu"]
+    return {
+        "data ewt5": [f"--source={corpus}"],
+        "data toy": [],
+        "data convert": [f"--train=jsonl:{corpus}/train.jsonl"],
+        "data select": [str(corpus), f"--ids={corpus}/train.jsonl"],
+        "evaluate": measured,
+        "figure": ["masks", str(run)],
+        "prune": measured,
+        "probe": measured,
+        "importance": measured,
+        "ablate": measured,
+        "relevance": measured,
+        "energy": [str(encoder)],
+        "collaborate": [str(encoder), "--dim=8", "--accelerator=cpu"],
+        "report": [str(run.parent)],
+    }[name]
+
+
+SUFFIX = {"figure": ".png", "energy figure": ".png", "report": ".html", "evaluate": ".json"}
+
+
+def bad_places(folder: Path, kind: str, suffix: str) -> dict[str, Path]:
+    """Places where nothing can be written, by what is wrong with them."""
+    blocker = folder / "blocker"
+    blocker.touch()
+    places = {
+        "below a file": blocker / "in" / f"x{suffix}",
+        "a name too long": folder / f"{'n' * 256}{suffix}",
+        "a folder with a name too long": folder / ("n" * 256) / f"x{suffix}",
+        "a name in two lines": folder / f"a\nb{suffix}",
+        "no file system for files": Path("/proc/none") / f"x{suffix}",
+    }
+    if kind == "file":
+        (folder / f"folder{suffix}").mkdir()
+        places["a folder"] = folder / f"folder{suffix}"
+        (folder / f"device{suffix}").symlink_to("/dev/null")
+        places["a device"] = folder / f"device{suffix}"
+    else:
+        places["a file"] = blocker
+    return places
+
+
+WRITES = [
+    (name, argument, kind)
+    for name, command in COMMANDS.items()
+    for kind in ("file", "folder")
+    for argument in (command.files if kind == "file" else command.folders)
+]
+
+
+@pytest.fixture
+def no_work(monkeypatch) -> Callable[[], None]:
+    """Once called, everything heavy fails the test."""
+
+    def arm() -> None:
+        for path in HEAVY:
+            name = path.rsplit(".", 1)[1]
+            monkeypatch.setattr(path, lambda *_, _name=name, **__: pytest.fail(f"{_name} was called"))
+
+    return arm
+
+
+@pytest.mark.parametrize(("name", "argument", "kind"), WRITES)
+def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
+    name, argument, kind, run, tiny_encoder, tmp_path, no_work, capsys
+):
+    suffix = SUFFIX.get(f"{name} {argument}", SUFFIX.get(name, ".parquet")) if kind == "file" else ""
+    words = [*name.split(), *words_for(name, run, tiny_encoder)]
+    no_work()
+    for what, place in bad_places(tmp_path, kind, suffix).items():
+        others = [
+            f"--{other}={tmp_path / 'good' / other}.png"
+            for other in (*COMMANDS[name].files, *COMMANDS[name].folders)
+            if other != argument
+            and inspect.signature(load(COMMANDS[name].function)).parameters[other].default
+            is inspect.Parameter.empty
+        ]
+        assert main([*words, *others, f"--{argument}={place}"]) == 2, what
+        errors = capsys.readouterr().err
+        assert errors.startswith("mtl: "), what
+        assert errors.count("\n") == 1, (what, errors)
+    assert not (tmp_path / "good").exists()
+
+
+def test_every_argument_that_names_something_to_write_is_in_the_table():
+    read = {"source", "mask", "corpus", "run", "folder", "cache", "model"}
+    for name, command in COMMANDS.items():
+        if command.takes != "signature":
+            continue
+        for parameter in inspect.signature(load(command.function)).parameters.values():
+            if "Path" in str(parameter.annotation) and "tuple" not in str(parameter.annotation):
+                if "list" in str(parameter.annotation) or parameter.name in read:
+                    continue
+                assert parameter.name in (*command.files, *command.folders), f"{name} --{parameter.name}"
+
+
+@pytest.mark.parametrize("name", ["probe", "importance", "ablate", "relevance", "curve"])
+@pytest.mark.parametrize("file", ["heads.parquet"])
+def test_a_run_s_own_table_that_cannot_be_replaced_is_known_first(name, file, run, tmp_path, no_work, capsys):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / file).unlink(missing_ok=True)
+    (copy / file).mkdir()
+    no_work()
+    assert main([name, str(copy), "--accelerator=cpu"]) == 2
+    assert capsys.readouterr().err == f"mtl: {copy / file}: it is a folder, no file\n"
+
+
+def test_training_studies_and_sweeps_need_a_folder_that_can_be_written(
+    run, tiny_encoder, tmp_path, no_work, capsys
+):
+    study, sweep = tmp_path / "study.yaml", tmp_path / "sweep.yaml"
+    common = f"encoder: {{name: {tiny_encoder}}}\n  corpus: {{path: {run.parent / 'corpus'}}}"
+    study.write_text(f"tasks: [pos]\nseeds: [1]\ntrain:\n  {common}\n")
+    sweep.write_text(
+        "method: grid\nmetric: {name: dev/mean, goal: maximize}\nparameters:\n  seed: {values: [1]}\n"
+    )
+    train = [f"--encoder.name={tiny_encoder}", f"--corpus.path={run.parent / 'corpus'}", *TRAINING]
+    commands = {
+        "runs": ["train", *train, "--name=run"],
+        "studies": ["study", str(study), "--name=x"],
+        "sweeps": ["sweep", str(sweep), *train[:-1], "--local", "--name=x"],
+    }
+    no_work()
+    for key, words in commands.items():
+        for what, place in (
+            bad_places(tmp_path / key, "folder", "").items() if (tmp_path / key).mkdir() is None else ()
+        ):
+            assert main([*words, f"--{key}={place}"]) == 2, (key, what)
+            errors = capsys.readouterr().err
+            assert errors.startswith("mtl: "), (key, what)
+            assert errors.count("\n") == 1, (key, what, errors)

@@ -1,0 +1,194 @@
+"""A run in a hostile environment trains as it does without, or is refused in one line before it writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mtl.commands.main import main
+from mtl.corpora.toy.corpus import write_toy
+from mtl.runs.run import Run
+from mtl.workers.launch import is_launcher_variable
+
+SLURM = {
+    "SLURM_JOB_ID": "4711", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "1",
+}  # fmt: skip
+POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+TRAINS = [
+    POD | {"LOCAL_RANK": "1", "NODE_RANK": "1", "GROUP_RANK": "1", "SLURM_PROCID": "3"},
+    {"RANK": "x", "LOCAL_RANK": "", "WORLD_SIZE": "", "SLURM_PROCID": "x", "SLURM_STEP_NUM_TASKS": "x"},
+    {"JSM_NAMESPACE_RANK": "x", "JSM_NAMESPACE_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4", "PBS_NODEFILE": "/x"},
+    SLURM,
+    SLURM | {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"},
+    {"PL_TRAINER_MAX_STEPS": "1", "PL_TRAINER_FAST_DEV_RUN": "1", "PL_GLOBAL_SEED": "x"},
+    {"COLUMNS": "0", "TERM": "nonsense", "NO_COLOR": "1", "CUDA_VISIBLE_DEVICES": ""},
+    {
+        "COLUMNS": "x",
+        "FORCE_COLOR": "1",
+        "LINES": "-1",
+        "MPLBACKEND": "x",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "http_proxy": "x",
+    },
+]
+REFUSED = [
+    (
+        {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"},
+        "torchrun started 2",
+    ),
+    ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "x"}, "WORLD_SIZE is 'x'"),
+    ({"TORCHELASTIC_RUN_ID": "none"}, "WORLD_SIZE is missing"),
+]
+REFUSED_WITH_TWO = [
+    (SLURM | {"SLURM_STEP_NUM_TASKS": "4"}, "srun started 4 processes"),
+    (SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "2"}, "SLURM_LOCALID is '2'"),
+    (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
+    ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun started 2 processes"),
+]
+
+
+@pytest.fixture(scope="module")
+def words(tiny_encoder, tmp_path_factory) -> list[str]:
+    """A command whose run takes part of a second."""
+    corpus = tmp_path_factory.mktemp("corpus")
+    write_toy(corpus, 16, 4, 4, seed=1, overwrite=True)
+    return [
+        "train", f"--encoder.name={tiny_encoder}", f"--corpus.path={corpus}", "--tasks=[pos]",
+        "--max_epochs=1", "--trainer.accelerator=cpu", "--trainer.precision=32-true",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(words, tmp_path_factory) -> Path:
+    """The folder of a run without any of that."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert main([*words, f"--runs={folder}", "--name=run"]) == 0
+    return folder / "run"
+
+
+def same(first: Path, second: Path) -> bool:
+    one, two = (load_file(run / "model" / "decoders.safetensors") for run in (first, second))
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("environment", TRAINS, ids=lambda environment: " ".join(environment))
+def test_it_trains_as_without(environment, words, undisturbed, tmp_path, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hpc_ckpt_1.ckpt").write_bytes(b"another run's state")
+    assert main([*words, "--runs=runs", "--name=run"]) == 0
+    assert same(undisturbed, tmp_path / "runs" / "run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hpc_ckpt_1.ckpt", "runs"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "message", "devices"),
+    [(*case, 1) for case in REFUSED] + [(*case, 2) for case in (*REFUSED[1:], *REFUSED_WITH_TWO)],
+)
+def test_or_it_is_refused_before_anything_is_written(
+    environment, message, devices, words, tmp_path, monkeypatch, capsys
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main([*words, f"--runs={tmp_path / 'runs'}", "--name=run", f"--trainer.devices={devices}"]) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"mtl: {message}")
+    assert errors.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def clean_environment() -> dict[str, str]:
+    left = {name: value for name, value in os.environ.items() if not is_launcher_variable(name)}
+    return left | {"OMP_NUM_THREADS": "1"}
+
+
+def started(words: list[str], environment: dict[str, str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mtl", *words, "--trainer.threads=1"],
+        env=clean_environment() | {"PYTHONPATH": str(Path(__file__).parents[3])} | environment,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def signalled(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "epoch   2" in line:
+            break
+    process.send_signal(number)
+
+
+HOSTILE_AT_START = [
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
+    {
+        "OMP_NUM_THREADS": "x", "NUMBA_NUM_THREADS": "x", "POLARS_MAX_THREADS": "0", "RAYON_NUM_THREADS": "x",
+        "HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", "HF_HOME": "/proc/none", "TMPDIR": "/proc/none",
+        "MPLCONFIGDIR": "/proc/none", "NUMBA_CACHE_DIR": "/proc/none", "PYTHONHASHSEED": "7", "RANK": "x",
+    },
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", HOSTILE_AT_START, ids=["locale", "threads and homes"])
+def test_what_a_process_reads_at_its_start_changes_nothing(environment, words, undisturbed, tmp_path):
+    process = started([*words, f"--runs={tmp_path / 'Läufe'}", "--name=fünf"], environment, tmp_path)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    assert same(undisturbed, tmp_path / "Läufe" / "fünf")
+
+
+@pytest.mark.slow
+def test_preemption_saves_the_state_in_the_run_s_folder(words, tmp_path):
+    long = [*words, "--runs=runs", "--name=run", "--max_epochs=1000", "--seed=3"]
+    process = started(long, SLURM, tmp_path)
+    signalled(process, signal.SIGUSR1)
+    _, errors = process.communicate(timeout=250)
+    assert process.returncode == 130, errors
+    assert "interrupted; the same command resumes it" in errors
+    run = Run.open(tmp_path / "runs" / "run")
+    assert run.status()["state"] == "interrupted"
+    assert run.resume_checkpoint.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_batch_script_s_run_on_two_devices_starts_its_processes_and_ends_them_all(words, tmp_path, number):
+    environment = SLURM | {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "LOCAL_RANK": "1"}
+    del environment["SLURM_STEP_NUM_TASKS"]
+    long = [*words, "--runs=runs", "--name=run", "--max_epochs=1000", "--trainer.devices=2"]
+    process = started(long, environment, tmp_path)
+    signalled(process, number)
+    _, errors = process.communicate(timeout=250)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert Run.open(tmp_path / "runs" / "run").status()["state"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_come_is_not_waited_for_long(words, tmp_path):
+    """The second of srun's two processes is missing."""
+    environment = SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1"}
+    code = (
+        "import sys, datetime, mtl.training.ranks as ranks; ranks.PATIENCE = datetime.timedelta(seconds=3)\n"
+        "from mtl.commands.main import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--runs=runs", "--name=run", "--trainer.devices=2"],
+        env=clean_environment() | {"PYTHONPATH": str(Path(__file__).parents[3])} | environment,
+        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "mtl: process 0 waited 3 seconds at 127.0.0.1:" in done.stderr

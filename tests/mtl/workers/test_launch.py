@@ -1,0 +1,112 @@
+"""What of a launcher's variables counts: only what describes exactly the processes that a run asks for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+from mtl.errors import InputError
+from mtl.workers.launch import Place, alone, is_launcher_variable, place_of, placed
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "GROUP_RANK": "1",
+    "MASTER_ADDR": "first", "MASTER_PORT": "29500",
+}  # fmt: skip
+SRUN = {
+    "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1",
+    "SLURM_NTASKS": "4", "SLURM_JOB_ID": "4711",
+}  # fmt: skip
+BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_ID": "4711"}
+LEFT_OVER = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "SLURM_LOCALID", "WORLD_SIZE")
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    for name in filter(is_launcher_variable, list(os.environ)):
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(("program", "environment"), [("torchrun", TORCHRUN), ("srun", SRUN)])
+def test_other_numbers_of_processes_than_the_run_is_for_are_refused(program, environment):
+    for devices, nodes in ((2, 1), (4, 2), (3, 1)):
+        with pytest.raises(InputError, match=rf"^{program} started 4 processes, .* makes {devices * nodes}:"):
+            place_of(devices, nodes, environment)
+    assert place_of(2, 2, environment) == Place(program, local_rank=1, machine=1)
+
+
+def test_torchrun_numbers_the_processes_of_a_run_of_one_as_well():
+    with pytest.raises(InputError, match=r"^torchrun started 4 processes, .* makes 1:"):
+        place_of(1, 1, TORCHRUN)
+
+
+@pytest.mark.parametrize("environment", [TORCHRUN, SRUN])
+@pytest.mark.parametrize("value", ["", "x", "-1", "4", "1.0", "٣"])
+def test_numbers_that_do_not_add_up_are_refused(environment, value):
+    for name in ("LOCAL_RANK", "GROUP_RANK", "RANK", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_PROCID"):
+        if name in environment:
+            with pytest.raises(InputError, match=rf"^{name} is '{value}', and "):
+                place_of(2, 2, environment | {name: value})
+            with pytest.raises(InputError, match=rf"^{name} is missing, and "):
+                place_of(2, 2, {key: old for key, old in environment.items() if key != name})
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_another_launcher_left_does_not_count(devices):
+    for name, value in itertools.product(LEFT_OVER, ("1", "", "x", "-1")):
+        assert place_of(devices, 1, {name: value}) == Place()
+    left = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    assert place_of(devices, 1, left) == Place()
+    assert place_of(devices, 1, BATCH) == Place()
+
+
+def test_each_agent_below_srun_trains_runs_of_one_process():
+    for task in range(4):
+        assert place_of(1, 1, SRUN | {"SLURM_PROCID": str(task), "WANDB_SWEEP_ID": "x"}) == Place()
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "JSM_NAMESPACE_SIZE"])
+def test_launchers_that_are_not_supported_are_named(name):
+    assert place_of(1, 1, {name: "2"}) == Place()
+    with pytest.raises(InputError, match=r"started 2 processes, which mtl cannot use"):
+        place_of(2, 1, {name: "2"})
+
+
+def test_several_machines_need_something_that_starts_them():
+    by_hand = {"NODE_RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
+    assert place_of(2, 2, by_hand) == Place("hand", machine=1)
+    for missing in by_hand:
+        with pytest.raises(InputError, match=r"nothing started this run on 2 machines"):
+            place_of(2, 2, {name: value for name, value in by_hand.items() if name != missing})
+    with pytest.raises(InputError, match=r"^NODE_RANK is '2'"):
+        place_of(2, 2, by_hand | {"NODE_RANK": "2"})
+
+
+@pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (-1, 1), (1, 0)])
+def test_numbers_of_devices_and_machines_start_at_one(devices, nodes):
+    with pytest.raises(InputError, match=rf"devices={devices}, .*num_nodes={nodes}: use numbers from 1 on"):
+        place_of(devices, nodes, {})
+
+
+def test_the_environment_is_as_before_afterwards(monkeypatch):
+    for name, value in (SRUN | {"RANK": "x", "PL_TRAINER_MAX_STEPS": "1"}).items():
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    for devices, machines in ((1, 1), (2, 2)):
+        with placed(devices, machines) as place:
+            assert not {"RANK", "PL_TRAINER_MAX_STEPS", "SLURM_NTASKS"} & os.environ.keys()
+            with placed(devices, machines) as again:
+                assert again == place
+            os.environ["LOCAL_RANK"] = "1"
+        assert dict(os.environ) == before
+    with alone():
+        assert not any(map(is_launcher_variable, os.environ))
+    assert dict(os.environ) == before
+
+
+def test_only_a_child_of_the_process_that_names_itself_is_one_of_several(monkeypatch):
+    started = {"MTL_STARTED_BY": str(os.getppid()), "LOCAL_RANK": "1", "NODE_RANK": "0"}
+    assert place_of(2, 1, started) == Place("mtl", local_rank=1)
+    assert place_of(2, 1, started | {"MTL_STARTED_BY": "1x"}) == Place()
+    assert place_of(1, 1, started) == Place()
