@@ -5,6 +5,7 @@ Files are opened here and not by polars, which takes brackets in a path for a pa
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,7 @@ _LATEX = {
     "%": r"\%",
     "#": r"\#",
     "_": r"\_",
+    "±": r"$\pm$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
@@ -40,9 +42,13 @@ def escape(text: str) -> str:
 
 
 def latex(table: pl.DataFrame, decimals: int = 2) -> str:
-    """A booktabs `tabular`: numbers to the right, texts to the left, null as a dash."""
+    """A booktabs `tabular`: numbers to the right, texts to the left, null as a dash, titles in words."""
     columns = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _line([escape(name) for name in table.columns])]
+    lines = [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _line([escape(name.replace("_", " ")) for name in table.columns]),
+    ]
     lines.append(r"\midrule")
     lines += [_line([_cell(value, decimals) for value in row]) for row in table.iter_rows()]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
@@ -52,12 +58,13 @@ def write(table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2) -> N
     """Write the table as a file of this kind; `decimals` are those of LaTeX, the others keep all.
 
     Heads and layers have their names: instead of their numbers in LaTeX, in a further column `name` in CSV.
+    Objects of JSON, such as versions, are texts in both.
     """
     if kind == "tex":
-        path.write_text(latex(by_name(table), decimals), encoding="utf-8")
+        path.write_text(latex(by_name(_in_words(table)), decimals), encoding="utf-8")
     elif kind == "csv":
         with path.open("wb") as file:
-            with_names(table).write_csv(file)
+            with_names(_in_words(table)).write_csv(file)
     else:
         write_parquet(table, path)
 
@@ -85,6 +92,26 @@ def read_csv(path: Path) -> pl.DataFrame:
     """The table in exactly this file; raises as `read_parquet` does."""
     with path.open("rb") as file:
         return pl.read_csv(file)
+
+
+def _in_words(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with objects of JSON as `python 3.11.7, torch 2.13.0`."""
+    texts = [name for name, dtype in table.schema.items() if dtype == pl.String]
+    return table.with_columns(
+        pl.Series(name, [_of_json(value) for value in table[name]], dtype=pl.String)
+        for name in texts
+        if table[name].str.starts_with("{").any()
+    )
+
+
+def _of_json(value: str | None) -> str | None:
+    try:
+        parsed = json.loads(value or "")
+    except ValueError:
+        return value
+    if not isinstance(parsed, dict):
+        return value
+    return ", ".join(f"{name} {part}" for name, part in parsed.items())
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
 
 from mtl.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def importance(
@@ -45,7 +49,6 @@ def importance(
     from mtl.analysis.importance_run import measure_importance
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
-    from probes.head_names import by_name
 
     if top < 0:
         raise InputError(f"top={top}: give 0 or more")
@@ -54,14 +57,20 @@ def importance(
         trained, per=per, normalise=normalise, steps=steps, masks=masks, progress=sentence_progress
     )
     console = Console(markup=False, emoji=False)
-    for task_name in trained.tasks:
-        of_task = heads.filter(heads["task"] == task_name)
-        wide = of_task.pivot("measure", index=["attention", "layer", "head"], values="value")
-        shown = Table(title=f"{task_name}: the {min(top, wide.height)} most important of {wide.height} heads")
-        wide = by_name(wide)
+    _show(heads, trained.tasks, top, console)
+    console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)
+
+
+def _show(heads: pl.DataFrame, tasks: Iterable[str], top: int, console: Console) -> None:
+    """Print the `top` most important heads of each task with all that was measured on them."""
+    from probes.head_names import by_name
+
+    for task in tasks:
+        of_task = heads.filter(heads["task"] == task)
+        wide = by_name(of_task.pivot("measure", index=["attention", "layer", "head"], values="value"))
+        shown = Table(title=f"{task}: the {min(top, wide.height)} most important of {wide.height} heads")
         for title in wide.columns:
             shown.add_column(title, justify="right")
         for name, *values in wide.sort("importance", descending=True).head(top).iter_rows():
             shown.add_row(name, *(f"{value:.4g}" for value in values))
         console.print(shown)
-    console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)

@@ -18,6 +18,7 @@ from mtl.heads.arguments import scale_of, transformer_of, whole_number
 from mtl.heads.blocks import Block
 from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
+from probes.head_names import layer_name
 from probes.heads_table import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
@@ -173,7 +174,7 @@ class HeadTap:
             site = served[calls[self._layer[module]]] if len(served) > 1 else served[0]
             if inputs[0].shape[-1] != len(self.remaining[site]) * self.head_dim:
                 raise InputError(
-                    f"{self.sites[site].attention} attention of layer {self.sites[site].layer} had "
+                    f"{layer_name(self.sites[site], self.sites)} had "
                     f"{len(self.remaining[site])} heads when the model was tapped, and has others now: tap "
                     "it again (a new HeadTap) after heads were cut or copied"
                 )

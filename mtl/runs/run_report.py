@@ -29,7 +29,7 @@ FORMS = ("pdf", "png")
 """Formats of the figures' files."""
 OURS = {
     "tables": (
-        *("runs.*", "scores.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
+        *("runs.*", "scores.*", "scores-by-setup.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
         *(
             "task-losses.*",
             "learning-curves.*",

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from mtl.errors import InputError
 from mtl.files import write_json
-from probes.head_names import head_name
-from probes.heads_table import Site
 
 Head = tuple[int, int]
 """Layer and number in the layer, from 0."""
@@ -96,6 +94,10 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
             )
         for layer, head in claims[name]:
             if not (0 <= layer < shape[0] and 0 <= head < shape[1]):
+                # Not at the top: polars is not needed to read a configuration.
+                from probes.head_names import head_name
+                from probes.sites import Site
+
                 where = head_name(Site("self", layer), head)
                 raise InputError(f"clones.claims={path}: {name} claims {where}, which is not there")
     return Claims(shape, {name: claims[name] for name in tasks})

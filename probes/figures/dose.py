@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from probes.figures.style import COLUMN, GRID, LOOKS, new_figure, styled
+from probes.signed_words import SignedWords
 from probes.statistics.dose import ALL
 
 
@@ -54,11 +55,14 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
     return figure
 
 
+LOST = SignedWords("lost", "gained", "points")
+
+
 def _title(losses: pl.DataFrame) -> str:
     row = losses.row(by_predicate=pl.col("pair") == ALL, named=True)
     if row["loss"] is None:
         return "one overlap only"
     return (
-        f"none to all in common: {row['loss']:+.2f} points lost ({row['low']:+.2f} to {row['high']:+.2f}), "
+        f"none to all in common: {LOST.of(row['loss'])} ({LOST.interval(row['low'], row['high'])}), "
         f"p {row['p']:.2g}"
     )

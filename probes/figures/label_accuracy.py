@@ -73,7 +73,7 @@ def _row(axes: Axes, labels: pl.DataFrame, regimes: list[str], room: int) -> Non
         )  # fmt: skip
     axes.hlines(
         100 * labels["chance"].cast(pl.Float64).to_numpy(), places - 0.47, places + 0.47, color=INK,
-        linestyle=":", linewidth=0.9, zorder=2 + len(regimes),
+        linestyle=":", linewidth=0.9, zorder=1.5,
     )  # fmt: skip
     axes.vlines(places, 0, 100, color="#dddddd", linewidth=0.4, zorder=1)
     between = " " if room > 8 else "\n"

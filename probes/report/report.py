@@ -25,7 +25,7 @@ from probes.report.head_maps import claims_map, loss_maps, mask_maps, overlays
 from probes.report.head_svg import rgb_key
 from probes.report.labels import label_rows, label_skills
 from probes.report.overlaps import Compared, across, compare, masks_by_setup
-from probes.report.scores import score_rows
+from probes.report.scores import score_rows, score_table
 from probes.report.sweep import sweep_section
 from probes.report.worth import Worth, worth_section
 from probes.sites import shape_text, sites_of
@@ -118,7 +118,8 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         style=Markup(_source("report.css")),
         script=Markup(_source("report.js")),
     )  # fmt: skip
-    tables = _tables(evidence, compared, claim_tests, worth, screen)
+    tables = {"scores-by-setup": score_table(tasks, rows)} if rows else {}
+    tables |= _tables(evidence, compared, claim_tests, worth, screen)
     return Page(html, final, claim_tests.summary(), tables, tuple(answer.line() for answer in screen))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from probes.report.data import ReportData, Setup
 
@@ -61,3 +63,23 @@ def _cell(scores: dict[int, float], baseline: dict[int, float]) -> Cell:
         float(np.std(values, ddof=1)) if len(values) > 1 else None,
         float(np.mean([scores[seed] - baseline[seed] for seed in common])) if common else None,
     )
+
+
+def score_table(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
+    """A row per setup as papers print it: `94.37 ± 0.37` per task (`94.37` for one seed), and their mean."""
+    table = [
+        {
+            "setup": row.setup.name,
+            **{task: _with_spread(cell) for task, cell in zip(tasks, row.cells, strict=True)},
+            "mean": row.mean,
+        }
+        for row in rows
+    ]
+    schema = {"setup": pl.String} | dict.fromkeys(tasks, pl.String) | {"mean": pl.Float64}
+    return pl.DataFrame(table, schema)
+
+
+def _with_spread(cell: Cell | None) -> str | None:
+    if cell is None:
+        return None
+    return f"{cell.mean:.2f}" + ("" if cell.spread is None else f" ± {cell.spread:.2f}")

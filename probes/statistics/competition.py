@@ -16,6 +16,7 @@ import polars as pl
 
 from probes.heads_table import Site
 from probes.label_scores import FEWEST_ITEMS, weighted_mean
+from probes.signed_words import SignedWords
 from probes.sites import KEYS, sites_of
 from probes.statistics.masks import Masks
 from probes.statistics.resampling import permutations_within
@@ -190,20 +191,20 @@ def verdict(
     reason = (
         f"{finding} from single-task to joint training (Spearman within layers {test['value']:+.2f}, "
         f"one-sided permutation p {test['p']:.3g}, level {level:g}; "
-        f"loss of contested heads {points(means[True])}"
+        f"contested heads: {LOST.of(means[True])}"
     )
     if False in means:
-        reason += f", of others {points(means[False])}"
+        reason += f", others: {LOST.of(means[False])}"
     if apart["value"] is not None:
-        reason += f", difference within layers {points(apart['value'])}"
+        reason += f", within layers contested heads lose {MORE.of(apart['value'])} than others"
     if apart["value"] is not None and apart["low"] is not None:
-        reason += f", {1 - level:.0%} interval {100 * apart['low']:+.2f} to {points(apart['high'])}"
+        reason += f", {1 - level:.0%} interval {MORE.interval(apart['low'], apart['high'])}"
     return Verdict(TOGETHER if together else APART, reason + ")", level)
 
 
-def points(share: float) -> str:
-    """A share as points of a hundred, with its sign."""
-    return f"{100 * share:+.2f} points"
+LOST = SignedWords("lost", "gained", "points", 2, 100)
+MORE = SignedWords("more", "less", "points", 2, 100)
+"""How a loss of skill is said, and the difference of two."""
 
 
 def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: float) -> str:

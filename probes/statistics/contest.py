@@ -31,6 +31,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool
 
+from probes.signed_words import SignedWords
 from probes.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
 from probes.statistics.contest_model import TaskBlock, in_unit
 from probes.statistics.resampling import permutations_within
@@ -209,6 +210,10 @@ def _share(
     return lambda beta: TENTH * beta / rise if rise > 0 else float("nan")
 
 
+WORTH = SignedWords("less", "more", "%", 1, 100)
+"""How a share of worth that is lost is said."""
+
+
 def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[Word, str]:
     """The word by the rule fixed beforehand, and its reason; `shares` are estimate, low and high.
 
@@ -216,8 +221,8 @@ def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[
     """
     share, low, high = shares
     figures = (
-        f"a claimed head is worth {_per_cent(share)} less to its task beside a partner that claims it, too "
-        f"({1 - level:.0%} interval {_per_cent(low)} to {_per_cent(high)}, one-sided p {p:.3g})"
+        f"a claimed head is worth {WORTH.of(share)} to its task beside a partner that claims it, too "
+        f"({1 - level:.0%} interval {WORTH.interval(low, high)}, one-sided p {p:.3g})"
     )
     if seeds < FEWEST_SEEDS:
         few = f"{seeds} seed{'s' * (seeds != 1)} of every pair, and {FEWEST_SEEDS} are needed"
@@ -227,7 +232,3 @@ def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[
     if high < TENTH:
         return REFUTED, f"less than {TENTH:.0%} is lost: {figures}"
     return CANNOT_TELL, f"neither nothing nor {TENTH:.0%} can be excluded: {figures}"
-
-
-def _per_cent(share: float) -> str:
-    return f"{100 * share:.1f} %" if np.isfinite(share) else "any number"

@@ -7,7 +7,7 @@ import polars as pl
 from jaxtyping import Float, Int
 
 from probes.statistics.resampling import permutations_within
-from probes.statistics.sharing import MARGIN
+from probes.statistics.sharing import MARGIN, SCORED
 from probes.statistics.wanted import CANNOT_TELL, NO, YES, Word
 
 SCHEMA = pl.Schema(
@@ -44,9 +44,9 @@ def word_on(losses: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
     if row["loss"] is None:
         return CANNOT_TELL, "masks of pairs have as many heads in common in all runs"
     reason = (
-        f"under masks that have all heads in common by chance, tasks lose {row['loss']:+.2f} points against "
-        f"masks that have none ({1 - level:.0%} interval {row['low']:+.2f} to {row['high']:+.2f}, one-sided "
-        f"p {row['p']:.3f}, {row['runs']} runs)"
+        f"under masks that have all heads in common by chance, tasks score {SCORED.of(row['loss'])} than "
+        f"under masks that have none ({1 - level:.0%} interval {SCORED.interval(row['low'], row['high'])}, "
+        f"one-sided p {row['p']:.3f}, {row['runs']} runs)"
     )
     if row["low"] > 0:
         return YES, reason

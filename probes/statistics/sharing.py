@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from probes.signed_words import SignedWords
 from probes.statistics.task_losses import paired
 from probes.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
 
@@ -76,15 +77,19 @@ def _row(
     return setup, task, len(losses), float(losses.mean()), low, high, p
 
 
+SCORED = SignedWords("less", "more", "points")
+"""How points that are lost are said."""
+
+
 def _word(seeds: int, loss: float, low: float | None, high: float | None, level: float) -> tuple[Word, str]:
     if seeds < FEWEST_SEEDS or low is None or high is None:
         few = (
             f"{seeds} seed{'s' * (seeds != 1)} of all tasks alone and jointly, and {FEWEST_SEEDS} are needed"
         )
-        return CANNOT_TELL, f"{few}; mean loss {loss:+.2f} points"
+        return CANNOT_TELL, f"{few}; tasks score {SCORED.of(loss)} jointly than alone, on average"
     figures = (
-        f"tasks score {abs(loss):.2f} points {'less' if loss > 0 else 'more'} jointly than alone, on average "
-        f"({1 - level:.0%} interval of the loss {low:+.2f} to {high:+.2f}, {seeds} seeds)"
+        f"tasks score {SCORED.of(loss)} jointly than alone, on average "
+        f"({1 - level:.0%} interval {SCORED.interval(low, high)}, {seeds} seeds)"
     )
     if low > 0:
         return YES, figures + (f"; that is less than {MARGIN:g}" if high < MARGIN else "")

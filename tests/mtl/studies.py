@@ -90,7 +90,7 @@ class Study:
             value = np.clip(value - joint * self.cost * self.claims / len(TASKS), 0, 1)
             if shape:
                 value = self.random.random((len(names), *shape))
-            count = 10 * np.arange(len(names), 0, -1)
+            count = 30 * np.arange(len(names), 0, -1)
             rows = heads_table.rows("attention", task, names, value, count)
             chance = np.full(len(names), 0.3)
             parts += [rows, heads_table.headless_rows("attention_offset", task, names, chance, count)]

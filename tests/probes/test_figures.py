@@ -212,9 +212,9 @@ def luminance(colour):
 
 def labels(count):
     values = np.linspace(0.9, 0.2, count)
-    columns = {"task": "dep", "label": [f"r{n}" for n in range(count)], "count": np.arange(count, 0, -1)}
+    columns = {"task": "dep", "label": [f"r{n}" for n in range(count)], "count": 30 + np.arange(count, 0, -1)}
     setups = {"static": values + 0.08, "stl": values, "pair": values - 0.1, "joint": values - 0.15}
-    return pl.DataFrame(columns | setups)
+    return pl.DataFrame(columns | setups | {"chance": 0.02, "counted": True})
 
 
 def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
@@ -228,7 +228,21 @@ def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
             column, row = axes.transData.transform((place + 0.08, 100 * table[setup][place]))
             np.testing.assert_allclose(image[len(image) - 1 - int(row), int(column), :3], colour, atol=40)
     assert {"static", "STL", "MTL-2", "MTL"} <= texts(figure)
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == table["label"].to_list()
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+        f"{label} {count}" for label, count in table.select("label", "count").iter_rows()
+    ]
+
+
+def test_labels_stand_beside_chance_and_those_that_do_not_count_are_left_out():
+    table = labels(5).with_columns(counted=pl.col("label") != "r1", chance=pl.col("static") - 0.5)
+    figure = label_accuracy(table)
+    chance = figure.axes[0].collections[4].get_segments()  # behind the four regimes
+    drawn = [segment[0, 1] for segment in chance]
+    assert drawn == pytest.approx((100 * table.filter("counted")["chance"]).to_list())
+    assert {"chance", "1 label left out: root, or fewer than 30 items", "r0\n35"} <= texts(figure)
+    assert "r1\n34" not in texts(figure)
+    with pytest.raises(ValueError, match="no label with at least 30 items"):
+        label_accuracy(table.with_columns(counted=False))
 
 
 def test_many_labels_take_several_rows_and_a_missing_value_has_no_marker():
@@ -272,7 +286,7 @@ def test_heat_map_orders_labels_and_marks_the_best_head():
 
 def test_dollars_in_labels_are_no_formulas():
     table = labels(3).with_columns(label=pl.Series(["$", "PRP$", r"$\frac$"]))
-    assert {"$", "PRP$", r"$\frac$"} <= texts(label_accuracy(table))
+    assert {"$\n33", "PRP$\n32", "$\\frac$\n31"} <= texts(label_accuracy(table))
     assert label_accuracy(table).axes
 
 

@@ -29,7 +29,7 @@ def test_latex_by_hand(table):
     assert latex(table).splitlines() == [
         r"\begin{tabular}{lrrrl}",
         r"\toprule",
-        r"first\_task & open & p & loss & contested \\",
+        r"first task & open & p & loss & contested \\",
         r"\midrule",
         r"A\&B & 3 & 0.04 & $-$0.12 & True \\",
         r"50 \% & 12 & $4.2\cdot 10^{-7}$ & 0.00 & False \\",

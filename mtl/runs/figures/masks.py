@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import polars as pl
+from jaxtyping import Float
 
 from mtl.errors import InputError
 from mtl.files import whole_file
@@ -17,6 +21,8 @@ from probes.figures.gates_over_time import gates_over_time
 from probes.figures.grey_overlap import grey_overlap
 from probes.figures.masks import animation, mask_picture
 from probes.figures.rgb_overlap import rgb_overlap
+from probes.heads_table import Site
+from probes.sites import KEYS
 from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
 
@@ -27,7 +33,7 @@ def rgb(request: FigureRequest) -> FigureWithTables:
     names = list(gates["task"].unique(maintain_order=True))
     if len(names) == 3:
         masks, left_out = final_masks(gates)
-        return FigureWithTables(rgb_overlap(masks.mean(), masks.sites, masks.tasks), (*notes, *left_out))
+        return _rgb(masks.mean(), masks.sites, masks.tasks, (*notes, *left_out))
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != 3 or runs["run"].n_unique() != 3:
         raise InputError(
@@ -46,7 +52,27 @@ def rgb(request: FigureRequest) -> FigureWithTables:
     ]
     if len(set(channels)) < 3:
         channels = [Path(run).name for run in runs["run"]]
-    return FigureWithTables(rgb_overlap(masks.gate[0], masks.sites, channels), notes)
+    return _rgb(masks.gate[0], masks.sites, channels, notes)
+
+
+def _rgb(
+    gates: Float[np.ndarray, "3 site head"],
+    sites: Sequence[Site],
+    names: Sequence[str],
+    notes: tuple[str, ...],
+) -> FigureWithTables:
+    drawn = rgb_overlap(gates, sites, names)
+    return FigureWithTables(drawn, notes, {"": pl.concat(map(partial(_rows, sites), names, gates))})
+
+
+def _rows(sites: Sequence[Site], mask: str, gate: Float[np.ndarray, "site head"]) -> pl.DataFrame:
+    """A mask as rows: mask, attention, layer, head, gate."""
+    rows = [
+        (mask, *site, head, float(gate[place, head]))
+        for place, site in enumerate(sites)
+        for head in range(gate.shape[1])
+    ]
+    return pl.DataFrame(rows, ("mask", *KEYS, "gate"), orient="row")
 
 
 def grey(request: FigureRequest) -> FigureWithTables:
@@ -54,7 +80,8 @@ def grey(request: FigureRequest) -> FigureWithTables:
     gates, notes = _gates(request)
     by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(by_run)
-    return FigureWithTables(grey_overlap(masks.gate[:, 0], masks.sites), notes)
+    used = _rows(masks.sites, f"mean of {len(masks.gate)}", masks.gate[:, 0].mean(0))
+    return FigureWithTables(grey_overlap(masks.gate[:, 0], masks.sites), notes, {"": used})
 
 
 def correlation(request: FigureRequest) -> FigureWithTables:
@@ -72,14 +99,15 @@ def over_time(request: FigureRequest) -> FigureWithTables:
     """One run's gates over its training."""
     request.one_path()
     gates, notes = _gates(request)
-    return FigureWithTables(gates_over_time(gates), notes)
+    return FigureWithTables(gates_over_time(gates), notes, {"": gates.select("task", "step", *KEYS, "gate")})
 
 
 def final(request: FigureRequest) -> FigureWithTables:
     """One run's masks after training."""
     request.one_path()
     gates, notes = _gates(request)
-    return FigureWithTables(mask_picture(gates), notes)
+    last = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
+    return FigureWithTables(mask_picture(gates), notes, {"": last.select("task", *KEYS, "gate", "open")})
 
 
 def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> tuple[int, tuple[str, ...]]:

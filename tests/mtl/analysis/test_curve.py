@@ -242,7 +242,8 @@ def test_any_measure_of_the_run_may_rank(run) -> None:
     parts = [heads_table.rows("fisher", task, [""], value[task], np.array([5])) for task in ("pos", "dep")]
     labelled = rng.random((2, *SHAPE))
     parts.append(heads_table.rows("confidence", "", [""], value["pos"], np.array([5])))
-    parts.append(heads_table.rows("clustering", "pos", ["N", "V"], labelled, np.array([9, 1])))
+    parts.append(heads_table.rows("clustering", "pos", ["N", "V"], labelled, np.array([90, 30])))
+    parts.append(heads_table.rows("clustering_shuffled", "pos", ["N", "V"], 0 * labelled, np.array([90, 30])))
     parts.append(heads_table.rows("positional", "", ["-1", "+1"], labelled, np.array([5, 5])))
     heads_table.write(run / "heads.parquet", pl.concat(parts), {})
 

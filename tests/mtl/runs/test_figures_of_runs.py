@@ -63,7 +63,7 @@ class Folders:
     def probe(self, folder, tasks, *, labels=("a", "b"), split="test", target="minilm"):
         """Give a folder a table of probes."""
         folder.mkdir(exist_ok=True)
-        count = np.arange(len(labels), 0, -1) * 10
+        count = np.arange(len(labels), 0, -1) * 30
         parts = []
         for task in tasks:
             value = self.random.random((len(labels), LAYERS, HEADS))

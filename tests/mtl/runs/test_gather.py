@@ -162,7 +162,7 @@ def test_the_explorer_knows_gates_and_values(study):
     assert [int(packed[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [
         round(100 * value) for value in gates
     ]
-    place = page.data["labels"].index(["dep", "dep1", 20])
+    place = page.data["labels"].index(["dep", "dep1", 60, True])
     heads = pl.read_parquet(study.root / "static/heads.parquet")
     value = heads.filter((pl.col("label") == "dep1") & (pl.col("measure") == "attention"))["value"]
     known = page.data["value"]["static"][place]
@@ -508,7 +508,7 @@ def test_a_label_that_joint_runs_lack(study):
         study.probe(study.run(TASKS, seed, scope="per_task"), TASKS, joint=True, drop=["dep1"])
     page = page_of(study.root)
     assert page.says("the joint runs have no dep label dep1")
-    place = page.data["labels"].index(["dep", "dep1", 20])
+    place = page.data["labels"].index(["dep", "dep1", 60, True])
     assert page.data["value"]["joint"][place] is None
     assert page.data["value"]["stl"][place] is not None
 
@@ -550,7 +550,9 @@ def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
 
 def test_losses_are_in_points_and_positive_where_skill_is_lost(tmp_path):
     page = page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small())
-    assert re.search(r"difference within layers \+\d+\.\d\d points", " ".join(page.text))
+    assert re.search(
+        r"within layers contested heads lose \d+\.\d\d points more than others", " ".join(page.text)
+    )
     assert page.says("MTL against STL")
     assert page.says("3 of 3")
 

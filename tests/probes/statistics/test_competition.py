@@ -185,8 +185,10 @@ def test_labels_best_heads_in_order_of_frequency():
         [worlds.heads(stl, "stl", ("dep",), (1, 2)), worlds.heads(joint, "joint", ("dep",), (1,))]
     )
     table = label_values(heads)
-    assert table.columns == ["task", "label", "count", "stl", "joint"]
+    assert table.columns == ["task", "label", "count", "stl", "joint", "chance", "counted"]
     assert table["label"].to_list() == ["label 1", "label 0"]
     assert table["stl"].to_list() == pytest.approx([(0.9 + 0.8) / 2, (0.5 + 0.7) / 2])
     assert table["joint"].to_list() == [None, 0.55]
+    assert table["chance"].to_list() == pytest.approx([worlds.CHANCE] * 2)
+    assert table["counted"].all()
     assert absent_labels(table) == ("the joint runs have no dep label label 1",)

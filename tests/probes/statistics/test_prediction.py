@@ -152,10 +152,10 @@ def test_the_interval_covers_the_planted_correlation(rho) -> None:
 def test_values_of_heads_by_hand() -> None:
     heads = pl.concat(
         [
-            rows("clustering", "pos", cells(0.5, 0.9), label="NN", count=30),
-            rows("clustering", "pos", cells(0.5, 0.1), label="VB", count=10),
-            rows("clustering_shuffled", "pos", cells(0.2), label="NN", count=30),
-            rows("clustering_shuffled", "pos", cells(0.3), label="VB", count=10),
+            rows("clustering", "pos", cells(0.5, 0.9), label="NN", count=90),
+            rows("clustering", "pos", cells(0.5, 0.1), label="VB", count=30),
+            rows("clustering_shuffled", "pos", cells(0.2), label="NN", count=90),
+            rows("clustering_shuffled", "pos", cells(0.3), label="VB", count=30),
             rows("confidence", "", cells(0.7, 0.8)),
             rows("positional", "", cells(0.7, 0.1), label="-1"),
             rows("positional", "", cells(0.2, 0.3), label="+1"),
@@ -166,8 +166,8 @@ def test_values_of_heads_by_hand() -> None:
                 headless("syntactic_offset", "dep", *chance)
                 for chance in (("nsubj to head", 0.2), ("obj to head", 0.6), ("root to dependent", 0.1))
             ),
-            rows("relevance", "pos", cells(0.4, 0.6), label="NN", count=30),
-            rows("relevance", "pos", cells(0.8, 0.2), label="VB", count=10),
+            rows("relevance", "pos", cells(0.4, 0.6), label="NN", count=90),
+            rows("relevance", "pos", cells(0.8, 0.2), label="VB", count=30),
             rows("relevance", "dep", cells(0.1, 0.9), label="nsubj", count=90),
             rows("relevance", "dep", cells(0.3, 0.7)),
             rows("ablation", "pos", cells(1.0, 2.0)),
@@ -175,7 +175,7 @@ def test_values_of_heads_by_hand() -> None:
         ]
     )
     found = {measure: frame.sort("head") for (measure,), frame in head_values(heads).group_by("measure")}
-    assert found["skill"]["value"].to_list() == pytest.approx([(30 * 0.3 + 10 * 0.2) / 40, 30 * 0.7 / 40])
+    assert found["skill"]["value"].to_list() == pytest.approx([(90 * 0.3 + 30 * 0.2) / 120, 90 * 0.7 / 120])
     assert found["positional"].filter(task="dep")["value"].to_list() == [0.7, 0.3]
     # A role of the head, whatever the task: 0.6 less 0.2; and 0.5 less 0.2, since 0.7 is nearer to 0.6.
     assert found["syntactic"].filter(task="pos")["value"].to_list() == pytest.approx([0.4, 0.3])

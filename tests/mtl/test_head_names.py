@@ -1,0 +1,302 @@
+"""A head has one name, from 0, in figures, tables, the page and the terminal; and it is read back."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from mtl.analysis.ablation import Ablation
+from mtl.commands import ablate, energy, importance, probe, relevance
+from mtl.config.schema import ClonesConfig
+from mtl.runs.figures.table import FIGURES
+from mtl.training.clones import CopiedHead, describe_clones
+from probes import heads_table, table_files
+from probes.best_heads import best_heads, markdown, weighted_means
+from probes.energy_table import MATRICES
+from probes.figures.gates_over_time import gates_over_time, heads_over_time
+from probes.figures.grey_overlap import grey_overlap
+from probes.figures.head_label_heatmap import head_label_heatmap
+from probes.figures.head_maps import head_maps
+from probes.figures.masks import mask_picture
+from probes.figures.mixing import mixing_figure
+from probes.figures.rgb_overlap import rgb_overlap
+from probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
+from probes.heads_table import Site
+from probes.report.head_data import heads_data
+from probes.report.head_svg import head_map
+from probes.sites import KINDS
+
+LAYERS, HEADS = 3, 4
+PLANTED = (2, 1)
+"""The layer and head that stand out in every output."""
+SITES = tuple(Site("self", layer) for layer in range(LAYERS))
+THREE = tuple(Site(kind, layer) for kind in KINDS[1:] for layer in range(LAYERS))
+OLD = re.compile(r"L\d+ H\d+|[Ll]ayer \d+,? (\(\w+\), )?head \d+|head \d+ of layer \d+")
+"""How heads were named before."""
+GATE = np.zeros((LAYERS, HEADS))
+GATE[PLANTED] = 1.0
+
+sites_of_models = st.tuples(
+    st.sampled_from((("self",), ("encoder", "decoder", "cross"), ("cross", "self"))), st.integers(1, 12)
+).map(lambda made: tuple(Site(kind, layer) for kind in made[0] for layer in range(made[1])))
+
+
+@given(sites_of_models, st.integers(1, 130), st.data())
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_name_is_read_as_what_it_was_made_of(sites: tuple[Site, ...], heads: int, data) -> None:
+    place = data.draw(st.integers(0, len(sites) - 1))
+    head = data.draw(st.none() | st.integers(0, heads - 1))
+    site = sites[place]
+    name = head_name(site, head, sites)
+    number = f"{site.layer}" if head is None else f"{site.layer}.{head}"
+    spellings = {name, name.lower(), f" {name} ", name.replace(" ", "."), f"{site.attention}.{number}"}
+    if " " not in name:
+        spellings |= {number, f"{site.attention} {name}"}
+    assert {read_head(text, sites, heads) for text in spellings} == {(place, head)}
+    assert len(set(cell_names(sites, heads))) == len(sites) * heads
+    assert layer_name(site, sites) == head_name(site, None, sites)
+
+
+@given(st.text(max_size=12))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_any_other_text_is_one_line(text: str) -> None:
+    try:
+        found = read_head(text, SITES, HEADS)
+    except ValueError as error:
+        found = str(error)
+    if isinstance(found, str):
+        assert found.count("\n") == 0
+    else:
+        assert found[0] < LAYERS
+        assert found[1] is None or found[1] < HEADS
+
+
+@pytest.mark.parametrize(
+    ("text", "sites", "message"),
+    [
+        ("L3 H2", SITES, "older reports and count from 1"),
+        ("cross L1 H2", THREE, "older reports and count from 1"),
+        ("L3H1", SITES, "layers 0 to 2 of heads 0 to 3"),
+        ("L2H4", SITES, "layers 0 to 2 of heads 0 to 3"),
+        ("L2H1", THREE, "write a head as cross L2H9"),
+        ("self L2H1", THREE, "no attention of kind self: it has encoder, decoder, cross"),
+        ("H1", SITES, "write a head as L2H9"),
+        ("2.-1", SITES, "write a head as L2H9"),
+        ("", SITES, "write a head as L2H9"),
+    ],
+)
+def test_what_is_no_head_says_how_one_is_written(text: str, sites, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_head(text, sites, HEADS)
+
+
+def rows(measure: str, value: np.ndarray = GATE, task: str = "dep", label: str = "") -> pl.DataFrame:
+    return heads_table.rows(measure, task, [label], value[None], np.array([100]))
+
+
+def gates() -> pl.DataFrame:
+    table = rows("gate").select("task", "attention", "layer", "head", gate="value")
+    return pl.concat([table.with_columns(step=pl.lit(step), open=pl.col("gate") > 0.5) for step in (1, 2)])
+
+
+def mixing() -> Figure:
+    layers = pl.DataFrame(
+        {"attention": "self", "layer": [0, 1, 2], "claims": "all", "overlap": [0.1, 0.1, 0.9]}
+    )
+    tests = {"models": "m", "claims": "none", "above": 0.1, "low": 0.0, "high": 0.2, "p": 0.5, "p_holm": 0.5}
+    return mixing_figure(pl.DataFrame([tests]), layers.with_columns(models=pl.lit("m")), "m")
+
+
+def maps() -> Figure:
+    table = rows("importance").select("task", "attention", "layer", "head", "value")
+    return head_maps(table.with_columns(setup=pl.lit("STL"), significant=pl.lit(False)), "importance", "nats")
+
+
+WITH_HEADS: dict[str, Callable[[], Figure]] = {
+    "rgb": lambda: rgb_overlap(np.stack([GATE] * 3), SITES, ("a", "b", "c")),
+    "grey": lambda: grey_overlap(GATE[None], SITES),
+    "gates": lambda: gates_over_time(gates()),
+    "masks": lambda: mask_picture(gates()),
+    "animation": lambda: mask_picture(gates()),  # its last picture
+    "heatmap": lambda: head_label_heatmap(rows("attention", label="obj")),
+    "heads": maps,
+    "importance-over-time": lambda: heads_over_time(gates(), "gate", "importance"),
+    "mixing": mixing,
+}
+WITHOUT_HEADS = {
+    "correlation", "labels", "heads-kept", "recovery", "prediction", "agreement", "contest", "forest", "dose",
+    "conflict", "curve", "curve-roles", "curve-kinds", "curve-time", "energy",
+}  # fmt: skip
+
+
+def test_every_figure_is_known_to_show_heads_or_not() -> None:
+    assert set(FIGURES) == {*WITH_HEADS, *WITHOUT_HEADS}
+
+
+def numbers(axes: Axes, way: str) -> list[tuple[float, str]]:
+    axis = axes.xaxis if way == "x" else axes.yaxis
+    return [
+        (float(place), label.get_text())
+        for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", WITH_HEADS)
+def test_axes_of_figures_count_from_zero(name: str) -> None:
+    """The tick of number n is at the n-th row or column, or in the middle of the n-th layer's block."""
+    axes = WITH_HEADS[name]().axes[0]
+    blocks = {"gates": "y", "importance-over-time": "y", "heatmap": "x"}
+    if name in blocks:
+        middle = 0.5 * HEADS - (0.5 if name == "heatmap" else 0)
+        assert numbers(axes, blocks[name]) == [(middle + HEADS * n, str(n)) for n in range(LAYERS)]
+    else:
+        ways = {"x": LAYERS} if name == "mixing" else {"x": HEADS, "y": LAYERS}
+        for way, count in ways.items():
+            assert numbers(axes, way) == [(n, str(n)) for n in range(count)]
+    if axes.images and name != "heatmap":
+        shown = np.asarray(axes.images[0].get_array(), dtype=float).reshape(LAYERS, HEADS, -1)[..., 0]
+        assert np.unique(shown).size == 2
+        assert (shown[PLANTED] != shown[0, 0]).all()
+
+
+def on_terminal(show: Callable[[Console], None]) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    show(console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def probed() -> pl.DataFrame:
+    level = heads_table.headless_rows("attention_offset", "dep", ["obj"], np.zeros(1), np.array([100]))
+    offset = heads_table.headless_rows(
+        "syntactic_offset", "dep", ["obj to head"], np.zeros(1), np.array([100])
+    )
+    return pl.concat([rows("attention", label="obj"), level, rows("syntactic", label="obj to head"), offset])
+
+
+def of_energy() -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            ("m", "self", layer, head, matrix, 1, 2, 3)
+            for layer in range(LAYERS)
+            for head in (None, 0)
+            for matrix in MATRICES
+        ],
+        ("model", "attention", "layer", "head", "matrix", "needs_50", "needs_90", "needs_95"),
+        orient="row",
+    )
+
+
+def closed(kind: str, heads: set[tuple[int, int]], *measured: int) -> str:
+    tap = SimpleNamespace(sites=SITES, remaining=[range(HEADS)] * LAYERS)
+    return ablate._closed(Ablation(kind, frozenset(heads), *measured), tap)
+
+
+def best(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    found = best_heads(table)
+    return found, weighted_means(found)
+
+
+TERMINAL: dict[str, Callable[[Console], None]] = {
+    "probe": lambda console: probe._show(*best(probed()), console),
+    "roles": lambda console: probe._show_roles(probed(), console),
+    "markdown": lambda console: console.print(markdown(*best(probed()))),
+    "importance": lambda console: importance._show(rows("importance"), ["dep"], 1, console),
+    "relevance": lambda console: relevance._show(rows("relevance"), console),
+    "ablate": lambda console: console.print(closed("head", {PLANTED}, *PLANTED)),
+    "ablate --heads": lambda console: console.print(closed("chosen", {PLANTED})),
+    "clones": lambda console: console.print(
+        describe_clones([CopiedHead(*PLANTED, (("pos",), ("dep",)))], ClonesConfig(kind="split", claims="f"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TERMINAL)
+def test_the_terminal_names_the_planted_head(name: str) -> None:
+    text = on_terminal(TERMINAL[name])
+    assert "L2H1" in text
+    assert set(re.findall(r"L\d+H\d+", text)) == {"L2H1"}
+    assert not OLD.search(text)
+
+
+def test_layers_alone_have_names_too() -> None:
+    text = on_terminal(lambda console: energy._show("m", of_energy(), console))
+    assert set(re.findall(r"L\d+", text)) == {"L0", "L1", "L2"}
+    whole = {(1, head) for head in range(HEADS)}
+    assert closed("layer", whole, 1) == "L1"
+    assert closed("chosen", {*whole, PLANTED}) == "L1, L2H1"
+
+
+def test_tables_for_people_have_the_name(tmp_path: Path) -> None:
+    one = rows("importance").filter(pl.col("value") > 0).select("task", "attention", "layer", "head", "value")
+    for table, name in (
+        (one, "L2H1"),
+        (pl.concat([one, one.with_columns(attention=pl.lit("cross"))]), "self L2H1"),
+    ):
+        for kind in table_files.FORMATS:
+            table_files.write(table, tmp_path / f"t.{kind}", kind)
+        assert pl.read_csv(tmp_path / "t.csv").columns == [
+            "task",
+            "attention",
+            "layer",
+            "head",
+            "name",
+            "value",
+        ]
+        assert pl.read_csv(tmp_path / "t.csv")["name"][0] == name
+        lines = (tmp_path / "t.tex").read_text().splitlines()
+        assert lines[2] == r"task & head & value \\"
+        assert lines[4] == rf"dep & {name} & 1.00 \\"
+        assert pl.read_parquet(tmp_path / "t.parquet").equals(table)
+    of_layer = one.drop("head")
+    assert by_name(of_layer)["layer"].to_list() == ["L2"]
+    assert with_names(of_layer.drop("layer")).columns == ["task", "attention", "value"]
+    assert with_names(one.with_columns(head=None, layer=None).cast({"layer": pl.Int32}))[
+        "name"
+    ].to_list() == [None]
+
+
+def test_the_page_has_names_and_axes_from_zero() -> None:
+    data = json.loads(json.dumps(heads_data(SITES, HEADS, {}, None, None, None, None)))
+    assert data["names"] == cell_names(SITES, HEADS)
+    drawn = str(head_map(GATE, SITES, "masks"))
+    assert re.findall(r">(\d+)</text>", drawn) == [*map(str, range(HEADS)), *map(str, range(LAYERS))]
+    root = Path(__file__).parents[2]
+    for name in ("report.js", "report.html.j2"):
+        source = (root / "probes" / "report" / name).read_text()
+        assert not re.search(r"\$\{[^}]*(layer|head|heads\)) \+ 1", source)
+        assert not OLD.search(source)
+
+
+def test_names_are_made_in_one_module() -> None:
+    """No other module puts a layer or a head into a text by itself, but for Python's arguments by site."""
+    root = Path(__file__).parents[2]
+    making = re.compile(
+        r"L\{|H\{|[Ll]ayers? \{[^}]*layer|[Hh]ead \{(?!value)|\{[^}]*(layer|head) \+ 1\}"
+        r"|\{row\['(layer|head)'\]\}"
+    )
+    found: Sequence[str] = sorted(
+        str(path.relative_to(root))
+        for package in ("probes", "mtl")
+        for path in (root / package).rglob("*.py")
+        if making.search(path.read_text())
+    )
+    by_site = {
+        "mtl/heads/arguments.py",
+        "mtl/heads/clone.py",
+        "mtl/heads/prune.py",
+    }  # {layer: [heads]} of a call, in its own words
+    assert set(found) - by_site == {"probes/head_names.py", "mtl/corpora/formats/conllu.py"} & set(found)
+    assert "probes/head_names.py" in found
