@@ -14,6 +14,7 @@ from typing import Any
 
 from mtl.config.schema import (
     TASK_NAMES,
+    BalancerConfig,
     ClonesConfig,
     Files,
     GatesConfig,
@@ -77,7 +78,7 @@ def only_used(config: TrainConfig) -> TrainConfig:
     of_corpus = [key.removeprefix("corpus.") for key in unused if key.startswith("corpus.")]
     values["corpus"] = dataclasses.replace(config.corpus, **dict.fromkeys(of_corpus))
     used = (*config.tasks, *tasks_of(config.tasks))
-    balancer = values.get("balancer", config.balancer)
+    balancer: BalancerConfig = values.get("balancer", config.balancer)
     weights = {task: weight for task, weight in balancer.weights.items() if task in used}
     values["balancer"] = dataclasses.replace(balancer, weights=weights)
     return dataclasses.replace(config, **values)
@@ -130,6 +131,27 @@ def _unused_of_clones(clones: ClonesConfig, tasks: int) -> list[str]:
     unused = ["claims"] if clones.heads == "all" else []
     unused += [] if one_pass or clones.heads == "uncontested" else ["seed"]
     return unused if one_pass else [*unused, "noise"]
+
+
+def settings_in(config: Mapping[str, Any]) -> TrainConfig:
+    """The typed configuration of a run, also of an older program: neutral values where it lacks keys.
+
+    Keys that exist no more are left out, and values are not checked.
+    """
+    filled: TrainConfig = _filled(reference(), config)
+    return dataclasses.replace(filled, tasks=tuple(filled.tasks))
+
+
+def _filled(default: Any, values: Mapping[str, Any]) -> Any:
+    known = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+    changes = {
+        key: _filled(known[key], value)
+        if dataclasses.is_dataclass(known[key]) and isinstance(value, Mapping)
+        else value
+        for key, value in values.items()
+        if key in known
+    }
+    return dataclasses.replace(default, **changes)
 
 
 def reference() -> TrainConfig:

@@ -457,7 +457,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
     assert list(rows) == ["STL, dynamic", "STL, static", "MTL-5, dynamic, a mask per task"]
     assert bold == ["STL, dynamic"]
     evidence = gather(folder, "test", SCORES)
-    table = by_claims(claim_sets(masks_by_setup(evidence)[0]), evidence.heads)
+    table = by_claims(claim_sets(masks_by_setup(evidence)[0], evidence.setups), evidence.heads)
     for row in table.iter_rows(named=True):
         assert rows[row["claims"]][4:6] == [chance(row["p"]), chance(row["p_holm"])]
     assert table["p"].n_unique() > 1
