@@ -16,6 +16,7 @@ from mtl.config.schema import (
     TASK_NAMES,
     BalancerConfig,
     ClonesConfig,
+    CorpusConfig,
     Files,
     GatesConfig,
     PruningRegime,
@@ -134,24 +135,36 @@ def _unused_of_clones(clones: ClonesConfig, tasks: int) -> list[str]:
 
 
 def settings_in(config: Mapping[str, Any]) -> TrainConfig:
-    """The typed configuration of a run, also of an older program: neutral values where it lacks keys.
+    """What `unused_keys` looks at in a run's configuration, which may be of an older program and lack keys.
 
-    Keys that exist no more are left out, and values are not checked.
+    All else has its neutral value.
     """
-    filled: TrainConfig = _filled(reference(), config)
-    return dataclasses.replace(filled, tasks=tuple(filled.tasks))
+    default = reference()
+    values = {key: config[key] for key in ("pruning", "importance_every") if key in config}
+    values["tasks"] = tuple(config["tasks"])
+    for group, keys in _DECIDING.items():
+        given = config.get(group) or {}
+        inner = {key: _number(given[key]) for key in keys if key in given}
+        values[group] = dataclasses.replace(getattr(default, group), **inner)
+    corpus = config.get("corpus") or {}
+    of_task = {name: Files() for name in TASK_NAMES if corpus.get(name) is not None}
+    return dataclasses.replace(default, **values, corpus=CorpusConfig(**of_task))
 
 
-def _filled(default: Any, values: Mapping[str, Any]) -> Any:
-    known = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
-    changes = {
-        key: _filled(known[key], value)
-        if dataclasses.is_dataclass(known[key]) and isinstance(value, Mapping)
-        else value
-        for key, value in values.items()
-        if key in known
-    }
-    return dataclasses.replace(default, **changes)
+_DECIDING = {
+    "gates": ("scope", "target_open", "penalty"),
+    "batch": ("mode", "sampling"),
+    "balancer": ("name",),
+    "clones": ("kind", "heads"),
+}
+"""The settings that decide which others a run uses."""
+
+
+def _number(value: Any) -> Any:
+    """A number of heads as the configuration has it, also one that an older program wrote as an integer."""
+    if isinstance(value, Mapping):
+        return {key: float(number) for key, number in value.items()}
+    return float(value) if isinstance(value, int) else value
 
 
 def reference() -> TrainConfig:

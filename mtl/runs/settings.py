@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,15 +73,15 @@ def settings_of(config: Mapping[str, Any], derivation: str = "") -> Settings:
     tasks = tuple(sorted(config["tasks"], key=lambda name: NAMES.index(name) if name in NAMES else -1))
     pruning = str(config.get("pruning", "none"))
     typed = settings_in(config)
-    unused = unused_keys(typed)
-    neutral = neutral_values()
+    left_out = {*OF_ONE_RUN, "tasks", "corpus", *unused_keys(typed)}
+    neutral = _neutral()
     given = dict(_leaves(config, neutral))
+    # A number for all kinds of attention, where there is one for each.
+    by_kind = {key.rpartition(".")[0] for key in given}
     values = {
         key: value
         for key, value in {**neutral, **given}.items()
-        if not _within(key, (*OF_ONE_RUN, "tasks", "corpus", *unused))
-        # A number for all kinds of attention, where there is one for each.
-        and not any(other != key and _within(other, (key,)) for other in given)
+        if key not in by_kind and left_out.isdisjoint(_with_groups(key))
     }
     if len(tasks) == 1:
         values.pop("gates.scope", None)
@@ -174,7 +175,18 @@ def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> lis
 
 def _within(key: str, groups: Collection[str]) -> bool:
     """Whether a dotted key is one of these, or inside of one."""
-    return any(key == group or key.startswith(f"{group}.") for group in groups)
+    return not set(groups).isdisjoint(_with_groups(key))
+
+
+def _with_groups(key: str) -> list[str]:
+    """A dotted key and the groups that it is in: `a.b.c`, `a.b`, `a`."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
+@functools.cache
+def _neutral() -> dict[str, Any]:
+    return neutral_values()
 
 
 def _leaves(config: Mapping[str, Any], neutral: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -211,7 +223,7 @@ def _run(folder: Any) -> str | None:
         source = settings_of_run(Run.open(folder))
     except (InputError, OSError, ValueError, KeyError, TypeError):
         return GONE
-    neutral = neutral_values()
+    neutral = _neutral()
     set_ = [
         f"{key}={value}"
         for key, value in sorted(source.values.items())
