@@ -76,12 +76,8 @@ def settings_of(config: Mapping[str, Any], derivation: str = "") -> Settings:
     left_out = {*OF_ONE_RUN, "tasks", "corpus", *unused_keys(typed)}
     neutral = _neutral()
     given = dict(_leaves(config, neutral))
-    # A number for all kinds of attention, where there is one for each.
-    by_kind = {key.rpartition(".")[0] for key in given}
     values = {
-        key: value
-        for key, value in {**neutral, **given}.items()
-        if key not in by_kind and left_out.isdisjoint(_with_groups(key))
+        key: value for key, value in {**neutral, **given}.items() if left_out.isdisjoint(_with_groups(key))
     }
     if len(tasks) == 1:
         values.pop("gates.scope", None)
@@ -193,7 +189,9 @@ def _leaves(config: Mapping[str, Any], neutral: Mapping[str, Any], prefix: str =
     rows: list[tuple[str, Any]] = []
     for key, value in config.items():
         dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and not isinstance(neutral.get(dotted), Mapping):
+        # A number of heads for each kind of attention is one value.
+        one_value = dotted in neutral
+        if isinstance(value, Mapping) and value and not one_value:
             rows += _leaves(value, neutral, f"{dotted}.")
         else:
             rows.append((dotted, list(value) if isinstance(value, tuple) else value))
