@@ -127,10 +127,9 @@ def _claims_unlike_pairs(
                 for key in settings[name].differing(settings[pair], MASKS)
             }
             if unlike:
-                notes[
-                    f"the contest: claims of {run.setup.name} are of runs with another {keys_in_words([*unlike])} "
-                    "than the pairs"
-                ] = None
+                keys = keys_in_words([*unlike])
+                name = run.setup.name
+                notes[f"the contest: claims of {name} are of runs with another {keys} than the pairs"] = None
     return list(notes)
 
 

@@ -39,8 +39,8 @@ name.
 def overlap_scores(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones and on those
-    that were trained otherwise than most, which are left out.
+    """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones and
+    those that were trained otherwise than most, which are left out.
 
     `score` names the figure of each task (`TrainConfig.main_figures`). Other runs have no rows. Raises
     `InputError` for files that cannot be read.

@@ -1,4 +1,4 @@
-"""What a run is and how it was made, by its configuration: whether two runs can be compared follows from it."""
+"""What a run is and how it was made, by its configuration; whether two runs can be compared follows."""
 
 from __future__ import annotations
 
@@ -68,9 +68,14 @@ class Settings:
         ]
 
 
+def in_order_of_catalogue(tasks: Collection[str]) -> tuple[str, ...]:
+    """The names of tasks in the order in which everything lists them; unknown ones first."""
+    return tuple(sorted(tasks, key=lambda name: (NAMES.index(name) if name in NAMES else -1, name)))
+
+
 def settings_of(config: Mapping[str, Any], derivation: str = "") -> Settings:
     """The settings of a run with this configuration, which may be of an older program or lack keys."""
-    tasks = tuple(sorted(config["tasks"], key=lambda name: NAMES.index(name) if name in NAMES else -1))
+    tasks = in_order_of_catalogue(config["tasks"])
     pruning = str(config.get("pruning", "none"))
     typed = settings_in(config)
     left_out = {*OF_ONE_RUN, "tasks", "corpus", *unused_keys(typed)}

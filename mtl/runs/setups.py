@@ -7,7 +7,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from mtl.runs.settings import MASKS, MEASURING, Settings, settings_of
+from mtl.runs.settings import MASKS, MEASURING, Settings, in_order_of_catalogue, settings_of
 from probes.report.data import Setup
 
 Variant = tuple[str, ...]
@@ -54,7 +54,7 @@ def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
         tasks = f" {'+'.join(one.tasks)}" if len(sets[size]) > 1 else ""
         base = "STL" if size == 1 else f"MTL-{size}{tasks}"
         keys = dict.fromkeys(
-            in_words(key, _text(one.values[key])) for key in named[size] if key in one.values
+            word for key in named[size] if key in one.values for word in _words(key, one.values[key])
         )
         names.append((base, tuple(word for word in (_masks(one), _copies(one), *keys) if word)))
         groups.setdefault(names[-1], []).append(one)
@@ -71,7 +71,7 @@ def _size(settings: Settings) -> int:
 def _merged(runs: Sequence[Settings]) -> Settings:
     """The settings of a setup: those of all of its tasks."""
     values = {key: value for run in runs for key, value in run.values.items()}
-    tasks = tuple(dict.fromkeys(task for run in runs for task in run.tasks))
+    tasks = in_order_of_catalogue({task for run in runs for task in run.tasks})
     return dataclasses.replace(runs[0], values=values, tasks=tasks)
 
 
@@ -109,6 +109,13 @@ def _copies(settings: Settings) -> str:
     return f"clones {' '.join(words)}"
 
 
+def _words(key: str, value: Any) -> list[str]:
+    """A setting in words; a number of heads for each kind of attention in as many."""
+    if isinstance(value, Mapping) and key in _BY_KIND_IN_WORDS:
+        return [in_words(f"{key}.{kind}", str(number)) for kind, number in value.items()]
+    return [in_words(key, _text(value))]
+
+
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key} {inner}" for key, inner in sorted(value.items()))
@@ -139,7 +146,7 @@ _SAID_ONLY_BY_KEY = ("clones.claims",)
 
 
 def _among(key: str, settings: Settings) -> Hashable:
-    """Runs are compared in a key only with runs of the same kind: masks with masks learned in the same way."""
+    """Runs are compared in a key only with their like: masks with masks learned in the same way."""
     if key in MEASURING:
         return settings.tasks, settings.pruning
     if key.startswith("gates."):

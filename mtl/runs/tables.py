@@ -20,7 +20,7 @@ from tasks.catalogue import TASKS
 from tasks.twins import task_of
 
 MAY_DIFFER = (*MASKS, "encoder.name")
-"""Settings in which runs of one regime may differ: masks, of which a note tells; another encoder is refused."""
+"""In what runs of one regime may differ: masks, of which a note tells; another encoder is refused."""
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
 MOST_NOTES = 4
@@ -68,7 +68,8 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
     regime `pair` if another run has more tasks, else `joint`. Left out are runs of twins or with a control
-    task, and those that were trained otherwise than most, but for their masks. Raises `InputError` if no table is left, one is damaged, or encoders or settings of probing differ.
+    task, and those that were trained otherwise than most, but for their masks. Raises `InputError` if no
+    table is left, one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
     controls = [path for path in folders if _is_run(path) and _is_control(Run.open(path))]

@@ -1,4 +1,4 @@
-"""Two runs that differ in a setting are never compared in silence, whatever the setting and the comparison."""
+"""Two runs that differ in a setting are never compared in silence, whatever the setting."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, MEASURING, OF_ONE_RUN, comparable, differences, settings_of
 from mtl.runs.setups import setups_of
 from probes.report.answer_sharing import sharing_groups, unlike_baselines
+from probes.report.data import ReportData
 from tests.mtl.studies import Study
 
 PAIR = TrainConfig(tasks=("pos", "dep"))
@@ -71,7 +72,7 @@ def another(value: Any, key: str = "") -> Any:
         return value + 1
     if isinstance(value, Mapping):
         return {"pos": 7.0}
-    return [*value, "x"] if isinstance(value, list) else f"{value}-other"
+    return [*value, "x"] if isinstance(value, list) else f"other-{value}"
 
 
 def keys_of(config: TrainConfig) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -183,19 +184,18 @@ def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):
 
 
 def test_what_sharing_costs_is_read_from_runs_that_were_trained_alike():
-    class Evidence:
-        setups: tuple[Any, ...] = ()
+    evidence = ReportData.__new__(ReportData)
 
     for key, first, second in keys_of(PAIR):
         alone = {**second, "tasks": ["pos"]}
         both = settings_of(first).differing(settings_of(alone))
         if not both:
             continue  # of the other task
-        Evidence.setups = tuple(setups_of([first, alone]))
-        assert sharing_groups(Evidence) == {}, key
-        assert key in unlike_baselines(Evidence)[0]
-    Evidence.setups = tuple(setups_of([first, {**first, "tasks": ["pos"]}]))
-    assert sharing_groups(Evidence) == {"MTL-2": {"MTL-2": "STL"}}
+        object.__setattr__(evidence, "setups", tuple(setups_of([first, alone])))
+        assert sharing_groups(evidence) == {}, key
+        assert key in unlike_baselines(evidence)[0]
+    object.__setattr__(evidence, "setups", tuple(setups_of([first, {**first, "tasks": ["pos"]}])))
+    assert sharing_groups(evidence) == {"MTL-2": {"MTL-2": "STL"}}
 
 
 def test_names_and_order_of_folders_change_no_table(tmp_path):
