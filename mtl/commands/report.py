@@ -55,7 +55,9 @@ def report(
     )
     deciding = None if study is None else fixed_claims(study, folder, evidence)
     if claims is not None:
-        deciding = chosen_claims(claims, evidence, claim_sets(masks_by_setup(evidence)[0]), deciding)
+        deciding = chosen_claims(
+            claims, evidence, claim_sets(masks_by_setup(evidence)[0], evidence.setups), deciding
+        )
     if study is not None:
         evidence = only_claiming_seeds(study, evidence, deciding)
     drawn = page(evidence, deciding)

@@ -15,7 +15,6 @@ from typing import Any
 from mtl.config.schema import (
     TASK_NAMES,
     BalancerConfig,
-    BatchConfig,
     ClonesConfig,
     CorpusConfig,
     Files,
@@ -59,6 +58,7 @@ _OF_BALANCERS = {
     "uncertainty": ("lr",),
 }
 """The settings that each balancer has."""
+_BALANCED = tuple(dict.fromkeys(key for keys in _OF_BALANCERS.values() for key in keys))
 
 
 def only_used(config: TrainConfig) -> TrainConfig:
@@ -67,70 +67,104 @@ def only_used(config: TrainConfig) -> TrainConfig:
     What a study's runs have in common holds for the runs that it concerns: POS alone has no decoder for DEP,
     a run without masks no penalty, and gradients of tasks are compared where one mask has several.
     """
-    default = reference()
+    default, unused = reference(), unused_keys(config)
+    values: dict[str, Any] = {}
+    for key in unused:
+        group, _, name = key.partition(".")
+        if not name:
+            values[group] = getattr(default, group)
+        elif group != "corpus":
+            inner = values.get(group, getattr(config, group))
+            values[group] = dataclasses.replace(inner, **{name: getattr(getattr(default, group), name)})
+    of_corpus = [key.removeprefix("corpus.") for key in unused if key.startswith("corpus.")]
+    values["corpus"] = dataclasses.replace(config.corpus, **dict.fromkeys(of_corpus))
+    used = (*config.tasks, *tasks_of(config.tasks))
+    balancer: BalancerConfig = values.get("balancer", config.balancer)
+    weights = {task: weight for task, weight in balancer.weights.items() if task in used}
+    values["balancer"] = dataclasses.replace(balancer, weights=weights)
+    return dataclasses.replace(config, **values)
+
+
+def unused_keys(config: TrainConfig) -> tuple[str, ...]:
+    """The dotted keys, and groups of keys, whose values make no difference to this run."""
     used = tasks_of(config.tasks)
     others = [name for name in TASK_NAMES if name not in used]
     one_row = config.clones.kind not in ROWS_PER_TASK
     under_one_mask = len(config.tasks) > 1 and config.gates.scope == "shared" and one_row
-    return dataclasses.replace(
-        config,
-        **{name: getattr(default, name) for name in others},
-        corpus=_corpus(config.corpus, used),
-        batch=_batch(config.batch, default.batch),
-        balancer=_balancer(config.balancer, default.balancer, (*config.tasks, *used)),
-        gates=_gates(config.gates, default.gates, len(config.tasks), config.pruning),
-        clones=_clones(config.clones, default.clones) if len(config.tasks) > 1 else default.clones,
-        gradient_conflict_every=config.gradient_conflict_every if under_one_mask else 0,
-        importance_sentences=(config if config.importance_every else default).importance_sentences,
-    )
+    unused = [*others, *(f"corpus.{name}" for name in others)]
+    if all(getattr(config.corpus, name) is not None for name in used):
+        unused += ["corpus.path", "corpus.files"]
+    if config.batch.mode == "aligned":
+        unused.append("batch.sampling")
+    if config.batch.mode == "aligned" or config.batch.sampling != "tempered":
+        unused.append("batch.temperature")
+    of_balancer = _OF_BALANCERS.get(config.balancer.name, ())
+    unused += [f"balancer.{key}" for key in _BALANCED if key not in of_balancer]
+    unused += [f"gates.{key}" for key in _unused_of_gates(config.gates, len(config.tasks), config.pruning)]
+    unused += [f"clones.{key}" for key in _unused_of_clones(config.clones, len(config.tasks))]
+    if not under_one_mask:
+        unused.append("gradient_conflict_every")
+    if not config.importance_every:
+        unused.append("importance_sentences")
+    return tuple(unused)
 
 
-def _corpus(corpus: CorpusConfig, tasks: tuple[str, ...]) -> CorpusConfig:
-    others = {name: None for name in TASK_NAMES if name not in tasks}
-    shared = any(getattr(corpus, name) is None for name in tasks)
-    path, files = (corpus.path, corpus.files) if shared else (None, None)
-    return dataclasses.replace(corpus, **others, path=path, files=files)
-
-
-def _batch(batch: BatchConfig, default: BatchConfig) -> BatchConfig:
-    if batch.mode == "aligned":
-        batch = dataclasses.replace(batch, sampling=default.sampling)
-    if batch.mode == "aligned" or batch.sampling != "tempered":
-        batch = dataclasses.replace(batch, temperature=default.temperature)
-    return batch
-
-
-def _balancer(balancer: BalancerConfig, default: BalancerConfig, tasks: tuple[str, ...]) -> BalancerConfig:
-    used = {key: getattr(balancer, key) for key in _OF_BALANCERS.get(balancer.name, ())}
-    if "weights" in used:
-        used["weights"] = {task: weight for task, weight in balancer.weights.items() if task in tasks}
-    return dataclasses.replace(default, name=balancer.name, **used)
-
-
-def _gates(gates: GatesConfig, default: GatesConfig, tasks: int, regime: PruningRegime) -> GatesConfig:
+def _unused_of_gates(gates: GatesConfig, tasks: int, regime: PruningRegime) -> list[str]:
+    every = [field.name for field in dataclasses.fields(GatesConfig)]
     if regime == "none":
-        return default
+        return every
     if regime == "fixed":
-        return dataclasses.replace(default, scope=gates.scope, masks=gates.masks)
-    gates = dataclasses.replace(gates, masks=default.masks)
+        return [key for key in every if key not in ("scope", "masks")]
+    unused = ["masks"]
     if gates.scope == "shared" or tasks < 2:
-        gates = dataclasses.replace(gates, overlap_penalty=default.overlap_penalty, at_most=default.at_most)
+        unused += ["overlap_penalty", "at_most"]
     if gates.target_open is not None and not isinstance(gates.penalty, Mapping):
-        gates = dataclasses.replace(gates, penalty=default.penalty, penalty_warmup=default.penalty_warmup)
-    return gates
+        unused += ["penalty", "penalty_warmup"]
+    return unused
 
 
-def _clones(clones: ClonesConfig, default: ClonesConfig) -> ClonesConfig:
-    if clones.kind in ("none", "rows"):
-        return dataclasses.replace(default, kind=clones.kind)
+def _unused_of_clones(clones: ClonesConfig, tasks: int) -> list[str]:
+    if tasks < 2 or clones.kind == "none":
+        return [field.name for field in dataclasses.fields(ClonesConfig)]
+    if clones.kind == "rows":
+        return ["heads", "claims", "seed", "noise"]
     one_pass = clones.kind not in ROWS_PER_TASK
-    drawn = one_pass or clones.heads == "uncontested"
-    return dataclasses.replace(
-        clones,
-        claims=None if clones.heads == "all" else clones.claims,
-        seed=clones.seed if drawn else default.seed,
-        noise=clones.noise if one_pass else default.noise,
-    )
+    unused = ["claims"] if clones.heads == "all" else []
+    unused += [] if one_pass or clones.heads == "uncontested" else ["seed"]
+    return unused if one_pass else [*unused, "noise"]
+
+
+def settings_in(config: Mapping[str, Any]) -> TrainConfig:
+    """What `unused_keys` looks at in a run's configuration, which may be of an older program and lack keys.
+
+    All else has its neutral value.
+    """
+    default = reference()
+    values = {key: config[key] for key in ("pruning", "importance_every") if key in config}
+    values["tasks"] = tuple(config["tasks"])
+    for group, keys in _DECIDING.items():
+        given = config.get(group) or {}
+        inner = {key: _number(given[key]) for key in keys if key in given}
+        values[group] = dataclasses.replace(getattr(default, group), **inner)
+    corpus = config.get("corpus") or {}
+    of_task = {name: Files() for name in TASK_NAMES if corpus.get(name) is not None}
+    return dataclasses.replace(default, **values, corpus=CorpusConfig(**of_task))
+
+
+_DECIDING = {
+    "gates": ("scope", "target_open", "penalty"),
+    "batch": ("mode", "sampling"),
+    "balancer": ("name",),
+    "clones": ("kind", "heads"),
+}
+"""The settings that decide which others a run uses."""
+
+
+def _number(value: Any) -> Any:
+    """A number of heads as the configuration has it, also one that an older program wrote as an integer."""
+    if isinstance(value, Mapping):
+        return {key: float(number) for key, number in value.items()}
+    return float(value) if isinstance(value, int) else value
 
 
 def reference() -> TrainConfig:

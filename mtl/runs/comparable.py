@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,7 +137,7 @@ def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, note
     if heads is None:
         return
     # Setups that differ only in which tasks were trained together count as one.
-    names = {str(run.run.folder): re.sub(r"^(MTL-\d+) [^,]*", r"\1", run.setup.name) for run in runs}
+    names = {str(run.run.folder): run.setup.family for run in runs}
     pairs = heads.select("regime", "run").unique(maintain_order=True)
     for regime, folders in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
         setups = list(dict.fromkeys(names[folder] for folder in folders if folder in names))

@@ -9,7 +9,8 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.runs.comparable import RunWithSetup
-from mtl.runs.run import Run
+from mtl.runs.run import Run, is_probed_encoder
+from mtl.runs.settings import differences, settings_of_run
 from mtl.runs.tables import check_encoders, encoder_of
 from probes import curve_table, heads_table
 from probes.report.data import PruningCurves
@@ -126,8 +127,11 @@ def _tables(
 ) -> tuple[list[pl.DataFrame], tuple[str, ...]]:
     option = "" if name == "curve.parquet" else " --cut"
     parts, notes = [], []
-    encoders = {}
+    encoders, made = {}, {}
     for folder in folders:
+        if is_probed_encoder(folder):
+            notes.append(f"{folder} holds probes of an encoder, and no run: left out")
+            continue
         run = Run.open(folder)
         path = run.folder / name
         if not path.is_file():
@@ -143,8 +147,9 @@ def _tables(
             notes.append(f"{folder} has curves of {', '.join(known)} only: left out")
             continue
         encoders[str(folder)] = encoder_of(run)
+        made[str(folder)] = settings_of_run(run)
         parts.append(curve_table.in_order(table, FIRST).with_columns(run=pl.lit(str(folder))))
     if not parts:
         raise InputError("; ".join([*notes, "nothing to draw"]))
     check_encoders(encoders)
-    return parts, tuple(notes)
+    return parts, (*notes, *differences(made))

@@ -11,6 +11,7 @@ import yaml
 from mtl.errors import InputError, counted
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
+from mtl.runs.settings import settings_of
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import encoder_of
 from probes.report.sweep import SweepEvidence
@@ -64,7 +65,7 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
             notes.append(f"{path} is not finished ({state}): left out")
             continue
         configs[path] = config
-    setups = setups_of([_with_derivation(Run(path), config) for path, config in configs.items()])
+    setups = setups_of([settings_of(config, Run(path).derivation()) for path, config in configs.items()])
     runs = [
         RunWithSetup(Run(path), config, setup)
         for (path, config), setup in zip(configs.items(), setups, strict=True)
@@ -83,12 +84,6 @@ def _unusable(file: Path, error: Exception) -> str:
     """The note on a damaged file, which names it once."""
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
     return f"{file} cannot be used ({line(cause).removeprefix(f'{file} ')}): left out"
-
-
-def _with_derivation(run: Run, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration by which a run's setup is named; a derived run has that of its source."""
-    derivation = run.derivation()
-    return {**config, "pruning": f"{config.get('pruning', 'none')}, {derivation}"} if derivation else config
 
 
 def _configuration(run: Run) -> dict[str, Any]:

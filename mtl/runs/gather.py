@@ -27,6 +27,7 @@ from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import has_remedy, remedy_scores
+from mtl.runs.settings import MASKS, keys_in_words, settings_of
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
@@ -81,6 +82,7 @@ def gather(
         for (setup, task), seeds in missing_seeds(scores, "setup", "task")
     ]
     pairs = pairs_of(same, notes)
+    notes += _claims_unlike_pairs(same, gates, pairs)
     return ReportData(
         name=folder.resolve().name,
         encoder=encoder,
@@ -105,6 +107,30 @@ def gather(
         sweep=sweep,
         on_words=not runs or any(_labels_words(run.config["tasks"]) for run in runs),
     )
+
+
+def _claims_unlike_pairs(
+    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, pairs: pl.DataFrame | None
+) -> list[str]:
+    """Notes on setups of claims that were trained otherwise than the pairs, but for their masks."""
+    if gates is None or pairs is None:
+        return []
+    masked, paired = set(gates["run"]), set(pairs["run"])
+    settings = {str(run.run.folder): settings_of(run.config) for run in runs}
+    notes: dict[str, None] = {}
+    for run in runs:
+        name = str(run.run.folder)
+        if run.setup.single and name in masked:
+            unlike = {
+                key: None
+                for pair in sorted(paired)
+                for key in settings[name].differing(settings[pair], MASKS)
+            }
+            if unlike:
+                keys = keys_in_words([*unlike])
+                name = run.setup.name
+                notes[f"the contest: claims of {name} are of runs with another {keys} than the pairs"] = None
+    return list(notes)
 
 
 def _labels_words(tasks: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.runs.run import Run
+from mtl.runs.settings import settings_of
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import gates_of, scores_of
 from probes.report.data import HeadsKept
@@ -53,6 +54,7 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     Runs are of one setup if they differ only in these keys and their seeds.
     """
     configs = [run.config() for run in runs]
+    derived = [run.derivation() for run in runs]
     gates = [dict(config.get("gates", {})) for config in configs]
     settings: list[str | None] = [
         " ".join(f"{key}={_in_order(keys.pop(key, None))}" for key in KEEPING)
@@ -60,7 +62,10 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
         else ""
         for config, keys in zip(configs, gates, strict=True)
     ]
-    alike = [{**config, "gates": keys} for config, keys in zip(configs, gates, strict=True)]
+    alike = [
+        settings_of({**config, "gates": keys}, made)
+        for config, keys, made in zip(configs, gates, derived, strict=True)
+    ]
     setups = [setup.name for setup in setups_of(alike)]
     notes: tuple[str, ...] = ()
     if len(set(setups)) > MOST_SETUPS:

@@ -9,10 +9,12 @@ import polars as pl
 
 from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
-from mtl.runs.setups import mask_set
+from mtl.runs.settings import comparable, mask_set, settings_of
 from mtl.runs.tables import scores_of
 from probes.sites import KEYS
 
+MAY_DIFFER = ("gates.masks",)
+"""What is compared: masks that have more or fewer heads in common."""
 SCHEMA = pl.Schema(
     {
         "pair": pl.String,
@@ -37,18 +39,25 @@ name.
 def overlap_scores(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones.
+    """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones and
+    those that were trained otherwise than most, which are left out.
 
     `score` names the figure of each task (`TrainConfig.main_figures`). Other runs have no rows. Raises
     `InputError` for files that cannot be read.
     """
     rows: list[dict[str, Any]] = []
-    notes: list[str] = []
-    for run in runs:
-        config = run.config()
-        tasks, gates = config["tasks"], config.get("gates", {})
-        if config.get("pruning") != "fixed" or len(tasks) != 2 or gates.get("scope") != "per_task":
-            continue
+    pairs = {
+        str(run.folder): (run, config)
+        for run in runs
+        for config in [run.config()]
+        if config.get("pruning") == "fixed" and len(config["tasks"]) == 2
+        if config.get("gates", {}).get("scope") == "per_task"
+    }
+    settings = {name: settings_of(config) for name, (_, config) in pairs.items()}
+    alike, notes = comparable(settings, MAY_DIFFER)
+    for name in alike:
+        run, config = pairs[name]
+        tasks, gates = settings[name].tasks, config["gates"]
         scores, unscored = scores_of([run], split, score)
         notes += unscored
         if scores.is_empty():

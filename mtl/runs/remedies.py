@@ -10,9 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from mtl.config.effective import different_keys
 from mtl.errors import InputError
 from mtl.runs.run import Run
+from mtl.runs.settings import MASKS, comparable, settings_of
 from mtl.runs.tables import scores_of
 from probes.statistics.remedies import JOINT, SINGLE
 
@@ -34,8 +34,10 @@ _LETTERS = {
     ("transplant", "uncontested"): "G'",
 }
 """The condition by the kind of copies and the heads that are copied."""
-_LIMITS = ("overlap_penalty", "at_most")
-"""The keys of `gates` that limit how many heads masks have in common."""
+LIMITS = ("gates.overlap_penalty", "gates.at_most")
+"""The keys that limit how many heads masks have in common: what masks as a remedy are compared in."""
+MAY_DIFFER = ("clones", *MASKS)
+"""What is compared: runs with copied or allotted heads, without them, and of single tasks."""
 
 
 def has_remedy(config: Mapping[str, Any]) -> bool:
@@ -53,37 +55,38 @@ def remedy_scores(
     if there are some with limited overlap, and their gates are like those. Raises `InputError` if no run has
     a remedy, if these are of several sets of tasks, or if two runs are of the same condition and seed.
     """
-    configs = {str(run.folder): run.config() for run in runs}
+    runs_by_name = {str(run.folder): run for run in runs}
+    configs = {name: run.config() for name, run in runs_by_name.items()}
     remedied = [name for name, config in configs.items() if has_remedy(config)]
     if not remedied:
         raise InputError(
             "no run with clones.kind, nor with gates.at_most or gates.overlap_penalty at a target of its own "
             "for each task: give the runs of a study of remedies"
         )
-    sets = {tuple(configs[name]["tasks"]) for name in remedied}
+    sets = {settings_of(configs[name]).tasks for name in remedied}
     if len(sets) > 1:
         several = ", ".join(sorted("+".join(names) for names in sets))
         raise InputError(f"runs with a remedy are of several sets of tasks ({several}): give those of one")
     [tasks] = sets
-    limited = next((name for name in remedied if _allotment(configs[name]) is not None), None)
-    conditions, notes = {}, []
+    masked = any(_allotment(configs[name]) is not None for name in remedied)
+    settings, conditions, notes = {}, {}, []
     for name, config in configs.items():
-        if not set(config["tasks"]) <= set(tasks):
+        made = settings_of(config, runs_by_name[name].derivation())
+        if made.derivation or not set(made.tasks) <= set(tasks):
             continue
-        condition = _condition(config, tasks, masked=limited is not None)
-        if condition is None:
-            if _kind(config) != "none":
-                notes.append(f"{name}: copies of this kind have no place in the figure: left out")
-            continue
-        like = remedied[0]
-        others = _otherwise(config, configs[like])
-        if not others and limited is not None and _allotment(config) is not None:
-            like = limited
-            others = _gated_otherwise(config, configs[like])
-        if others:
-            notes.append(f"{name} was trained with another {others[0]} than {like}: left out")
-            continue
-        conditions[name] = condition
+        condition = _condition(config, made.tasks == tasks, masked)
+        if condition is not None:
+            conditions[name], settings[name] = condition, made
+        elif _kind(config) != "none":
+            notes.append(f"{name}: copies of this kind have no place in the figure: left out")
+    alike, left_out = comparable(settings, MAY_DIFFER, like=[name for name in remedied if name in settings])
+    notes += left_out
+    # Masks are a remedy among themselves: their gates differ in nothing but the limits of overlap.
+    with_masks = {name: settings[name] for name in alike if settings[name].pruning != "none"}
+    limited = [name for name in with_masks if name in remedied]
+    alike_masks, left_out = comparable(with_masks, LIMITS, like=limited) if limited else ([], [])
+    notes += left_out
+    conditions = {name: conditions[name] for name in alike if name not in with_masks or name in alike_masks}
     chosen = [run for run in runs if str(run.folder) in conditions]
     scores, without = scores_of(chosen, split, score)
     sizes = {name: encoder_parameters(Path(name)) for name in conditions}
@@ -127,14 +130,14 @@ def _kind(config: Mapping[str, Any]) -> str:
     return str(config.get("clones", {}).get("kind", "none"))
 
 
-def _condition(config: Mapping[str, Any], tasks: tuple[str, ...], masked: bool) -> str | None:
-    """A run's condition; `masked`: whether masks per task are among what is compared."""
+def _condition(config: Mapping[str, Any], joint: bool, masked: bool) -> str | None:
+    """A run's condition; `joint`: whether it has all the tasks, `masked`: whether masks are compared."""
     kind = _kind(config)
     if config.get("pruning", "none") != "none":
-        return _allotment(config) if masked and tuple(config["tasks"]) == tasks else None
+        return _allotment(config) if masked and joint else None
     if kind != "none":
         return _LETTERS.get((kind, None if kind == "rows" else config["clones"]["heads"]))
-    if tuple(config["tasks"]) == tasks:
+    if joint:
         return JOINT
     return SINGLE if len(config["tasks"]) == 1 else None
 
@@ -150,29 +153,3 @@ def _allotment(config: Mapping[str, Any]) -> str | None:
         return "H"
     penalty = gates.get("overlap_penalty") or 0.0
     return "O" if penalty > 0 else "H'" if penalty == 0 else None
-
-
-def _otherwise(config: Mapping[str, Any], like: Mapping[str, Any]) -> list[str]:
-    """The keys in which a run was trained otherwise, without settings that only some tasks or copies use."""
-    used_by_some = {
-        "tasks",
-        "name",
-        "seed",
-        "clones",
-        "pruning",
-        "gates",
-        "balancer",
-        "corpus",
-        *like["tasks"],
-    }
-    return [key for key in different_keys(config, like) if key.partition(".")[0] not in used_by_some]
-
-
-def _gated_otherwise(config: Mapping[str, Any], like: Mapping[str, Any]) -> list[str]:
-    """The keys in which two runs with masks have other masks, but for limits of overlap."""
-    limits = {f"gates.{key}" for key in _LIMITS}
-    return [
-        key
-        for key in different_keys(config, like)
-        if key == "pruning" or (key.startswith("gates.") and key not in limits)
-    ]

@@ -235,6 +235,11 @@ def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
     return places[0] == places[1]
 
 
+def is_probed_encoder(folder: Path) -> bool:
+    """Whether a folder holds no run, but what `mtl probe` found in an encoder before training."""
+    return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").is_file()
+
+
 def _mapping(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
     mend = "put back an undamaged copy, or train again under another name"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from mtl.config.effective import neutral_values
+from mtl.runs.settings import MASKS, MEASURING, Settings, in_order_of_catalogue, settings_of
 from probes.report.data import Setup
 
+Variant = tuple[str, ...]
+"""What a setup's name adds to the tasks."""
 _VALUES_IN_WORDS = {
     ("max_epochs", "1"): "1 epoch",
     ("gates.scope", "per_task"): "a mask per task",
@@ -30,47 +32,126 @@ _BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} 
 """Keys that may have a value for each kind of attention."""
 _PLAIN_COPIES = {"seed": None, "noise": 0.01}
 """Default settings of copies of heads; a setup's name has other values only."""
-_OF_ONE_RUN = ("name", "seed", "runs", "overwrite", "init_from", "tasks", "pruning", "trainer", "wandb")
-"""Keys in which the runs of a setup may differ, or that its name contains anyway."""
+_OF_NAME = ("tasks", "pruning", "derivation", "clones")
+"""What a setup's name says in its own way."""
 
 
-def setups_of(configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
-    """The setup of each run.
+def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
+    """The setup of each run, given its settings or its configuration.
 
     `STL` is all single-task runs, `MTL-n` those of n tasks, with their names where there are several sets of
-    n. After commas follow pruning and, in words, every key whose values differ between runs of the same
-    tasks.
+    n. After commas follow pruning and, in words, every key in which runs differ: in the names of all setups
+    of as many tasks in which it differs, else of all setups. So two runs have one setup only if they have the
+    same tasks, or are of one task each, and nothing that they both use differs but the seed.
     """
-    tasks = [tuple(config["tasks"]) for config in configs]
-    sets = {len(names): {other for other in tasks if len(other) == len(names)} for names in tasks}
-    neutral = neutral_values()
-    prunings = [str(config.get("pruning", "none")) for config in configs]
-    flat = [_completed(_flat(_used(config)), config, neutral) for config in configs]
-    varying = {size: _varying(flat, configs, tasks, size) for size in sets}
-    bases, variants = [], []
-    for trained, pruning, values in zip(tasks, prunings, flat, strict=True):
-        names = f" {'+'.join(trained)}" if len(sets[len(trained)]) > 1 else ""
-        bases.append("STL" if len(trained) == 1 else f"MTL-{len(trained)}{names}")
-        keys = [in_words(key, values[key]) for key in varying[len(trained)] if key in values]
-        variants.append(tuple([pruning] * (pruning != "none") + keys))
-    settings = [{**values, "pruning": pruning} for values, pruning in zip(flat, prunings, strict=True)]
-    single = {
-        variant: {key: values.get(key) for key in ("pruning", *varying[1])}
-        for base, variant, values in zip(bases, variants, settings, strict=True)
-        if base == "STL"
-    }
-    return [
-        Setup(
-            ", ".join([base, *variant]),
-            _baseline(base, variant, values, single),
-            base == "STL",
-            len(trained),
-            pruning,
+    settings = [run if isinstance(run, Settings) else settings_of(run) for run in runs]
+    sets = {size: {one.tasks for one in settings if len(one.tasks) == size} for size in map(_size, settings)}
+    named = _named(settings)
+    groups: dict[tuple[str, Variant], list[Settings]] = {}
+    names: list[tuple[str, Variant]] = []
+    for one in settings:
+        size = len(one.tasks)
+        tasks = f" {'+'.join(one.tasks)}" if len(sets[size]) > 1 else ""
+        base = "STL" if size == 1 else f"MTL-{size}{tasks}"
+        keys = dict.fromkeys(
+            word for key in named[size] if key in one.values for word in _words(key, one.values[key])
         )
-        for base, variant, values, trained, pruning in zip(
-            bases, variants, settings, tasks, prunings, strict=True
-        )
+        names.append((base, tuple(word for word in (_masks(one), _copies(one), *keys) if word)))
+        groups.setdefault(names[-1], []).append(one)
+    merged = {name: _merged(of_name) for name, of_name in groups.items()}
+    single = {variant: one for (base, variant), one in merged.items() if base == "STL"}
+    setups = {name: _setup(name, merged[name], single) for name in merged}
+    return [setups[name] for name in names]
+
+
+def _size(settings: Settings) -> int:
+    return len(settings.tasks)
+
+
+def _merged(runs: Sequence[Settings]) -> Settings:
+    """The settings of a setup: those of all of its tasks."""
+    values = {key: value for run in runs for key, value in run.values.items()}
+    tasks = in_order_of_catalogue({task for run in runs for task in run.tasks})
+    return dataclasses.replace(runs[0], values=values, tasks=tasks)
+
+
+def _setup(name: tuple[str, Variant], settings: Settings, single: Mapping[Variant, Settings]) -> Setup:
+    """A setup, with the single-task setup to compare it with and the keys in which that one differs."""
+    base, variant = name
+    baseline = _baseline(base, variant, settings, single)
+    return Setup(
+        name=", ".join([base, *variant]),
+        baseline=None if baseline is None else ", ".join(["STL", *baseline]),
+        single=base == "STL",
+        tasks=1 if base == "STL" else len(settings.tasks),
+        pruning=", ".join(filter(None, (settings.pruning, settings.derivation))),
+        trained=settings.tasks,
+        variant=", ".join(variant),
+        unlike=() if baseline is None else tuple(settings.differing(single[baseline], MASKS)),
+    )
+
+
+def _masks(settings: Settings) -> str:
+    """How masks were learned and what was made of the run, as setups name it."""
+    pruned = settings.pruning if settings.pruning != "none" or settings.derivation else ""
+    return ", ".join(filter(None, (pruned, settings.derivation)))
+
+
+def _copies(settings: Settings) -> str:
+    """Copies of heads, in words; empty without any."""
+    values = {key: settings.values.get(f"clones.{key}") for key in ("kind", "heads", *_PLAIN_COPIES)}
+    if values["kind"] in (None, "none"):
+        return ""
+    words = [str(values["kind"])] + ([] if values["heads"] is None else [str(values["heads"])])
+    words += [
+        f"{key} {values[key]}" for key, plain in _PLAIN_COPIES.items() if values[key] not in (None, plain)
     ]
+    return f"clones {' '.join(words)}"
+
+
+def _words(key: str, value: Any) -> list[str]:
+    """A setting in words; a number of heads for each kind of attention in as many."""
+    if isinstance(value, Mapping) and key in _BY_KIND_IN_WORDS:
+        return [in_words(f"{key}.{kind}", str(number)) for kind, number in value.items()]
+    return [in_words(key, _text(value))]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {inner}" for key, inner in sorted(value.items()))
+    return str(value)
+
+
+def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
+    """By number of tasks the keys that their setups' names have to say."""
+    keys = dict.fromkeys(key for one in settings for key in one.values)
+    named: dict[int, list[str]] = {size: [] for size in map(_size, settings)}
+    for key in keys:
+        if key.partition(".")[0] in _OF_NAME and key not in _SAID_ONLY_BY_KEY:
+            continue
+        values: dict[Hashable, dict[int, set[str]]] = {}
+        for one in settings:
+            if key in one.values:
+                by_size = values.setdefault(_among(key, one), {})
+                by_size.setdefault(len(one.tasks), set()).add(repr(one.values[key]))
+        varying = {size for of in values.values() for size, found in of.items() if len(found) > 1}
+        if not varying and any(len(set().union(*of.values())) > 1 for of in values.values()):
+            varying = {size for of in values.values() for size in of}
+        for size in varying:
+            named[size].append(key)
+    return named
+
+
+_SAID_ONLY_BY_KEY = ("clones.claims",)
+
+
+def _among(key: str, settings: Settings) -> Hashable:
+    """Runs are compared in a key only with their like: masks with masks learned in the same way."""
+    if key in MEASURING:
+        return settings.tasks, settings.pruning
+    if key.startswith("gates."):
+        return settings.pruning
+    return None
 
 
 def in_words(key: str, value: str) -> str:
@@ -88,112 +169,22 @@ def in_words(key: str, value: str) -> str:
 
 
 def _baseline(
-    base: str,
-    variant: tuple[str, ...],
-    values: Mapping[str, str],
-    single: Mapping[tuple[str, ...], Mapping[str, str | None]],
-) -> str | None:
-    """The single-task setup to compare with: for a joint setup the most similar one, else the plainest.
+    base: str, variant: Variant, settings: Settings, single: Mapping[Variant, Settings]
+) -> Variant | None:
+    """The variant of the single-task setup to compare with: for a joint setup the most similar one, else the
+    plainest.
 
-    `single` has the values in which single-task setups differ. `None` for the plainest one itself, and if
-    there is no single-task setup.
+    `None` for the plainest one itself, and if there is no single-task setup.
     """
     if not single:
         return None
     plainest = min(single, key=_plainness)
     if base == "STL":
-        return None if variant == plainest else ", ".join(["STL", *plainest])
-
-    def unlike(words: tuple[str, ...]) -> int:
-        return sum(values.get(key) != value for key, value in single[words].items())
-
-    alike = min(single, key=lambda words: (unlike(words), _plainness(words)))
-    return ", ".join(["STL", *alike])
+        return None if variant == plainest else plainest
+    return min(single, key=lambda other: (len(settings.differing(single[other])), _plainness(other)))
 
 
-def _plainness(words: tuple[str, ...]) -> tuple[int, list[list[str | int]]]:
+def _plainness(words: Variant) -> tuple[int, list[list[str | int]]]:
     """Sorts fewer words first, and numbers in them by size."""
     parts = [re.split(r"(\d+)", word) for word in words]
     return len(words), [[int(part) if part.isdigit() else part for part in word] for word in parts]
-
-
-def _varying(
-    flat: Sequence[Mapping[str, str]],
-    configs: Sequence[Mapping[str, Any]],
-    tasks: Sequence[tuple[str, ...]],
-    size: int,
-) -> list[str]:
-    """Keys that take several values among runs of the same tasks and pruning, of this many tasks."""
-    groups: dict[tuple[object, ...], list[Mapping[str, str]]] = {}
-    for values, config, trained in zip(flat, configs, tasks, strict=True):
-        if len(trained) == size:
-            groups.setdefault((trained, config.get("pruning", "none")), []).append(values)
-    keys = dict.fromkeys(key for values in flat for key in values)
-    return [
-        key
-        for key in keys
-        if any(len({values.get(key) for values in group}) > 1 for group in groups.values())
-    ]
-
-
-def _unused(config: Mapping[str, Any]) -> set[str]:
-    """Groups of keys that are not compared key by key: copies, and gates of a run without masks."""
-    return {"clones"} | ({"gates"} if config.get("pruning", "none") == "none" else set())
-
-
-def _used(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration without the groups in `_unused`, and with copies of heads as one text."""
-    unused = _unused(config)
-    used = {key: value for key, value in config.items() if key not in unused}
-    clones = dict(config.get("clones") or {})
-    kind = clones.pop("kind", "none")
-    if kind == "none":
-        return used
-    words = [kind] + ([] if kind == "rows" else [clones.get("heads", "contested")])
-    words += [
-        f"{key} {clones[key]}" for key, value in _PLAIN_COPIES.items() if clones.get(key, value) != value
-    ]
-    return {**used, "clones": " ".join(words)}
-
-
-def _completed(
-    values: Mapping[str, str], config: Mapping[str, Any], neutral: Mapping[str, Any]
-) -> dict[str, str]:
-    """The values, and neutral ones for keys that the run lacks because it is older than these keys.
-
-    A run does not lack a key that it has for each kind of attention.
-    """
-    left_out = {*_OF_ONE_RUN, *_unused(config)}
-    added = {
-        key: str(value)
-        for key, value in neutral.items()
-        if key.partition(".")[0] not in left_out
-        and not isinstance(value, Mapping)
-        and not any(given.startswith(f"{key}.") for given in values)
-    }
-    return {**added, **values}
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Dotted keys and their values as text."""
-    values: dict[str, str] = {}
-    for key, value in config.items():
-        if not prefix and key in _OF_ONE_RUN:
-            continue
-        if isinstance(value, Mapping):
-            values |= _flat(value, f"{prefix}{key}.")
-        elif prefix + key == "gates.masks" and value is not None:
-            values[prefix + key] = mask_set(str(value))[0]
-        else:
-            values[prefix + key] = str(value)
-    return values
-
-
-def mask_set(path: str) -> tuple[str, int | None]:
-    """The name of a mask file without folder, suffix and draw, and the number of its draw, if it has one.
-
-    Files that differ only in their draw, `NAME-draw1.parquet` and `NAME-draw2.parquet`, are of one setup.
-    """
-    stem = Path(path).stem
-    name, _, number = stem.rpartition("-draw")
-    return (name, int(number)) if name and number.isdecimal() else (stem, None)

@@ -13,15 +13,22 @@ import polars as pl
 from mtl.errors import InputError, counted
 from mtl.heads.gate_file import read_gates
 from mtl.runs.run import Run
+from mtl.runs.settings import MASKS, comparable, differences, settings_of_run
 from probes import heads_table, table_files
 from probes.measures.table import MADE_BY_PROBING
 from tasks.catalogue import TASKS
 from tasks.twins import task_of
 
+MAY_DIFFER = (*MASKS, "encoder.name")
+"""In what runs of one regime may differ: masks, of which a note tells; another encoder is refused."""
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
 MOST_NOTES = 4
 """Notes that an error names before it counts the others."""
+
+
+class NoMasks(InputError):
+    """None of the runs has a mask."""
 
 
 def gates_of(
@@ -35,6 +42,9 @@ def gates_of(
     """
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     parts, notes = [], []
+    masked = [run for run in runs if (run.folder / "gates.parquet").is_file()]
+    if len(masked) > 1:
+        notes += differences({str(run.folder): settings_of_run(run) for run in masked})
     for run in runs:
         path = run.folder / "gates.parquet"
         if not path.is_file():
@@ -48,7 +58,7 @@ def gates_of(
                 )
             )
     if not parts:
-        raise nothing_left(notes, "nothing to draw: give runs trained with --pruning=dynamic")
+        raise NoMasks(str(nothing_left(notes, "nothing to draw: give runs trained with --pruning=dynamic")))
     return pl.concat(parts), tuple(notes)
 
 
@@ -57,8 +67,9 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
-    regime `pair` if another run has more tasks, else `joint`. Runs of twins or with a control task are left
-    out. Raises `InputError` if no table is left, one is damaged, or encoders or settings of probing differ.
+    regime `pair` if another run has more tasks, else `joint`. Left out are runs of twins or with a control
+    task, and those that were trained otherwise than most, but for their masks. Raises `InputError` if no
+    table is left, one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
     controls = [path for path in folders if _is_run(path) and _is_control(Run.open(path))]
@@ -69,6 +80,10 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             f"{runs} of twins or with a control task left out of the measures on heads by regime: {names}"
         )
     folders = [path for path in folders if path not in controls]
+    made = {str(path): settings_of_run(Run.open(path)) for path in folders if _is_probed_run(path)}
+    alike, otherwise = comparable(made, MAY_DIFFER)
+    notes += [f"measures on heads by regime: {note}" for note in otherwise]
+    folders = [path for path in folders if str(path) not in made or str(path) in alike]
     encoders, settings = {}, {}
     most = max((len(Run.open(path).config()["tasks"]) for path in folders if _is_run(path)), default=0)
     for folder in folders:
@@ -123,6 +138,10 @@ def _is_control(run: Run) -> bool:
     """Whether a run has a task that only compares others with it: a twin, or one without a layer."""
     tasks = run.config()["tasks"]
     return any(task_of(name) != name or not TASKS[name].layers for name in tasks)
+
+
+def _is_probed_run(folder: Path) -> bool:
+    return _is_run(folder) and (folder / "heads.parquet").is_file()
 
 
 def _is_run(folder: Path) -> bool:

@@ -9,7 +9,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
-from mtl.runs.tables import gates_of
+from mtl.runs.tables import NoMasks, gates_of
 from probes.report.data import CHOICES
 from probes.sites import KEYS
 
@@ -28,10 +28,16 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
             gates = gates.select("run", "seed", "task", "step", *KEYS, "gate", "open")
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
+        except NoMasks:
+            there = (folder / "gates.parquet").is_file()
+            notes.append(
+                f"{folder}/gates.parquet is empty: left out"
+                if there
+                else f"{folder} has no masks (no gates.parquet): left out"
+            )
+            continue
         except InputError as error:
-            empty = str(error).startswith("nothing to draw")
-            reason = f"{folder}/gates.parquet is empty: left out" if empty else str(error)
-            notes.append(reason.split("; nothing to draw")[0])
+            notes.append(str(error))
             continue
         except pl.exceptions.PolarsError as error:  # columns that are missing or of another type
             notes.append(f"{folder}/gates.parquet: cannot be used ({line(error)}); train the run again")

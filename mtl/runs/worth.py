@@ -9,7 +9,8 @@ import polars as pl
 
 from mtl.errors import InputError, counted
 from mtl.heads.gate_file import last_log_alphas
-from mtl.runs.run import Run
+from mtl.runs.run import Run, is_probed_encoder
+from mtl.runs.settings import settings_of_run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of, nothing_left
 from probes import heads_table
@@ -28,10 +29,15 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     also has `log_alpha`: that of its last evaluation, or of the moment when a target's heads were chosen.
     Raises `InputError` if a path is neither, or no run has anything on the chosen tasks.
     """
-    runs = {path: _run_of(path) for path in paths}
+    notes = [
+        f"{path} holds probes of an encoder, and no run: left out"
+        for path in paths
+        if is_probed_encoder(path)
+    ]
+    runs = {path: _run_of(path) for path in paths if not is_probed_encoder(path)}
     check_encoders({str(run.folder): encoder_of(run) for run in runs.values()})
-    setups = setups_of([run.config() for run in runs.values()])
-    parts, notes = [], []
+    setups = setups_of([settings_of_run(run) for run in runs.values()])
+    parts = []
     # Single-task setups first, as in the report.
     of_setup = sorted(zip(runs.items(), setups, strict=True), key=lambda item: not item[1].single)
     for (path, run), setup in of_setup:

@@ -10,8 +10,10 @@ from probes.figures.style import COLUMN, INK, new_figure, styled
 
 MAP = "RdBu_r"
 """Diverging: white is a correlation of zero, blue below, red above."""
+KEY = 1.7
+"""Width in inches that the words of the key need."""
 NAMES = {
-    "paper": "Pearson, %; diagonal: √ adjusted R²",
+    "paper": "Pearson, %\n(diagonal: √ adjusted R²)",
     "pairwise": "Pearson, %",
     "spearman": "Spearman, %\n(diagonal: seeds)",
     "pearson": "Pearson, %\n(diagonal: seeds)",
@@ -34,7 +36,9 @@ def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
         matrix[later, earlier] = np.nan if number is None else 100 * number
     longest = 0.055 * max(map(len, names))
     cell = min(0.42, (COLUMN - longest - 0.2) / len(names))
-    figure = new_figure(cell * len(names) + longest + 0.6, cell * len(names) + longest + 0.2)
+    # The key below is as wide as its words, however few names there are.
+    width = max(cell * len(names) + longest + 0.2, KEY)
+    figure = new_figure(cell * len(names) + longest + 0.7, width)
     axes, below = figure.subplots(2, 1, height_ratios=[cell * len(names), 0.06])
     image = axes.imshow(np.ma.masked_invalid(matrix), cmap=MAP, vmin=-100, vmax=100, aspect="auto")
     for row, column in zip(*np.tril_indices(len(names)), strict=True):

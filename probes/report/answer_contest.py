@@ -40,7 +40,7 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
     primary = claims.primary.setup if claims.primary is not None else ""
     others = {
         name: claims_table(masks)
-        for name, masks in claim_sets(by_setup).items()
+        for name, masks in claim_sets(by_setup, evidence.setups).items()
         if name in alone and name != primary
     }
     worth = worth_table(evidence.worth, evidence.pairs, IMPORTANCE)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-import polars as pl
+import dataclasses
 
 from probes.figures.dose import dose_figure
 from probes.figures.sharing import sharing_figure
@@ -14,6 +12,7 @@ from probes.report.embedded import embedded
 from probes.statistics.contest_cells import CONTROL
 from probes.statistics.dose import dose, word_on
 from probes.statistics.sharing import sharing
+from tasks.twins import task_of
 
 QUESTION = "Does sharing an encoder hurt?"
 LIMIT = (
@@ -35,13 +34,14 @@ def sharing_answer(evidence: ReportData) -> Answer:
     """
     by_chance = _by_chance(evidence)
     groups = sharing_groups(evidence)
+    notes = unlike_baselines(evidence)
     if not groups:
         if by_chance is not None:
-            return by_chance
+            return dataclasses.replace(by_chance, notes=(*by_chance.notes, *notes))
         missing = (
             "no joint runs and runs of single tasks without masks; a study has them as setups single and all"
         )
-        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes)
     result = sharing(evidence.scores, groups)
     reason, figures, tables = result.reason, [], {}
     if not result.table.is_empty():
@@ -54,7 +54,7 @@ def sharing_answer(evidence: ReportData) -> Answer:
     if by_chance is not None:
         reason = f"{reason}; {by_chance.reason}"
         figures, tables = [*figures, *by_chance.figures], {**tables, **by_chance.tables}
-    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables)
+    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes)
 
 
 def _by_chance(evidence: ReportData) -> Answer | None:
@@ -77,28 +77,32 @@ def _by_chance(evidence: ReportData) -> Answer | None:
 def sharing_groups(evidence: ReportData) -> dict[str, dict[str, str]]:
     """Setups of joint training without masks, each with the single-task setup to compare with.
 
-    Setups of most tasks come first, then those with the shortest names of runs: labels of a study lengthen
-    names, so that setups without a label come first. Pairs that are trained alike are one group; twins and
-    pairs with the control task are left out.
+    Setups of most tasks come first, then those whose names say least on how they were trained. Pairs that are
+    trained alike are one group; twins and pairs with the control task are left out, and so are setups of
+    which single tasks were trained otherwise (`unlike_baselines`).
     """
-    joint = [
-        setup
-        for setup in evidence.setups
-        if not setup.single and setup.pruning == "none" and setup.baseline is not None
-        if not re.search(rf"~|\b{CONTROL}\b", setup.name)
-    ]
     groups: dict[str, dict[str, str]] = {}
-    shortest = dict(
-        evidence.scores.group_by("setup")
-        .agg(pl.col("run").str.split("/").list.last().str.len_chars().min())
-        .iter_rows()
-    )
-    for setup in sorted(joint, key=lambda setup: (-setup.tasks, shortest.get(setup.name, 0), setup.name)):
-        if setup.baseline is not None:
-            groups.setdefault(_group(setup), {})[setup.name] = setup.baseline
+    for setup in sorted(_joint(evidence), key=lambda one: (-one.tasks, len(one.variant), one.name)):
+        if setup.baseline is not None and not setup.unlike:
+            groups.setdefault(setup.family, {})[setup.name] = setup.baseline
     return groups
 
 
-def _group(setup: Setup) -> str:
-    """The setup's name without its tasks."""
-    return re.sub(r"^(MTL-\d+) [^,]*", r"\1", setup.name)
+def unlike_baselines(evidence: ReportData) -> tuple[str, ...]:
+    """Notes on joint setups that cannot be compared with single tasks, since these were trained otherwise."""
+    return tuple(
+        f"{setup.name} and {setup.baseline} were trained with another {', '.join(setup.unlike)}: what "
+        "sharing costs is not read from them"
+        for setup in _joint(evidence)
+        if setup.unlike
+    )
+
+
+def _joint(evidence: ReportData) -> list[Setup]:
+    """Setups of joint training from the start and without masks, of different tasks on words or sentences."""
+    return [
+        setup
+        for setup in evidence.setups
+        if not setup.single and setup.pruning == "none" and setup.baseline is not None
+        if not any(task == CONTROL or task_of(task) != task for task in setup.trained)
+    ]

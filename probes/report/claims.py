@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from probes.report.data import ReportData
+from probes.report.data import ReportData, Setup
 from probes.statistics.claims_by_setup import by_claims
 from probes.statistics.competition import Competition, compete
 from probes.statistics.contest_cells import CONTROL
@@ -49,14 +49,10 @@ class ClaimsAndLosses:
         return f"{self.competition.verdict}; by the claims of {self.primary.setup}"
 
 
-def claim_sets(by_setup: Mapping[str, Masks]) -> dict[str, Masks]:
+def claim_sets(by_setup: Mapping[str, Masks], setups: Sequence[Setup]) -> dict[str, Masks]:
     """The setups that give claims: those with learned masks of several tasks."""
-    return {name: masks for name, masks in by_setup.items() if len(masks.tasks) > 1 and not _given(name)}
-
-
-def _given(setup: str) -> bool:
-    """Whether a setup's masks were fixed beforehand: such a mask says nothing on what its task wants."""
-    return "fixed" in setup.split(", ")[1:2]
+    given = {setup.name for setup in setups if setup.given}
+    return {name: masks for name, masks in by_setup.items() if len(masks.tasks) > 1 and name not in given}
 
 
 def claims_and_losses(
@@ -73,7 +69,9 @@ def claims_and_losses(
     if masks is None:
         notes.append(f"no verdict on competition: {missing}")
     elif not any(setup.single for setup in evidence.setups if setup.name == primary.setup):
-        several = any(setup.single and setup.name in claim_sets(by_setup) for setup in evidence.setups)
+        several = any(
+            setup.single and setup.name in claim_sets(by_setup, evidence.setups) for setup in evidence.setups
+        )
         notes.append(
             f"claims are those of {primary.setup}, whose runs are joint ones themselves"
             if several
@@ -84,8 +82,10 @@ def claims_and_losses(
             primary, masks, None, None, "No probes, so that there are no losses to compare with claims."
         )
     try:
-        sets = {name: claims.without(CONTROL) for name, claims in claim_sets(by_setup).items()}
-        tests = by_claims(claim_sets(sets), evidence.heads)
+        sets = {
+            name: claims.without(CONTROL) for name, claims in claim_sets(by_setup, evidence.setups).items()
+        }
+        tests = by_claims(claim_sets(sets, evidence.setups), evidence.heads)
         competition = None if masks is None else compete(masks.without(CONTROL), evidence.heads)
     except ValueError as error:
         notes.append(f"competition: {error}")
@@ -97,9 +97,10 @@ def claims_and_losses(
 
 def _default(evidence: ReportData, by_setup: Mapping[str, Masks]) -> PrimarySetup | None:
     """Masks of tasks trained alone, of most tasks and seeds; of one task only where there are no others."""
-    alone = [setup.name for setup in evidence.setups if setup.single and setup.name in by_setup]
-    alone = [name for name in alone if not _given(name)]
-    several = claim_sets(by_setup)
+    alone = [
+        setup.name for setup in evidence.setups if setup.single and not setup.given and setup.name in by_setup
+    ]
+    several = claim_sets(by_setup, evidence.setups)
     pool = [name for name in alone if name in several] or list(several) or alone
     if not pool:
         return None

@@ -67,6 +67,22 @@ class Setup:
     """How many tasks are trained together."""
     pruning: str = "none"
     """The setting `pruning`; of a derived run followed by what was done to it."""
+    trained: tuple[str, ...] = ()
+    """The tasks that are trained: together, or each alone."""
+    variant: str = ""
+    """What the name adds to the tasks: how masks were learned, and the settings that differ."""
+    unlike: tuple[str, ...] = ()
+    """The keys, apart from masks, in which the single-task setup to compare with was trained otherwise."""
+
+    @property
+    def family(self) -> str:
+        """The setup without the names of its tasks: sets of as many tasks that are trained alike."""
+        return ", ".join(filter(None, ("STL" if self.single else f"MTL-{self.tasks}", self.variant)))
+
+    @property
+    def given(self) -> bool:
+        """Whether its masks were fixed beforehand: such a mask says nothing on what its task wants."""
+        return self.pruning == "fixed"
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,12 @@
-"""Draws for bootstrap intervals over seeds and for permutation tests, many at a time."""
+"""Student's interval over seeds, and draws for permutation tests, many at a time."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
 Interval = tuple[float, float]
-
-
-def seed_weights(seeds: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draw seed"]:
-    """Shares of the seeds in bootstrap samples: all possible samples if there are at most `draws`."""
-    if seeds**seeds <= draws:
-        picks = np.array(list(itertools.product(range(seeds), repeat=seeds)))
-        counts = (picks[:, :, None] == np.arange(seeds)).sum(1)
-    else:
-        counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws)
-    return counts / seeds
-
-
-def interval(values: Float[np.ndarray, " draw"], level: float) -> Interval:
-    """The percentile interval over draws that are not NaN; NaN with fewer than two."""
-    known = values[~np.isnan(values)]
-    if len(known) < 2:
-        return float("nan"), float("nan")
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> Interval:

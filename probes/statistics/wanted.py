@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from probes.statistics.contest_cells import CONTROL
 from probes.statistics.masks import Masks
-from probes.statistics.overlap import jaccard, task_overlaps
-from probes.statistics.task_losses import paired
+from probes.statistics.overlap import jaccard
+from probes.statistics.overlap_chance import chance_of_overlap
 
 YES: Final = "yes"
 NO: Final = "no"
@@ -33,27 +33,27 @@ class Wanted:
     reason: str
 
 
-def wanted(masks: Masks, level: float = 0.05) -> Wanted:
+def wanted(masks: Masks) -> Wanted:
     """Jaccard of masks between tasks, of a task with itself over seeds, with the control task, and by chance.
 
     Between tasks masks of one seed are compared, within a task those of two seeds: the ceiling, since no
     other task can be expected to agree with a task more than it does with itself. Chance is the Jaccard index
-    of two tasks' claimed heads (over all seeds) whose common heads are as many as expected if each layer
-    keeps its number of claimed heads. The word rests on the control task alone, whose labels mean nothing:
-    tasks may want the same heads because any decoder needs them. It is *yes* or *no* where Student's interval
-    over seeds of the mean Jaccard between tasks less that with the control task is above or below 0. Raises
-    `ValueError` for fewer than two tasks beside the control task.
+    of the same pairs of masks, seed by seed, if their common heads were as many as expected where each layer
+    keeps its number of open heads. The control task, whose labels mean
+    nothing, tells whether tasks want the same heads only because any decoder needs them. Its labels are one
+    draw, and seeds of a run do not repeat the draw, so the word is *cannot tell*: an interval over seeds
+    would call unrelated tasks alike or unlike the more often the more seeds there are. Raises `ValueError`
+    for fewer than two tasks beside the control task.
     """
     tasks = [number for number, task in enumerate(masks.tasks) if task != CONTROL]
     if len(tasks) < 2:
         raise ValueError("masks of fewer than two tasks: overlap needs two")
     control = masks.tasks.index(CONTROL) if CONTROL in masks.tasks else None
     rows: list[tuple[str, str, str, float]] = []
-    for row in task_overlaps(masks, draws=1).iter_rows(named=True):
-        if CONTROL not in (row["first"], row["second"]):
-            union = row["open_first"] + row["open_second"] - row["expected_layers"]
-            chance = row["expected_layers"] / union if union > 0 else float("nan")
-            rows.append((KINDS[0], row["first"], row["second"], chance))
+    for one, other in itertools.combinations(tasks, 2):
+        by_seed = zip(masks.opened[one], masks.opened[other], strict=True)
+        chance = _mean(np.array([_by_chance(first, second) for first, second in by_seed]))
+        rows.append((KINDS[0], masks.tasks[one], masks.tasks[other], chance))
     with_control: list[Float[np.ndarray, " seed"]] = []
     for one in tasks if control is not None else ():
         values = jaccard(masks.opened[one], masks.opened[control])
@@ -71,7 +71,7 @@ def wanted(masks: Masks, level: float = 0.05) -> Wanted:
             rows.append((KINDS[3], masks.tasks[one], masks.tasks[one], _mean(values)))
     schema = {"kind": pl.String, "first": pl.String, "second": pl.String, "jaccard": pl.Float64}
     table = pl.DataFrame(rows, schema=schema, orient="row").fill_nan(None)
-    return Wanted(table, *_word(table, between, with_control, len(masks.seeds), level))
+    return Wanted(table, *_word(table, between, with_control, len(masks.seeds)))
 
 
 def _word(
@@ -79,7 +79,6 @@ def _word(
     between: list[Float[np.ndarray, " seed"]],
     with_control: list[Float[np.ndarray, " seed"]],
     seeds: int,
-    level: float,
 ) -> tuple[Word, str]:
     means = dict(table.group_by("kind").agg(pl.col("jaccard").mean()).iter_rows())
     figures = "; ".join(
@@ -101,12 +100,17 @@ def _word(
     if np.isnan(differences).any():
         empty = int(np.isnan(differences).sum())
         return CANNOT_TELL, f"masks without an open head in {empty} of {seeds} seeds; {figures}"
-    low, high, _ = paired(differences, 1 - level)
-    reason = (
-        f"{figures}; between tasks less with control {differences.mean():+.2f} "
-        f"({1 - level:.0%} interval over seeds {low:+.2f} to {high:+.2f})"
+    return CANNOT_TELL, (
+        f"{figures}; between tasks less with control {differences.mean():+.2f}, but one draw of random "
+        "labels does not tell how far other draws would differ"
     )
-    return (YES if low > 0 else NO if high < 0 else CANNOT_TELL), reason
+
+
+def _by_chance(first: Bool[np.ndarray, "site head"], second: Bool[np.ndarray, "site head"]) -> float:
+    """The Jaccard index of two masks with as many common heads as expected by chance; NaN without any."""
+    expected, _, _ = chance_of_overlap(first, second, keep_layers=True)
+    union = float(first.sum() + second.sum()) - expected
+    return expected / union if union > 0 else float("nan")
 
 
 def _by_seed(values: list[Float[np.ndarray, " seed"]]) -> Float[np.ndarray, " seed"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from probes.report.claims import claim_sets
+from probes.report.data import Setup
 from probes.statistics.masks import final_masks
 from tests.probes import worlds
 
@@ -16,4 +17,8 @@ def test_masks_that_were_fixed_claim_nothing() -> None:
         "STL, dynamic": masks, "STL, dynamic, target 14": one, "STL, fixed": masks,
         "MTL-2 pos+dep, fixed, masks pos+dep-overlap6": masks, "MTL-2 pos+dep, dynamic": masks,
     }  # fmt: skip
-    assert list(claim_sets(by_setup)) == ["STL, dynamic", "MTL-2 pos+dep, dynamic"]
+    setups = [
+        Setup(name, None, name.startswith("STL"), pruning="fixed" if ", fixed" in name else "dynamic")
+        for name in by_setup
+    ]
+    assert list(claim_sets(by_setup, setups)) == ["STL, dynamic", "MTL-2 pos+dep, dynamic"]

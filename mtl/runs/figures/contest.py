@@ -12,7 +12,7 @@ from mtl.runs.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
-from mtl.runs.run import Run
+from mtl.runs.settings import MASKS, comparable, settings_of
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
 from mtl.runs.trained_masks import masks_of
@@ -82,17 +82,18 @@ def _claims_and_pairs(
     request: FigureRequest,
 ) -> tuple[list[RunWithSetup], pl.DataFrame, dict[str, pl.DataFrame], list[str]]:
     """The runs, their pairs, claims by setup, and notes; raises `InputError` for what is missing."""
-    runs = [Run.open(path) for path in request.paths]
+    runs, left_out = request.runs()
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     configs = [run.config() for run in runs]
     with_setups = [
         RunWithSetup(run, config, setup)
         for run, config, setup in zip(runs, configs, setups_of(configs), strict=True)
     ]
-    notes: list[str] = []
+    notes = list(left_out)
     alone = [run for run in with_setups if run.setup.single]
-    gates = masks_of(alone, notes)
     pairs = pairs_of(with_setups, notes)
+    alone = _like_pairs(alone, with_setups, pairs, notes)
+    gates = masks_of(alone, notes)
     if gates is None:
         raise InputError("no single-task run with masks among these: give those whose masks are the claims")
     if pairs is None:
@@ -103,6 +104,25 @@ def _claims_and_pairs(
         claims[str(setup)] = claims_table(masks)
         notes += left_out
     return with_setups, pairs, claims, notes
+
+
+def _like_pairs(
+    alone: list[RunWithSetup], runs: list[RunWithSetup], pairs: pl.DataFrame | None, notes: list[str]
+) -> list[RunWithSetup]:
+    """The single-task runs with masks that were trained like the pairs, but for their masks."""
+    masked = {str(run.run.folder): run for run in alone if run.setup.pruning != "none"}
+    chosen = set() if pairs is None else set(pairs["run"])
+    settings = {
+        str(run.run.folder): settings_of(run.config)
+        for run in runs
+        if str(run.run.folder) in chosen or str(run.run.folder) in masked
+    }
+    alike, left_out = comparable(settings, MASKS, like=chosen) if chosen else (list(masked), [])
+    notes += [f"claims: {note}" for note in left_out]
+    kept = [masked[name] for name in alike if name in masked]
+    if masked and not kept:
+        raise InputError(f"no claims that the pairs can be compared by: {left_out[0]}")
+    return kept
 
 
 def _read(request: FigureRequest) -> _Contest:

@@ -8,14 +8,13 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.overlap_scores import overlap_scores
-from mtl.runs.run import Run
 from probes.figures.dose import dose_figure
 from probes.statistics.dose import dose
 
 
 def by_overlap(request: FigureRequest) -> FigureWithTables:
     """Scores of pairs with a fixed mask per task, by how many heads the masks have in common."""
-    runs = [Run.open(folder) for folder in request.paths]
+    runs, left_out = request.runs()
     scores, notes = overlap_scores(runs, request.split, TrainConfig().main_figures())
     if request.tasks:
         scores = scores.filter(pl.col("task").is_in(request.tasks))
@@ -23,4 +22,5 @@ def by_overlap(request: FigureRequest) -> FigureWithTables:
         missing = "no pair with a fixed mask per task: train some with pruning=fixed and gates.masks"
         raise InputError("; ".join([*notes, missing]))
     losses = dose(scores)
+    notes = (*left_out, *notes)
     return FigureWithTables(dose_figure(scores, losses), notes, {"": losses, "-scores": scores})

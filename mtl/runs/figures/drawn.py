@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.runs.run import Run, is_probed_encoder
 from probes import table_files
 from probes.figures.style import FORMATS, render
 
@@ -27,6 +28,19 @@ class FigureRequest:
     """Split of the scores."""
     measure: str
     """The measure on heads."""
+
+    def runs(self) -> tuple[list[Run], tuple[str, ...]]:
+        """The runs in the paths, and a note on folders of an encoder that was probed before training.
+
+        Raises `InputError` for other folders, and if no run is left.
+        """
+        probed = [path for path in self.paths if is_probed_encoder(path)]
+        runs = [Run.open(path) for path in self.paths if path not in probed]
+        if not runs:
+            raise InputError("no run among these, only probes of encoders: give runs")
+        names = ", ".join(map(str, probed))
+        verb = "holds probes of an encoder" if len(probed) == 1 else "hold probes of encoders"
+        return runs, (f"{names} {verb}, and no run: left out",) if probed else ()
 
     def one_path(self) -> Path:
         """The only path, for a figure that shows one run; raises `InputError` if there are several."""

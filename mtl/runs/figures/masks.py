@@ -14,7 +14,6 @@ from jaxtyping import Float
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.run import Run
 from mtl.runs.tables import gates_of
 from probes.figures.correlation import correlation_matrix
 from probes.figures.gates_over_time import gates_over_time
@@ -119,4 +118,6 @@ def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> 
 
 
 def _gates(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    return gates_of([Run.open(folder) for folder in request.paths], request.tasks)
+    runs, left_out = request.runs()
+    gates, notes = gates_of(runs, request.tasks)
+    return gates, (*left_out, *notes)

@@ -12,6 +12,7 @@ from mtl.runs.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.mixing import SharedComponents, components_in, overlaps_in
 from mtl.runs.run import Run
+from mtl.runs.settings import MASKS, comparable, settings_of
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
 from mtl.runs.trained_masks import masks_of
@@ -51,6 +52,8 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
             "no collaborative joint run among these: train one with 'mtl train --encoder.name=DIR', DIR "
             "being what 'mtl collaborate' wrote"
         )
+    models, masked = _alike(models, masked, configs, notes)
+    joint = [run for run in joint if any(str(run.folder) == name for _, name, _ in models[JOINT])]
     tasks = _tasks_of({str(run.folder): tuple(configs[run]["tasks"]) for run in joint})
     claims = _claims(masked, [name for name in tasks if not request.tasks or name in request.tasks], notes)
     _note_encoders(masked, joint, bare, notes)
@@ -70,6 +73,32 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
         "-pairs": _stacked({group: part.pairs for group, part in found.items()}),
     }
     return FigureWithTables(mixing_figure(tables[""], tables["-layers"], JOINT), tuple(notes), tables)
+
+
+def _alike(
+    models: dict[str, list[tuple[Path, str, int]]],
+    masked: list[Run],
+    configs: Mapping[Run, Mapping[str, object]],
+    notes: list[str],
+) -> tuple[dict[str, list[tuple[Path, str, int]]], list[Run]]:
+    """Models and masked runs without those that were trained otherwise than most joint runs.
+
+    Masks may differ, and so may the encoder: claims are on the heads of the one that was made collaborative.
+    """
+    compared = {name for group in (JOINT, ALONE) for _, name, _ in models[group]}
+    settings = {
+        str(run.folder): settings_of(config)
+        for run, config in configs.items()
+        if str(run.folder) in compared or run in masked
+    }
+    joint = [name for _, name, _ in models[JOINT]]
+    alike, left_out = comparable(settings, (*MASKS, "encoder.name"), like=joint)
+    notes += left_out
+    kept = {
+        group: [member for member in members if member[1] not in settings or member[1] in alike]
+        for group, members in models.items()
+    }
+    return kept, [run for run in masked if str(run.folder) in alike]
 
 
 def _masked_alone(run: Run, config: Mapping[str, object]) -> bool:

@@ -8,7 +8,6 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.remedies import remedy_scores
-from mtl.runs.run import Run
 from probes.figures.recovery import recovery
 from probes.statistics.remedies import contrasts, recoveries
 
@@ -16,7 +15,9 @@ from probes.statistics.remedies import contrasts, recoveries
 def recovered(request: FigureRequest) -> FigureWithTables:
     """Per task the recovered share of each condition, and scores against parameters."""
     score = TrainConfig().main_figures()
-    scores, notes = remedy_scores([Run.open(folder) for folder in request.paths], request.split, score)
+    runs, left_out = request.runs()
+    scores, notes = remedy_scores(runs, request.split, score)
+    notes = (*left_out, *notes)
     if request.tasks:
         scores = scores.filter(pl.col("task").is_in(request.tasks))
     if scores.is_empty():

@@ -6,7 +6,6 @@ from mtl.config.schema import TrainConfig
 from mtl.runs.curves import curves_of, kind_survival_of, role_survival_of, times_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.heads_kept import heads_kept_of
-from mtl.runs.run import Run
 from probes.figures.heads_kept import heads_kept
 from probes.figures.pruning_curves import (
     kind_curves,
@@ -20,8 +19,9 @@ from probes.figures.pruning_curves import (
 def against_open_heads(request: FigureRequest) -> FigureWithTables:
     """The score of each run against the heads that its masks keep open."""
     score = TrainConfig().main_figures()
-    runs = [Run.open(folder) for folder in request.paths]
+    runs, left_out = request.runs()
     kept, notes = heads_kept_of(runs, request.split, score, request.tasks)
+    notes = (*left_out, *notes)
     return FigureWithTables(heads_kept(kept.table, kept.heads, score), notes, {"": kept.table})
 
 

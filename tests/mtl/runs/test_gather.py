@@ -226,7 +226,8 @@ def test_a_joint_setup_is_compared_with_the_single_tasks_of_its_own_settings():
     assert [(setup.name, setup.baseline) for setup in setups_of(configs)] == [
         ("STL, 10 epochs", "STL, 5 epochs"), ("STL, 5 epochs", None), ("MTL-2", "STL, 5 epochs"),
         ("MTL-5, 5 epochs", "STL, 5 epochs"), ("MTL-5, 10 epochs", "STL, 10 epochs"),
-        ("STL, dynamic, 5 epochs", "STL, 5 epochs"), ("MTL-5, dynamic, 5 epochs", "STL, dynamic, 5 epochs"),
+        ("STL, dynamic, 5 epochs, target 14", "STL, 5 epochs"),
+        ("MTL-5, dynamic, 5 epochs, target 22", "STL, dynamic, 5 epochs, target 14"),
         ("MTL-5, fixed, 5 epochs", "STL, 5 epochs"),
     ]  # fmt: skip
 
@@ -242,7 +243,7 @@ def test_runs_made_before_a_key_existed_are_of_the_setup_of_its_default():
     masked = now | {"pruning": "dynamic", "gates": now["gates"] | {"target_open": 9.0}}
     older = now | {"pruning": "dynamic", "gates": {"target_open": 24.0}}
     names = [setup.name for setup in setups_of([masked, older, before])]
-    assert names == ["STL, dynamic, no penalty, target 9", "STL, dynamic, penalty 0.01, target 24", "STL"]
+    assert names == ["STL, dynamic, target 9", "STL, dynamic, target 24", "STL"]
 
 
 def test_setups_with_targets_by_kind_are_named_by_kind():
@@ -254,9 +255,9 @@ def test_setups_with_targets_by_kind_are_named_by_kind():
         config(target_open={"cross": 4.0}, penalty={"encoder": 0.5}),
     ]  # fmt: skip
     assert [setup.name for setup in setups_of(configs)] == [
-        "STL, dynamic, no penalty, target 24",
-        "STL, dynamic, no penalty, encoder target 8, cross target 4",
-        "STL, dynamic, cross target 4, encoder penalty 0.5",
+        "STL, dynamic, target 24",
+        "STL, dynamic, encoder target 8, cross target 4",
+        "STL, dynamic, encoder penalty 0.5, cross target 4",
     ]
 
 
@@ -459,7 +460,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
     assert list(rows) == ["STL, dynamic", "STL, static", "MTL-5, dynamic, a mask per task"]
     assert bold == ["STL, dynamic"]
     evidence = gather(folder, "test", SCORES)
-    table = by_claims(claim_sets(masks_by_setup(evidence)[0]), evidence.heads)
+    table = by_claims(claim_sets(masks_by_setup(evidence)[0], evidence.setups), evidence.heads)
     for row in table.iter_rows(named=True):
         assert rows[row["claims"]][4:6] == [chance(row["p"]), chance(row["p_holm"])]
     assert table["p"].n_unique() > 1
@@ -480,9 +481,9 @@ def test_the_claims_that_decide_can_be_chosen(study, capsys):
         report(folder, claims="STL statc")
     study.run(["pos", "dep"], 1, scope="shared")
     with pytest.raises(
-        InputError, match="--claims=MTL-2, dynamic has no masks of several tasks; give one of"
+        InputError, match="--claims=MTL-2, dynamic, one mask has no masks of several tasks; give one of"
     ):
-        report(folder, claims="MTL-2, dynamic")
+        report(folder, claims="MTL-2, dynamic, one mask")
 
 
 def test_claims_of_runs_without_masks(study):

@@ -19,7 +19,8 @@ from mtl.heads.gate_file import read_masks
 from mtl.models.inputs import InputCache
 from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.run import Run
-from mtl.runs.setups import mask_set, setups_of
+from mtl.runs.settings import mask_set
+from mtl.runs.setups import setups_of
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.plan import carrying_out, make_plan
