@@ -97,20 +97,22 @@ def _figures(
     """Every figure's file name, kind, runs and tasks."""
     masked: dict[tuple[str, tuple[str, ...]], list[Path]] = {}
     probed: dict[str, list[Path]] = {}
+    per_task: set[str] = set()
     for job in finished:
         tasks = tuple(job.config.get("tasks", ()))
         if job.config and job.config["pruning"] != "none":
             masked.setdefault((job.grid_cell, tasks), []).append(study.run(job.name))
+            if job.config["gates"]["scope"] == "per_task":
+                per_task.add(job.grid_cell)
         if job.probe is not None:
             for task in (name for name in tasks or DEFAULT_TASKS if name in DEFAULT_TASKS):
                 probed.setdefault(task, []).append(study.run(job.name))
     for (cell, tasks), folders in masked.items():
         title = f"{'+'.join(tasks)} {cell.split(' ', 1)[-1]}".replace(" ", "-")
         if len(folders) >= CHANNELS:
-            per_task = tasks if "per_task" in cell else ()
-            if not per_task:
+            if cell not in per_task:
                 yield f"rgb-{title}", "rgb", folders[:CHANNELS], ()
-            for task in per_task:
+            for task in tasks if cell in per_task else ():
                 yield f"rgb-{title}-{task}", "rgb", folders[:CHANNELS], (task,)
     by_cell: dict[str, list[Path]] = {}
     for (cell, _), folders in masked.items():
@@ -119,7 +121,7 @@ def _figures(
         name = cell.replace(" ", "-")
         yield f"grey-{name}", "grey", folders, ()
         sets = {tasks for other, tasks in masked if other == cell}
-        if len(sets) > 1 or "per_task" in cell:
+        if len(sets) > 1 or cell in per_task:
             yield f"correlation-{name}", "correlation", folders, ()
     runs = [study.run(job.name) for job in finished if job.config]
     if masked:
