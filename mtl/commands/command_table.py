@@ -61,7 +61,7 @@ COMMANDS = {
         listing="mtl.runs.figures.table:SUMMARIES",
     ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model"),
-    "predict": Command("mtl.commands.predict:predict", "annotate text from standard input"),
+    "predict": Command("mtl.commands.predict:predict", "annotate the text of a file, or of standard input"),
     "translate": Command("mtl.commands.translate:translate", "translate text from standard input"),
     "probe": Command("mtl.commands.probe:probe", "measure what each attention head is good at"),
     "importance": Command("mtl.commands.importance:importance", "measure heads by gradients of the loss"),

@@ -140,7 +140,8 @@ def _entities(gold: Sentence, predicted: Sentence) -> str:
 
 
 def _dependencies(sentence: Sentence) -> str:
-    return to_conllu(replace(sentence, entities=None, tree=None, frames=None))
+    words = tuple(map(cell, sentence.words))  # without blanks, at which some programs split
+    return to_conllu(replace(sentence, words=words, text="", entities=None, tree=None, frames=None))
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
