@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 
 from tasks.sentence import Arcs, Frame, Label, Sentence, Span
@@ -25,8 +26,27 @@ def hostile_sentences(seed: int, count: int = 200, words: tuple[str, ...] = WORD
     return [_sentence(rng, words, str(number)) for number in range(count)]
 
 
+def otherwise_annotated(seed: int, sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The same sentences with other annotation, in all layers on words."""
+    rng = random.Random(seed)
+    return [_in_all_layers(rng, Sentence(sentence.words, id=sentence.id)) for sentence in sentences]
+
+
+def _in_all_layers(rng: random.Random, sentence: Sentence) -> Sentence:
+    layers = ("tags", "upos", "entities", "arcs", "tree", "frames")
+    while any(sentence.layer(layer) is None for layer in layers):
+        other = _annotated(rng, sentence.words, sentence.id)
+        sentence = other.with_layers(
+            {layer: value for layer in layers if (value := sentence.layer(layer)) is not None}
+        )
+    return sentence
+
+
 def _sentence(rng: random.Random, words: tuple[str, ...], name: str) -> Sentence:
-    found = tuple(rng.choices(words, k=rng.randint(1, 7)))
+    return _annotated(rng, tuple(rng.choices(words, k=rng.randint(1, 7))), name)
+
+
+def _annotated(rng: random.Random, found: tuple[str, ...], name: str) -> Sentence:
     size = len(found)
     relations = _labels(rng, size)
     heads = tuple(rng.randint(1, number) if number else 0 for number in range(size))
