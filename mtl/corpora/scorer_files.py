@@ -197,6 +197,10 @@ def _labels(layer: str, gold: Sentence, predicted: Sentence) -> str:
     return "\t".join((cell(gold.id), str(gold.layer(layer)), str(predicted.layer(layer)))) + "\n"
 
 
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split("\n")) + "\n"
+
+
 _Writer = Callable[[Sentence, Sentence], str]
 _FORMATS: dict[str, dict[str, _Writer]] = {
     "tags": {"tsv": _tags},
@@ -225,7 +229,7 @@ def _files_of(layer: str) -> Mapping[str, _Writer]:
     """
     if layer == Translate.name:
         return {
-            "gold.txt": lambda gold, _: f"{gold.layer(layer)}\n",
-            "pred.txt": lambda _, predicted: f"{predicted.layer(layer)}\n",
+            "gold.txt": lambda gold, _: _one_line(gold.layer(layer)),
+            "pred.txt": lambda _, predicted: _one_line(predicted.layer(layer)),
         }
     return {"tsv": partial(_labels, layer)} if layer in SENTENCE_TASKS else _FORMATS.get(layer, {})

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
+from mtl.errors import InputError
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.joint import JointModel, TaskScale
 from mtl.models.modes import in_evaluation_mode
@@ -34,7 +35,10 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
     if head_scale is not None:
         head_scale = head_scale.to(next(model.parameters()).device)
     device = next(model.parameters()).device
-    metrics = {name: task.metric() for name, task in model.tasks.items()}
+    try:
+        metrics = {name: task.metric() for name, task in model.tasks.items()}
+    except ValueError as error:  # BLEU, whose tokenisers for some languages are packages of their own
+        raise InputError(str(error)) from error
     with in_evaluation_mode(model):
         for batch in batches:
             for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
@@ -51,11 +55,12 @@ def evaluate(model: JointModel, batches: Iterable[Batch], head_scale: TaskScale 
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:
     """The signatures of BLEU and similar metrics, for metrics.json; empty without a translation task."""
-    if Translate.name not in tasks:
+    task = tasks.get(Translate.name)
+    if not isinstance(task, Translate):
         return {}
     from tasks.metrics.bleu import signatures
 
-    return {SIGNATURES: {Translate.name: signatures()}}
+    return {SIGNATURES: {Translate.name: signatures(task.tokenizer())}}
 
 
 def mean_score(scores: Mapping[str, Mapping[str, float]], tasks: Mapping[str, Task]) -> float:

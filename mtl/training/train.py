@@ -18,7 +18,7 @@ from rich.console import Console
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
-from mtl.corpora.formats.parallel import describe_empty, is_empty
+from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, counted
 from mtl.heads.gate_file import masks_fingerprint
@@ -125,6 +125,14 @@ def _train(
                 what = "left out" if split == "train" else "scored as they are"
                 console.print(f"{split}: {message}: {what}", highlight=False, soft_wrap=True)
         splits["train"] = [sentence for sentence in splits["train"] if not is_empty(sentence)]
+        tokenize = config.translate.tokenizer()
+        if tokenize == "13a" and (found := describe_unspaced(splits["dev"])):
+            console.print(
+                f"dev: {found} are in a script without blanks, and BLEU counts what blanks separate "
+                "(translate.tokenize=13a): set translate.target, or translate.tokenize (zh, ja-mecab, char)",
+                highlight=False,
+                soft_wrap=True,
+            )
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
     training = None if trained else assemble(config, run, splits, console, inputs, observers)
