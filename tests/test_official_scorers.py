@@ -260,7 +260,9 @@ def test_what_evalb_has_no_room_for_is_left_out(
     for _ in range(brackets - 3):
         node = Tree("X", (node,))
     gold = Sentence(
-        tuple(leaf.children for leaf in leaves), tree=Tree("TOP", (Tree("S", (node, *leaves[1:])),)), id="long"
+        tuple(leaf.children for leaf in leaves),
+        tree=Tree("TOP", (Tree("S", (node, *leaves[1:])),)),
+        id="long",
     )
     exported = export([gold, SAME], [gold, SAME], tmp_path, [TASKS["con"]()])
     assert not exported.left_out if kept else "the first is 'long'" in next(iter(exported.left_out))

@@ -97,7 +97,9 @@ def _splitter(input: Input, language: str) -> Splitter:
 
         return input_lines.text_splitter(splitter_of(language))
     if language != "en":
-        raise InputError(f"--language={language}: for running text only (--input=text); {input} are split already")
+        raise InputError(
+            f"--language={language}: for running text only (--input=text); {input} are split already"
+        )
     return input_lines.pairs if input == "pairs" else input_lines.tokens
 
 
@@ -182,7 +184,9 @@ class _Progress:
             print(file=sys.stderr)
         if self.skipped:
             first = self.skipped[0]
-            more = "" if len(self.skipped) == 1 else f" ({len(self.skipped):,} such sentences or lines in all)"
+            more = (
+                "" if len(self.skipped) == 1 else f" ({len(self.skipped):,} such sentences or lines in all)"
+            )
             print(f"mtl: skipped: {first.sentence.place}: {first.skipped}{more}", file=sys.stderr)
             return 2
         if not self.annotated:

@@ -64,7 +64,9 @@ def translate(
     done = 0
     skipped: list[str] = []
     for lines in lines_as_they_come(sys.stdin.buffer):
-        sentences = [_sentence(number, line, MAX_WORDS, skipped) for number, line in enumerate(lines, done + 1)]
+        sentences = [
+            _sentence(number, line, MAX_WORDS, skipped) for number, line in enumerate(lines, done + 1)
+        ]
         translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
         for sentence in sentences:
             text = str(next(translated).layer(Translate.name)) if sentence.words else ""

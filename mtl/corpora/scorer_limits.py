@@ -33,7 +33,10 @@ def _beyond_evalb(_: tuple[Sentence, Sentence], texts: Sequence[str]) -> bool:
         brackets = sum(bool(inner) for _, inner in nodes)
         if len(text.encode()) > _EVALB_LINE or brackets > _EVALB_BRACKETS:
             return True
-        if len(nodes) - brackets > _EVALB_WORDS or max(len(label.encode()) for label, _ in nodes) > _EVALB_LABEL:
+        if (
+            len(nodes) - brackets > _EVALB_WORDS
+            or max(len(label.encode()) for label, _ in nodes) > _EVALB_LABEL
+        ):
             return True
     return False
 

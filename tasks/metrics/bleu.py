@@ -92,7 +92,9 @@ class Bleu(TaskMetric):
         given: Sequence[Reference] | None = None,
     ) -> None:
         references = [str(sentence.layer(self.layer)) for sentence in gold]
-        self.bleu += torch.from_numpy(_counts(bleu(self.tokenize), predicted, references, _BLEU_COUNTS).sum(0))
+        self.bleu += torch.from_numpy(
+            _counts(bleu(self.tokenize), predicted, references, _BLEU_COUNTS).sum(0)
+        )
         self.chrf += torch.from_numpy(_counts(_chrf(), predicted, references, _CHRF_COUNTS).sum(0))
         for reference in given or ():
             self.nats += reference.nats

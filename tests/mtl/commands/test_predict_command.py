@@ -68,9 +68,13 @@ def test_what_is_written_is_read_back(kind, runs, tmp_path, monkeypatch, capsys)
 
 
 def with_text(sentence: Sentence) -> Sentence:
-    return sentence if sentence.text else Sentence(
-        **{name: getattr(sentence, name) for name in Sentence.__slots__ if name != "text"},
-        text=" ".join(sentence.words),
+    return (
+        sentence
+        if sentence.text
+        else Sentence(
+            **{name: getattr(sentence, name) for name in Sentence.__slots__ if name != "text"},
+            text=" ".join(sentence.words),
+        )
     )
 
 
@@ -120,7 +124,14 @@ BAD = {
 def test_what_cannot_be_annotated_is_skipped_counted_and_named(output, runs, tmp_path, capsys) -> None:
     path = tmp_path / "in [1].txt"
     path.write_bytes(b"".join(b"We ate .\n" + line + b"\n" for line in BAD) + b"\nThe end")
-    words = ["predict", str(runs["tokens"]), str(path), "--input=tokens", f"--output={output}", "--max_words=8"]
+    words = [
+        "predict",
+        str(runs["tokens"]),
+        str(path),
+        "--input=tokens",
+        f"--output={output}",
+        "--max_words=8",
+    ]
     assert main(words) == 2
     captured = capsys.readouterr()
     [error] = captured.err.splitlines()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mtl.corpora.formats.conll2005 import read_conll2005, to_props
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
-from tasks.sentence import Label, Sentence
+from tasks.sentence import Arcs, Label, Sentence
 from tasks.tree import Tree
 from tests.mtl.corpora.hostile import hostile_sentences
 
@@ -53,3 +54,53 @@ def test_a_tree_with_a_level_per_word(folder: Path) -> None:
     (folder / "d.conllu").write_text(to_conllu(sentence))
     for [read] in (read_jsonl(folder / "d.jsonl"), read_conllu(folder / "d.conllu")):
         assert str(read.tree) == str(sentence.tree)
+
+
+def test_props(folder: Path) -> None:
+    """Frames in CoNLL-2005's notation, the words beside them."""
+    for sentence in hostile_sentences(6):
+        frames = tuple(
+            replace(frame, sense=None)
+            for frame in sorted(sentence.frames or (), key=lambda frame: frame.predicate)
+        )
+        path = folder / "a.props"
+        path.write_bytes(to_props(replace(sentence, frames=frames)).encode())
+        path.with_suffix(".words").write_bytes(("w\n" * len(sentence) + "\n").encode())
+        assert read_conll2005(path)[0].frames == frames
+
+
+def test_the_validator_of_universal_dependencies_accepts_what_is_written(folder: Path) -> None:
+    """Levels 1 and 2: ids, text, SpaceAfter, columns and trees."""
+    validator = pytest.importorskip("udtools").Validator
+    path = folder / "v.conllu"
+    words = (
+        "a",
+        "Bob",
+        "_",
+        "#",
+        "#a=b",
+        "-DOCSTART-",
+        "(",
+        "-LRB-",
+        "10 000",
+        "|",
+        "\\",
+        "%28",
+        "1-2",
+        "é",
+        "😀",
+    )
+    sentences = [
+        replace(
+            sentence,
+            upos=("X",) * len(sentence),
+            arcs=Arcs(sentence.arcs.heads, ("root", *["obl:arg"] * (len(sentence) - 1))),
+            tags=None,
+        )
+        for sentence in hostile_sentences(7, words=words)
+        if sentence.arcs is not None
+    ]
+    path.write_text("".join(map(to_conllu, sentences)), encoding="utf-8")
+    state = validator(level=2, output=None).validate_files([str(path)])
+    assert state.passed(), str(state)
+    assert len(sentences) > 50

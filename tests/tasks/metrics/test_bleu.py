@@ -86,7 +86,10 @@ def test_the_tokeniser_follows_the_target():
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (Translate(tokenize="14a"), "translate.tokenize=14a is no tokeniser of sacreBLEU that needs no download"),
+        (
+            Translate(tokenize="14a"),
+            "translate.tokenize=14a is no tokeniser of sacreBLEU that needs no download",
+        ),
         (Translate(tokenize="spm"), "translate.tokenize=spm is no tokeniser"),
     ],
 )

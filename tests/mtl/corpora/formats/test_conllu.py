@@ -98,7 +98,16 @@ def test_text_and_the_blanks_in_it() -> None:
     lines = to_conllu(Sentence(words, text=text)).splitlines()
     assert lines[0] == f"# text = {text}"
     misc = [line.split("\t")[9] for line in lines[1:-1]]
-    assert [value == "SpaceAfter=No" for value in misc] == [True, False, False, True, True, False, True, False]
+    assert [value == "SpaceAfter=No" for value in misc] == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
