@@ -30,7 +30,8 @@ FORMATS: tuple[Format, ...] = ("tex", "csv", "parquet")
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints literally."""
+    """Text that LaTeX prints literally, on one line."""
+    text = " ".join(text.split())
     return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
 
 
@@ -54,7 +55,9 @@ def write(table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2) -> N
 
 
 def _line(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    line = " & ".join(cells)
+    # Behind the line before, which ends in two backslashes, these would be arguments.
+    return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
 
 
 def _cell(value: object, decimals: int) -> str:

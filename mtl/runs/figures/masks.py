@@ -18,6 +18,7 @@ from probes.figures.grey_overlap import grey_overlap
 from probes.figures.masks import animation, mask_picture
 from probes.figures.rgb_overlap import rgb_overlap
 from probes.statistics.masks import final_masks
+from probes.sites import KEYS
 from probes.statistics.overlap import correlation_table, task_overlaps
 
 
@@ -27,7 +28,8 @@ def rgb(request: FigureRequest) -> FigureWithTables:
     names = list(gates["task"].unique(maintain_order=True))
     if len(names) == 3:
         masks, left_out = final_masks(gates)
-        return FigureWithTables(rgb_overlap(masks.mean(), masks.sites, masks.tasks), (*notes, *left_out))
+        figure = rgb_overlap(masks.mean(), masks.sites, masks.tasks)
+        return FigureWithTables(figure, (*notes, *left_out), _final_numbers(gates))
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != 3 or runs["run"].n_unique() != 3:
         raise InputError(
@@ -46,7 +48,7 @@ def rgb(request: FigureRequest) -> FigureWithTables:
     ]
     if len(set(channels)) < 3:
         channels = [Path(run).name for run in runs["run"]]
-    return FigureWithTables(rgb_overlap(masks.gate[0], masks.sites, channels), notes)
+    return FigureWithTables(rgb_overlap(masks.gate[0], masks.sites, channels), notes, _final_numbers(gates))
 
 
 def grey(request: FigureRequest) -> FigureWithTables:
@@ -54,7 +56,7 @@ def grey(request: FigureRequest) -> FigureWithTables:
     gates, notes = _gates(request)
     by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(by_run)
-    return FigureWithTables(grey_overlap(masks.gate[:, 0], masks.sites), notes)
+    return FigureWithTables(grey_overlap(masks.gate[:, 0], masks.sites), notes, _final_numbers(gates))
 
 
 def correlation(request: FigureRequest) -> FigureWithTables:
@@ -72,14 +74,14 @@ def over_time(request: FigureRequest) -> FigureWithTables:
     """One run's gates over its training."""
     request.one_path()
     gates, notes = _gates(request)
-    return FigureWithTables(gates_over_time(gates), notes)
+    return FigureWithTables(gates_over_time(gates), notes, {"": _numbers(gates)})
 
 
 def final(request: FigureRequest) -> FigureWithTables:
     """One run's masks after training."""
     request.one_path()
     gates, notes = _gates(request)
-    return FigureWithTables(mask_picture(gates), notes)
+    return FigureWithTables(mask_picture(gates), notes, _final_numbers(gates))
 
 
 def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> tuple[int, tuple[str, ...]]:
@@ -88,6 +90,16 @@ def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> 
     gates, notes = _gates(request)
     with whole_file(out) as path:
         return animation(gates, path, kind), notes
+
+
+def _numbers(gates: pl.DataFrame) -> pl.DataFrame:
+    """A row for each gate that a figure shows."""
+    return gates.select("run", "seed", "task", "step", *KEYS, "gate", "open")
+
+
+def _final_numbers(gates: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The gates of the last step, as tables beside a figure."""
+    return {"": _numbers(gates.filter(pl.col("step") == pl.col("step").max().over("run", "task")))}
 
 
 def _gates(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -15,8 +15,8 @@ WORDS = (
     "1", "1-2", "1.1", "O", "B-PER", "NER=O", "SpaceAfter=No", "null", '"', "{", "😀", "ﷺ", "x" * 120, "é" * 60,
 )  # fmt: skip
 LABELS = (
-    "A", "NP", "_", "O", "B-X", "A|B", "A\\B", "\\p", "a=b", "$(", "-LRB-", "(", ")", "%28", "%", "*", "#", "'", "``",
-    "C-A", "R-A", "é", "\u200b", "NER=B-X", "SpaceAfter=No", "L" * 40, "nsubj:pass", "A,B", "&", "\\",
+    "A", "NP", "_", "O", "B-X", "A|B", "A\\B", "\\p", "a=b", "$(", "-LRB-", "(", ")", "%28", "%", "*", "#", "'",
+    "``", "C-A", "R-A", "é", "\u200b", "NER=B-X", "SpaceAfter=No", "L" * 40, "nsubj:pass", "A,B", "&", "\\",
 )  # fmt: skip
 
 

@@ -74,7 +74,8 @@ def test_words_are_found_as_the_language_of_the_translation_has_them(tokenize):
 
 def test_the_tokeniser_follows_the_target():
     codes = {
-        "13a": ("", "de", "de_DE", "deu_Latn", "en"), "zh": ("zh", "ZH", "zh_CN", "zho_Hans", "cmn", "yue_Hant"),
+        "13a": ("", "de", "de_DE", "deu_Latn", "en"),
+        "zh": ("zh", "ZH", "zh_CN", "zho_Hans", "cmn", "yue_Hant"),
         "ja-mecab": ("ja", "ja_XX", "jpn_Jpan"), "ko-mecab": ("ko", "ko_KR", "kor_Hang"),
     }  # fmt: skip
     for tokenize, targets in codes.items():
@@ -108,5 +109,5 @@ def test_a_tokeniser_without_its_package_is_named(monkeypatch):
     message = r"^translate.tokenize=auto with translate.target=ja needs a package .* 'sacrebleu\[ja\]'"
     with pytest.raises(InputError, match=message):
         check_tokenizer(Translate(target="ja"))
-    with pytest.raises(ValueError, match="^key needs"):
+    with pytest.raises(ValueError, match=r"^key needs"):
         require_tokenizer("ko-mecab", "key")
