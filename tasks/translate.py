@@ -40,8 +40,8 @@ class Translate(Task):
     """Hypotheses are compared by log probability / length to this power; larger numbers favour long ones."""
 
     tokenize: str = "auto"
-    """How BLEU finds words, as sacreBLEU names it (13a, intl, zh, ja-mecab, ko-mecab, char). auto: what sacreBLEU
-    has for `target` (zh, ja-mecab and ko-mecab for Chinese, Japanese and Korean), else 13a."""
+    """How BLEU finds words, as sacreBLEU names it (13a, intl, zh, ja-mecab, ko-mecab, char). auto: what
+    sacreBLEU has for `target` (zh, ja-mecab and ko-mecab for Chinese, Japanese and Korean), else 13a."""
 
     @property
     def layer(self) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mtl.models.joint import JointModel
 
 Input = Literal["text", "tokens", "pairs"]
+Accelerator = Literal["auto", "cpu", "gpu"]
+Precision = Literal["32-true", "bf16-true"]
 Output = Literal["picture", "conllu", "json"]
 
 
@@ -31,8 +33,8 @@ def predict(
     input: Input = "text",
     output: Output = "picture",
     language: str = "en",
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
-    precision: Literal["32-true", "bf16-true"] = "32-true",
+    accelerator: Accelerator = "auto",
+    precision: Precision = "32-true",
     max_words: int = BatchConfig.max_words,
 ) -> int:
     """Annotate a file, or standard input line by line, in all of a run's tasks.
@@ -50,7 +52,7 @@ def predict(
         precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
             annotations may differ.
         max_words: At most this many words in a sentence; memory grows with its square, time with its cube.
-            Longer ones are skipped and counted, and so are lines that cannot be read; the exit code is 2 then.
+            Longer ones are skipped and counted, as are lines that cannot be read; the exit code is then 2.
     """
     folder = Run.open(run).model
     if max_words < 1:
@@ -103,7 +105,7 @@ def _splitter(input: Input, language: str) -> Splitter:
     return input_lines.pairs if input == "pairs" else input_lines.tokens
 
 
-def _model(folder: Path, accelerator: str, precision: str, input: Input) -> JointModel:
+def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: Input) -> JointModel:
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
     from mtl.models.seq2seq import Seq2Seq
@@ -130,8 +132,8 @@ def _hinted(records: list[Record]) -> bool:
     if not is_mostly_of_another_script(text):
         return False
     print(
-        f"mtl: {records[0].sentence.place} is not English ({text[:20]}…), and sentences and words are found by "
-        "rules for English: give --language, or split the words and give --input=tokens",
+        f"mtl: {records[0].sentence.place} is not English ({text[:20]}…), and sentences and words are found "
+        "by rules for English: give --language, or split the words and give --input=tokens",
         file=sys.stderr,
     )
     return True

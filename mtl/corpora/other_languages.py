@@ -1,7 +1,7 @@
 """Sentences and words of running text in languages other than English, by the rules of spaCy's tokenizers.
 
-No model is downloaded: sentences end at the language's marks, words are found by spaCy's rules and exceptions,
-Chinese words by jieba's dictionary. Some languages need packages of their own, which spaCy names.
+No model is downloaded: sentences end at the language's marks, words are found by spaCy's rules and
+exceptions, Chinese words by jieba's dictionary. Some languages need packages of their own, which spaCy names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the official scorers have no room for, by their sources; beyond it they print wrong figures, or crash."""
+"""What the official scorers have no room for, by their sources: wrong figures, or crashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EVALB_LINE = 4_999
 _EVALB_LABEL = 29
 _NODE = re.compile(r"\(([^ ()]*) (?=(\(?))")
 _CONLL2018_DEPTH = 900
-"""Arcs from a word to the root: the program follows them by recursion, of which Python allows 1,000 levels."""
+"""Arcs from a word to the root: the program follows them by recursion, and Python allows 1,000 levels."""
 
 
 class Limit(NamedTuple):
@@ -65,8 +65,8 @@ LIMITS = {
         _beyond_evalb,
     ),
     "arcs": Limit(
-        f"sentences that the CoNLL 2018 scorer cannot score (more than {_CONLL2018_DEPTH} arcs from a word to the "
-        "root)",
+        f"sentences that the CoNLL 2018 scorer cannot score (more than {_CONLL2018_DEPTH} arcs from a word "
+        "to the root)",
         _beyond_conll2018,
     ),
 }

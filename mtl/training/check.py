@@ -76,7 +76,9 @@ def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
         others = ", ".join(name for name in tasks if name != Translate.name)
         raise InputError(f"translate is trained alone, since its model is another: leave out {others}")
     check_shared_components(config)
-    check_tokenizer(config.translate)
+    task = config.chosen()[Translate.name]
+    assert isinstance(task, Translate)
+    check_tokenizer(task)
     other_model = config.seq2seq.architecture is not None or config.init_from is not None
     if not other_model and config.encoder.name == "minilm":
         raise InputError(

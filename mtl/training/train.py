@@ -119,14 +119,14 @@ def _train(
     if message is not None:
         console.print(f"train: {message}: left out", highlight=False, soft_wrap=True)
     splits["train"] = within_limit(splits["train"], longest)
-    if Translate.name in tasks:
+    translate = tasks.get(Translate.name)
+    if isinstance(translate, Translate):
         for split, sentences in splits.items():
             if message := describe_empty(sentences):
                 what = "left out" if split == "train" else "scored as they are"
                 console.print(f"{split}: {message}: {what}", highlight=False, soft_wrap=True)
         splits["train"] = [sentence for sentence in splits["train"] if not is_empty(sentence)]
-        tokenize = config.translate.tokenizer()
-        if tokenize == "13a" and (found := describe_unspaced(splits["dev"])):
+        if translate.tokenizer() == "13a" and (found := describe_unspaced(splits["dev"])):
             console.print(
                 f"dev: {found} are in a script without blanks, and BLEU counts what blanks separate "
                 "(translate.tokenize=13a): set translate.target, or translate.tokenize (zh, ja-mecab, char)",

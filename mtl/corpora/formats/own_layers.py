@@ -37,7 +37,7 @@ _ESCAPED = re.compile(r"\\([\\p])")
 def comments_of(sentence: Sentence) -> Iterator[str]:
     """The comments of the layers that have no column.
 
-    `# tags = _` and `# upos = _` stand for tags that are all `_`, which in the column says that there are none.
+    `# tags = _` and `# upos = _` stand for tags that are all `_`, which in a column says that there are none.
     """
     for layer in _WITH_COLUMN:
         if set(sentence.layer(layer) or ()) == {"_"}:
@@ -114,7 +114,7 @@ def with_own_layers(
 
     The text is taken where it is not the words with blanks between them.
     """
-    values = dict(match.groups() for comment in comments if (match := _COMMENT.match(comment)))
+    values = {match[1]: match[2] for comment in comments if (match := _COMMENT.match(comment))}
     changes: dict[str, Any] = {}
     text = values.get("text", "").strip(" ")
     if text != " ".join(sentence.words) and is_spelled(text, sentence.words):

@@ -30,7 +30,7 @@ def plain_word(word: str) -> str:
 
 
 def label_in_brackets(label: str) -> str:
-    """A label as our own files have it in bracket notation: what would end it is `%` and hexadecimal digits."""
+    """A label as our own files have it in bracket notation: what would end it is quoted (`%28`)."""
     return _NOT_IN_A_LABEL.sub(lambda match: quote(match.group(), safe=""), label)
 
 

@@ -17,8 +17,8 @@ from probes.figures.gates_over_time import gates_over_time
 from probes.figures.grey_overlap import grey_overlap
 from probes.figures.masks import animation, mask_picture
 from probes.figures.rgb_overlap import rgb_overlap
-from probes.statistics.masks import final_masks
 from probes.sites import KEYS
+from probes.statistics.masks import final_masks
 from probes.statistics.overlap import correlation_table, task_overlaps
 
 

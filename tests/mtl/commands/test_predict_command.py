@@ -20,7 +20,7 @@ from tasks.sentence import Sentence
 from tests.mtl.analysis import worth
 
 LINES = {
-    "text": "We didn't eat (much) in Paris. It was good!\n\nA  cat\tsaw 10\u00a0000 dogs.\r\n\ufeffHé said: “no”.",
+    "text": "We didn't eat (much) in Paris. It was!\n\nA cat\tsaw 10\u00a0000 dogs.\r\n\ufeffHé said: “no”.",
     "tokens": "We ate .\n\n#a=b # text = x -DOCSTART- 10\u00a0000\r\n( ) -LRB- _ [WORD]\t|\n",
     "pairs": "We ate .\tIt was good\n\n#a=b (\t_ 10\u00a0000 .\n",
 }
