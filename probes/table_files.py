@@ -37,7 +37,8 @@ FORMATS: tuple[Format, ...] = ("tex", "csv", "parquet")
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints literally."""
+    """Text that LaTeX prints literally, on one line."""
+    text = " ".join(text.split())
     return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
 
 
@@ -115,7 +116,9 @@ def _of_json(value: str | None) -> str | None:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    line = " & ".join(cells)
+    # Behind the line before, which ends in two backslashes, these would be arguments.
+    return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
 
 
 def _cell(value: object, decimals: int) -> str:

@@ -39,6 +39,10 @@ class Translate(Task):
     length_penalty: float = 1.0
     """Hypotheses are compared by log probability / length to this power; larger numbers favour long ones."""
 
+    tokenize: str = "auto"
+    """How BLEU finds words, as sacreBLEU names it (13a, intl, zh, ja-mecab, ko-mecab, char). auto: what
+    sacreBLEU has for `target` (zh, ja-mecab and ko-mecab for Chinese, Japanese and Korean), else 13a."""
+
     @property
     def layer(self) -> str:
         """The label in the task of this name."""
@@ -73,7 +77,13 @@ class Translate(Task):
     def metric(self) -> TaskMetric:
         from tasks.metrics.bleu import Bleu
 
-        return Bleu(self.name)
+        return Bleu(self.name, self.tokenizer())
+
+    def tokenizer(self) -> str:
+        """sacreBLEU's name of the tokeniser that BLEU is counted with."""
+        from tasks.metrics.bleu import tokenizer_for
+
+        return tokenizer_for(self.target) if self.tokenize == "auto" else self.tokenize
 
     def annotate(self, sentence: Sentence, annotation: str) -> Sentence:
         return sentence.with_layers({self.name: annotation})

@@ -18,8 +18,9 @@ from mtl.corpora.scorer_files import export
 from mtl.corpora.toy.corpus import toy_corpus
 from tasks.binarise import constituents
 from tasks.catalogue import TASKS
-from tasks.sentence import Frame, Sentence, Span
+from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
+from tests.mtl.corpora.hostile import hostile_sentences, otherwise_annotated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -222,3 +223,73 @@ def test_trees_with_wrong_preterminals(scorers: Scorers, tmp_path: Path) -> None
     printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
     mine = ours("con", [gold], [predicted])
     assert mine["f1"] == pytest.approx(printed["f1"], abs=0.01) == 100.0
+
+
+def test_hostile_words_and_labels(scorers: Scorers, tmp_path: Path) -> None:
+    """Words and labels that mean something to a format, beside none that a program has no room for."""
+    words = hostile_sentences(3)
+    gold, predicted = (otherwise_annotated(seed, words) for seed in (4, 5))
+    some = [g if number % 2 else p for number, (g, p) in enumerate(zip(gold, predicted, strict=True))]
+    exported = export(gold, some, tmp_path, [TASKS[task]() for task in LAYERS])
+    [(name, count)] = exported.left_out.items()
+    assert "EVALB" in name  # labels of 40 bytes
+    long = "L" * 40
+    scored = [
+        (true, guess)
+        for true, guess in zip(gold, some, strict=True)
+        if long not in str(true.tree) and all(span.label != long for span in constituents(guess.tree))
+    ]
+    assert count == len(gold) - len(scored)
+    for task, printed in official(scorers, tmp_path).items():
+        pairs = scored if task == "con" else list(zip(gold, some, strict=True))
+        mine = ours(task, [true for true, _ in pairs], [guess for _, guess in pairs])
+        assert {figure: mine[figure] for figure in printed if "/" not in figure} == pytest.approx(
+            {figure: value for figure, value in printed.items() if "/" not in figure}, abs=0.01
+        ), task
+
+
+@pytest.mark.parametrize(
+    ("words", "brackets", "kept"),
+    [(200, 200, True), (201, 3, False), (100, 201, False), (10, 3, True), (600, 400, False)],
+)
+def test_what_evalb_has_no_room_for_is_left_out(
+    scorers: Scorers, tmp_path: Path, words: int, brackets: int, kept: bool
+) -> None:
+    leaves = tuple(Tree("NN", f"w{number}") for number in range(words))
+    node = Tree("NP", leaves[:1])
+    for _ in range(brackets - 3):
+        node = Tree("X", (node,))
+    gold = Sentence(
+        tuple(leaf.children for leaf in leaves),
+        tree=Tree("TOP", (Tree("S", (node, *leaves[1:])),)),
+        id="long",
+    )
+    exported = export([gold, SAME], [gold, SAME], tmp_path, [TASKS["con"]()])
+    assert not exported.left_out if kept else "the first is 'long'" in next(iter(exported.left_out))
+    printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
+    assert printed["f1"] == printed["exact"] == 100.0
+
+
+def test_lines_that_evalb_has_no_room_for(scorers: Scorers, tmp_path: Path) -> None:
+    """4,998 bytes and the line feed are read; one more is left out."""
+    for further, kept in ((0, True), (1, False)):
+        letters = 4_998 - len("(TOP)") - 70 * len(" (NN )")
+        lengths = [letters // 70] * 69
+        lengths.append(letters - sum(lengths) + further)
+        words = tuple("x" * length for length in lengths)
+        gold = Sentence(words, tree=Tree("TOP", tuple(Tree("NN", word) for word in words)), id="x")
+        exported = export([gold, SAME], [gold, SAME], tmp_path, [TASKS["con"]()])
+        length = max(map(len, (tmp_path / "con.gold.mrg").read_text().splitlines()))
+        assert (not exported.left_out) == kept
+        assert not kept or length == 4_998
+        assert scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")["exact"] == 100.0
+
+
+def test_chains_of_arcs_that_the_scorer_cannot_follow(scorers: Scorers, tmp_path: Path) -> None:
+    def chain(size: int) -> Sentence:
+        heads = (*range(2, size + 1), 0)
+        return Sentence(("a",) * size, arcs=Arcs(heads, ("dep",) * (size - 1) + ("root",)), id=str(size))
+
+    exported = export([chain(900), chain(1200)], [chain(900), chain(1200)], tmp_path, [TASKS["dep"]()])
+    assert [name.endswith("the first is '1200'") for name in exported.left_out] == [True]
+    assert scorers.conll2018(tmp_path / "dep.gold.conllu", tmp_path / "dep.pred.conllu")["las"] == 100.0

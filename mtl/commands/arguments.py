@@ -88,11 +88,16 @@ def parameters_of(function: Callable[..., Any]) -> type:
 
 
 def places_of(function: Callable[..., Any]) -> list[str]:
-    """The parameters that may be given by place, in order; a list takes all places from its own on."""
+    """The parameters that may be given by place, in order; a list takes all places from its own on.
+
+    They are those without a default or, if some are by name only (after `*`), all before those.
+    """
     hints = get_type_hints(function)
+    parameters = signature(function).parameters
+    divided = any(parameter.kind is Parameter.KEYWORD_ONLY for parameter in parameters.values())
     places = []
-    for name, parameter in signature(function).parameters.items():
-        if parameter.default is Parameter.empty and parameter.kind is not Parameter.KEYWORD_ONLY:
+    for name, parameter in parameters.items():
+        if parameter.kind is not Parameter.KEYWORD_ONLY and (divided or parameter.default is Parameter.empty):
             places.append(name)
             if _is_list(hints[name]):
                 break
@@ -110,8 +115,9 @@ def usage_of(program: str, function: Callable[..., Any]) -> str:
     places, required = places_of(function), required_of(function)
     hints = get_type_hints(function)
     parts = [f"{name.upper()} …" if _is_list(hints[name]) else name.upper() for name in places]
+    parts = [part if name in required else f"[{part}]" for name, part in zip(places, parts, strict=True)]
     parts += [f"--{name}={name.upper()}" for name in required if name not in places]
-    options = len(required) < len(signature(function).parameters)
+    options = len({*required, *places}) < len(signature(function).parameters)
     return " ".join([program, *parts, *(["[--OPTION=VALUE …]"] if options else [])])
 
 

@@ -80,7 +80,7 @@ COMMANDS = {
         files=("out",),
     ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model", folders=("out",)),
-    "predict": Command("mtl.commands.predict:predict", "annotate text from standard input"),
+    "predict": Command("mtl.commands.predict:predict", "annotate the text of a file, or of standard input"),
     "translate": Command("mtl.commands.translate:translate", "translate text from standard input"),
     "probe": Command(
         "mtl.commands.probe:probe",

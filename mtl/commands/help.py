@@ -89,7 +89,7 @@ def _keys(command: Command, function: Callable[..., Any]) -> Iterator[_Key]:
         places = places_of(function)
         kind = parameters_of(function)
         # What is given by place comes first, then what must be given by name.
-        order = sorted(required_of(function), key=lambda name: name not in places)
+        order = list(dict.fromkeys([*places, *required_of(function)]))
         hints = hints_of(kind)
         for name in dict.fromkeys([*order, *hints]):
             spelling = name.upper() if name in places else f"--{name}={name.upper()}"

@@ -2,62 +2,114 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mtl.config.schema import BatchConfig
+from mtl.corpora import input_lines
+from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.jsonl import to_line
+from mtl.corpora.input_lines import EMPTY, Record, Splitter, is_mostly_of_another_script
+from mtl.corpora.picture import picture
 from mtl.errors import InputError, counted
 from mtl.runs.run import Run
-from tasks.sentence import Sentence
 
-_CHUNK = 512
-"""Sentences read before the first is annotated: enough for well-filled batches, soon enough for a reader."""
+if TYPE_CHECKING:
+    from mtl.models.joint import JointModel
+
+Input = Literal["text", "tokens", "pairs"]
+Accelerator = Literal["auto", "cpu", "gpu"]
+Precision = Literal["32-true", "bf16-true"]
+Output = Literal["picture", "conllu", "json"]
 
 
 def predict(
     run: Path,
-    input: Literal["text", "tokens", "pairs"] = "text",
-    output: Literal["picture", "conllu", "json"] = "picture",
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
-    precision: Literal["32-true", "bf16-true"] = "32-true",
+    file: Path | None = None,
+    *,
+    input: Input = "text",
+    output: Output = "picture",
+    language: str = "en",
+    accelerator: Accelerator = "auto",
+    precision: Precision = "32-true",
     max_words: int = BatchConfig.max_words,
-) -> None:
-    """Annotate standard input in all of a run's tasks.
+) -> int:
+    """Annotate a file, or standard input line by line, in all of a run's tasks.
 
     Args:
         run: The run's folder.
-        input: Running text; or a sentence a line, its words separated by spaces; or pairs, the same with a
-            tab between two sentences.
-        output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines.
+        file: Text in UTF-8; without it standard input is read, and a line is answered as soon as it comes.
+        input: Running text, split into sentences and words by the rules of --language; or a sentence a line,
+            its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
+        output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines. In
+            the latter two ids are the numbers of lines, and LINE.SENTENCE where a line has several sentences.
+        language: Language of running text. The rules for English (en) are built in; others are spaCy's, by
+            its code such as de or zh, and need pip install 'mtl-heads[languages]'.
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
             annotations may differ.
-        max_words: Words in a sentence, at most; memory grows with its square, time with its cube.
+        max_words: At most this many words in a sentence; memory grows with its square, time with its cube.
+            Longer ones are skipped and counted, as are lines that cannot be read; the exit code is then 2.
     """
-    from mtl.corpora.formats.conllu import to_conllu
-    from mtl.corpora.formats.jsonl import to_line
-    from mtl.corpora.picture import picture
-    from mtl.corpora.raw_text import read_pairs, read_text, read_tokens
-
     folder = Run.open(run).model
-    lines = sys.stdin.buffer
-    sentences: Iterator[Sentence]
-    if input == "pairs":
-        sentences = (Sentence((*first, *second), second=len(first)) for first, second in read_pairs(lines))
-    elif input == "tokens":
-        sentences = (Sentence(tuple(words)) for words in read_tokens(lines))
-    else:
-        sentences = read_text(lines)
-    first = next(sentences, None)
-    if first is None:
-        print("mtl: no words on standard input, so nothing to annotate", file=sys.stderr)
-        return
+    if max_words < 1:
+        raise InputError(f"--max_words={max_words}: give at least 1")
+    split = _splitter(input, language)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # what formats are in, whatever the terminal is
+    where = "standard input" if file is None else str(file)
+    progress = _Progress(where)
+    hint = input == "text" and language == "en"
+    model: JointModel | None = None
+    writer = _Writer(output)
+    with nullcontext(_standard_input()) if file is None else file.open("rb") as stream:
+        for lines in input_lines.lines_as_they_come(stream):
+            records = []
+            for number, line in enumerate(lines, progress.lines + 1):
+                of_line = input_lines.records_of(number, line, split, max_words, where)
+                hint = hint and not _hinted(of_line)
+                records += of_line
+            ready = [record.sentence for record in records if record.skipped is None]
+            if ready and model is None:
+                model = _model(folder, accelerator, precision, input)
+            annotated = iter(model.annotate(ready, max_words) if model is not None else ())
+            for record in records:
+                sentence = next(annotated) if record.skipped is None else record.sentence
+                writer.write(record._replace(sentence=sentence))
+            sys.stdout.flush()
+            progress.count(lines, records)
+    return progress.end()
+
+
+def _standard_input() -> io.BufferedIOBase:
+    assert isinstance(sys.stdin.buffer, io.BufferedIOBase)
+    return sys.stdin.buffer
+
+
+def _splitter(input: Input, language: str) -> Splitter:
+    if input == "text":
+        if language == "en":
+            from mtl.corpora.raw_text import sentences_of
+
+            return input_lines.text_splitter(sentences_of)
+        from mtl.corpora.other_languages import splitter_of
+
+        return input_lines.text_splitter(splitter_of(language))
+    if language != "en":
+        raise InputError(
+            f"--language={language}: for running text only (--input=text); {input} are split already"
+        )
+    return input_lines.pairs if input == "pairs" else input_lines.tokens
+
+
+def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: Input) -> JointModel:
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
     from mtl.models.seq2seq import Seq2Seq
+    from tasks.sentence import Sentence
 
     model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
     if isinstance(model.encoder, Seq2Seq):
@@ -65,34 +117,80 @@ def predict(
             "mtl predict is for models that label the words of a text, and this one translates: "
             "translate text with 'mtl translate'"
         )
-    if not any(task.fits(first) for task in model.tasks.values()):
+    example = Sentence(("a", "b"), second=1 if input == "pairs" else None)
+    if not any(task.fits(example) for task in model.tasks.values()):
         raise InputError(
             f"none of the run's tasks ({', '.join(model.tasks)}) is for "
             + ("pairs: give another --input" if input == "pairs" else "one sentence: give --input=pairs")
         )
-    show = {"picture": picture, "conllu": to_conllu, "json": to_line}[output]
-    end = "" if output == "conllu" else "\n"
-    watched = sys.stderr.isatty() and not sys.stdout.isatty()
-    done = 0
-    for chunk in _chunks(chain([first], sentences)):
-        for number, sentence in enumerate(chunk, done + 1):
-            if len(sentence) > max_words:
-                raise InputError(
-                    f"standard input, sentence {number} ({' '.join(sentence.words[:4])} ...) has "
-                    f"{len(sentence):,} words, and decoders are given at most {max_words:,}: split it, "
-                    "or raise --max_words (memory grows with its square, time with its cube)"
-                )
-        for sentence in model.annotate(chunk, max_words):
-            print(show(sentence), end=end)
-        sys.stdout.flush()
-        done += len(chunk)
-        if watched:
-            print(f"\r{counted(done, 'sentence')}", end="", file=sys.stderr, flush=True)
-    if watched:
-        print(file=sys.stderr)
+    return model
 
 
-def _chunks(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:
-    iterator = iter(sentences)
-    while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk
+def _hinted(records: list[Record]) -> bool:
+    """Whether a line is plainly not English; then its reader is told once what to do."""
+    text = " ".join(record.sentence.text for record in records)
+    if not is_mostly_of_another_script(text):
+        return False
+    print(
+        f"mtl: {records[0].sentence.place} is not English ({text[:20]}…), and sentences and words are found "
+        "by rules for English: give --language, or split the words and give --input=tokens",
+        file=sys.stderr,
+    )
+    return True
+
+
+class _Writer:
+    """Prints records in a format; what has no words has a place of its own in JSON only."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self.pending: list[str] = []
+        """Comments on lines without words, which CoNLL-U has before the next sentence."""
+
+    def write(self, record: Record) -> None:
+        sentence, skipped = record
+        if self.output == "json":
+            print(to_line(sentence, skipped))
+        elif self.output == "conllu":
+            if not sentence.words:
+                self.pending.append(f"# line {sentence.id} has no words: {skipped}\n")
+                return
+            comments = "".join(self.pending) + ("" if skipped is None else f"# skipped = {skipped}\n")
+            print(comments + to_conllu(sentence), end="")
+            self.pending = []
+        elif skipped is None:
+            print(picture(sentence))
+        elif skipped != EMPTY:
+            print(f"line {sentence.id} is skipped: {skipped}\n")
+
+
+class _Progress:
+    """What was read, annotated and skipped."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.watched = sys.stderr.isatty() and not sys.stdout.isatty()
+        self.lines = self.annotated = 0
+        self.skipped: list[Record] = []
+
+    def count(self, lines: list[bytes], records: list[Record]) -> None:
+        self.lines += len(lines)
+        self.annotated += sum(record.skipped is None for record in records)
+        self.skipped += [record for record in records if record.skipped not in (None, EMPTY)]
+        if self.watched:
+            print(f"\r{counted(self.annotated, 'sentence')}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> int:
+        """Print what was skipped; returns the exit code: 2 if anything was, else 0."""
+        if self.watched:
+            print(file=sys.stderr)
+        if self.skipped:
+            first = self.skipped[0]
+            more = (
+                "" if len(self.skipped) == 1 else f" ({len(self.skipped):,} such sentences or lines in all)"
+            )
+            print(f"mtl: skipped: {first.sentence.place}: {first.skipped}{more}", file=sys.stderr)
+            return 2
+        if not self.annotated:
+            print(f"mtl: no words in {self.where}, so nothing to annotate", file=sys.stderr)
+        return 0

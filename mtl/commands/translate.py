@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from mtl.config.ranges import RANGES
-from mtl.errors import InputError
+from mtl.corpora.formats.parallel import source_words
+from mtl.corpora.input_lines import lines_as_they_come, text_of
+from mtl.errors import InputError, counted
 from mtl.runs.run import Run
 from tasks.sentence import Sentence
 from tasks.translate import Translate
 
-_CHUNK = 512
-"""Lines read before the first is translated: enough for well-filled batches, soon enough for a reader."""
+_LINE_END = re.compile(r"[\r\n]+")
+"""What a model may write into a translation, which is one line of output."""
 
 
 def translate(
@@ -24,8 +26,10 @@ def translate(
     beam: int | None = None,
     length_penalty: float | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
-) -> None:
-    """Translate standard input, a sentence a line; an empty line stays empty.
+) -> int:
+    """Translate standard input line by line, a sentence a line; an empty line stays empty.
+
+    A line that is not UTF-8, or has more than 512 words, is left empty and counted; the exit code is 2 then.
 
     Args:
         run: The run's folder.
@@ -35,6 +39,7 @@ def translate(
     """
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
+    from mtl.models.limits import MAX_WORDS
 
     model = prepare(JointModel.from_pretrained(Run.open(run).model), accelerator)
     task = model.tasks.get(Translate.name)
@@ -52,28 +57,40 @@ def translate(
         beam=task.beam if beam is None else beam,
         length_penalty=task.length_penalty if length_penalty is None else length_penalty,
     )
-    lines = _lines()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    assert isinstance(sys.stdin.buffer, io.BufferedIOBase)
+    watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
-    while chunk := list(islice(lines, _CHUNK)):
-        full = [sentence for sentence in chunk if sentence.words]
-        translated = iter(model.annotate(full))
-        for sentence in chunk:
-            print(next(translated).layer(Translate.name) if sentence.words else "")
+    skipped: list[str] = []
+    for lines in lines_as_they_come(sys.stdin.buffer):
+        sentences = [
+            _sentence(number, line, MAX_WORDS, skipped) for number, line in enumerate(lines, done + 1)
+        ]
+        translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
+        for sentence in sentences:
+            text = str(next(translated).layer(Translate.name)) if sentence.words else ""
+            print(" ".join(_LINE_END.split(text)))
         sys.stdout.flush()
-        done += len(chunk)
-        print(f"\r{done:,} lines", end="", file=sys.stderr, flush=True)
-    if done:
+        done += len(lines)
+        if watched:
+            print(f"\r{counted(done, 'line')}", end="", file=sys.stderr, flush=True)
+    if watched:
         print(file=sys.stderr)
+    if skipped:
+        more = "" if len(skipped) == 1 else f" ({len(skipped):,} such lines in all)"
+        print(f"mtl: left empty: {skipped[0]}{more}", file=sys.stderr)
+    return 2 if skipped else 0
 
 
-def _lines() -> Iterator[Sentence]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        place = f"standard input, line {number}"
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{place}: not UTF-8 ({error.reason}); convert it, for instance with iconv -f LATIN1 -t UTF-8"
-            ) from error
-        words = text.removeprefix("\ufeff").split() if number == 1 else text.split()
-        yield Sentence(tuple(words), place=place)
+def _sentence(number: int, line: bytes, max_words: int, skipped: list[str]) -> Sentence:
+    """The words of a line; without any, and a line in `skipped`, where it cannot be translated."""
+    place = f"standard input, line {number}"
+    try:
+        words = source_words(text_of(line))
+        if len(words) > max_words:
+            raise ValueError(f"{len(words):,} words, and at most {max_words:,} are translated: split it")
+    except ValueError as error:
+        skipped.append(f"{place}: {error}")
+        return Sentence((), place=place)
+    return Sentence(words, place=place)

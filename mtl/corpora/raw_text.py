@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
 
 from nltk.tokenize.destructive import NLTKWordTokenizer
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
-from mtl.errors import InputError
 from tasks.sentence import Sentence
 
 _ABBREVIATIONS = (
@@ -35,46 +33,6 @@ _PREFIX = re.compile(
     r"(?:^|(?<=[\W_]))(?:anti|co|e|ex|mid|mini|multi|neo|non|post|pre|pro|re|semi|sub|un)-$", re.IGNORECASE
 )
 _LONGEST_PREFIX = len("multi")
-
-
-def read_text(lines: Iterable[bytes]) -> Iterator[Sentence]:
-    """The sentences of running text, line by line as it comes; raises `InputError`."""
-    for line in _decoded(lines):
-        yield from sentences_of(line)
-
-
-def read_tokens(lines: Iterable[bytes]) -> Iterator[list[str]]:
-    """The words of each line that has any, separated by white space; raises `InputError`."""
-    for line in _decoded(lines):
-        words = line.split()
-        if words:
-            yield words
-
-
-def read_pairs(lines: Iterable[bytes]) -> Iterator[tuple[list[str], list[str]]]:
-    """The words of both sentences of each line, which a tab separates; raises `InputError`."""
-    for number, line in enumerate(_decoded(lines), start=1):
-        if line.isspace() or not line:
-            continue
-        parts = [part.split() for part in line.split("\t")]
-        if len(parts) != 2 or not all(parts):
-            raise InputError(
-                f"standard input, line {number}: a pair is two sentences separated by one tab; here are "
-                f"{len(parts) - 1} tabs and {sum(map(bool, parts))} sentences"
-            )
-        yield parts[0], parts[1]
-
-
-def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"standard input, line {number}: not UTF-8 ({error.reason}); convert it, for instance with "
-                "iconv -f LATIN1 -t UTF-8"
-            ) from error
-        yield text.removeprefix("\ufeff") if number == 1 else text
 
 
 def sentences_of(text: str) -> list[Sentence]:

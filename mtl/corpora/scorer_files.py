@@ -14,6 +14,7 @@ from mtl.corpora.formats.conll2005 import to_props
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.formats.iob import to_bio
 from mtl.corpora.formats.treebank import IN_BRACKETS
+from mtl.corpora.scorer_limits import EVALB_WORD, LIMITS
 from mtl.errors import InputError
 from mtl.files import write_text
 from tasks.catalogue import SENTENCE_TASKS
@@ -24,9 +25,6 @@ from tasks.task import Task
 from tasks.translate import Translate
 from tasks.tree import Tree
 
-_EVALB_WORD = 90
-"""Bytes of a word that EVALB gets: its buffers hold 100, and it only asks whether the words are the same."""
-
 
 @dataclass(frozen=True)
 class Exported:
@@ -34,7 +32,8 @@ class Exported:
 
     paths: tuple[Path, ...]
     left_out: Mapping[str, int]
-    """Items left out of the files, by a name such as `overlapping entities in gold`."""
+    """Items left out of the files, by a name such as `overlapping entities in gold`, and sentences that an
+    official program cannot score, by the program and its limits."""
 
 
 def export(
@@ -44,7 +43,8 @@ def export(
 
     A task's files hold only the sentences whose gold has its layer; a task without any writes nothing. Of
     overlapping entities or arguments and of several frames at one predicate only those are written that
-    training uses as well; the others are counted. Raises `InputError` where gold and prediction do not pair.
+    training uses as well; the others are counted, and so are sentences that a scorer has no room for: they
+    are left out of gold and prediction (`scorer_limits`). Raises `InputError` where the two do not pair.
     """
     if len(gold) != len(predicted):
         raise InputError(
@@ -62,17 +62,26 @@ def export(
         pairs = [pair for pair in zip(gold, predicted, strict=True) if task.annotated(pair[0])]
         for pair in pairs:
             _check(*pair, task.layer)
-        writable = [
-            (
+        files = _files_of(task.layer)
+        texts: dict[str, list[str]] = {suffix: [] for suffix in files}
+        beyond: list[str] = []
+        for true, guess in pairs:
+            pair = (
                 _writable(true, task.layer, "gold", left_out),
                 _writable(guess, task.layer, "prediction", left_out),
             )
-            for true, guess in pairs
-        ]
-        for suffix, write in _files_of(task.layer).items():
-            if writable:
+            written = [write(*pair) for write in files.values()]
+            if task.layer in LIMITS and LIMITS[task.layer].exceeded(pair, written):
+                beyond.append(true.id)
+                continue
+            for of_file, text in zip(texts.values(), written, strict=True):
+                of_file.append(text)
+        if beyond:
+            left_out[f"{LIMITS[task.layer].name}; the first is '{beyond[0]}'"] = len(beyond)
+        for suffix, of_file in texts.items():
+            if of_file:
                 paths.append(folder / f"{task.name}.{suffix}")
-                write_text(paths[-1], "".join(write(*pair) for pair in writable))
+                write_text(paths[-1], "".join(of_file))
     return Exported(tuple(paths), dict(left_out))
 
 
@@ -140,7 +149,8 @@ def _entities(gold: Sentence, predicted: Sentence) -> str:
 
 
 def _dependencies(sentence: Sentence) -> str:
-    return to_conllu(replace(sentence, entities=None, tree=None, frames=None))
+    words = tuple(map(cell, sentence.words))  # without blanks, at which some programs split
+    return to_conllu(replace(sentence, words=words, text="", entities=None, tree=None, frames=None))
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
@@ -168,7 +178,7 @@ def _brackets(gold: Sentence, sentence: Sentence) -> str:
 
 def _evalb_word(word: str) -> str:
     escaped = cell(word).translate(IN_BRACKETS)
-    return escaped.encode()[:_EVALB_WORD].decode(errors="ignore")
+    return escaped.encode()[:EVALB_WORD].decode(errors="ignore")
 
 
 def _with_predicates(gold: Sentence, predicted: Sentence) -> Sentence:
@@ -185,6 +195,10 @@ def _with_predicates(gold: Sentence, predicted: Sentence) -> Sentence:
 
 def _labels(layer: str, gold: Sentence, predicted: Sentence) -> str:
     return "\t".join((cell(gold.id), str(gold.layer(layer)), str(predicted.layer(layer)))) + "\n"
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split("\n")) + "\n"
 
 
 _Writer = Callable[[Sentence, Sentence], str]
@@ -215,7 +229,7 @@ def _files_of(layer: str) -> Mapping[str, _Writer]:
     """
     if layer == Translate.name:
         return {
-            "gold.txt": lambda gold, _: f"{gold.layer(layer)}\n",
-            "pred.txt": lambda _, predicted: f"{predicted.layer(layer)}\n",
+            "gold.txt": lambda gold, _: _one_line(gold.layer(layer)),
+            "pred.txt": lambda _, predicted: _one_line(predicted.layer(layer)),
         }
     return {"tsv": partial(_labels, layer)} if layer in SENTENCE_TASKS else _FORMATS.get(layer, {})

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import torch
 
+from mtl.errors import InputError
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.joint import JointModel, TaskScale
 from mtl.models.modes import in_evaluation_mode
@@ -48,7 +49,10 @@ def evaluate(
     if head_scale is not None:
         head_scale = head_scale.to(next(model.parameters()).device)
     device = next(model.parameters()).device
-    metrics = {name: task.metric() for name, task in model.tasks.items()}
+    try:
+        metrics = {name: task.metric() for name, task in model.tasks.items()}
+    except ValueError as error:  # BLEU, whose tokenisers for some languages are packages of their own
+        raise InputError(str(error)) from error
     with in_evaluation_mode(model):
         for batch in batches:
             if batch.idle:  # this rank has none of its sentences
@@ -95,11 +99,12 @@ def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:
     """The signatures of BLEU and similar metrics, for metrics.json; empty without a translation task."""
-    if Translate.name not in tasks:
+    task = tasks.get(Translate.name)
+    if not isinstance(task, Translate):
         return {}
     from tasks.metrics.bleu import signatures
 
-    return {SIGNATURES: {Translate.name: signatures()}}
+    return {SIGNATURES: {Translate.name: signatures(task.tokenizer())}}
 
 
 def mean_score(scores: Mapping[str, Mapping[str, float]], tasks: Mapping[str, Task]) -> float:

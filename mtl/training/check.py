@@ -76,12 +76,27 @@ def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
         others = ", ".join(name for name in tasks if name != Translate.name)
         raise InputError(f"translate is trained alone, since its model is another: leave out {others}")
     check_shared_components(config)
+    task = config.chosen()[Translate.name]
+    assert isinstance(task, Translate)
+    check_tokenizer(task)
     other_model = config.seq2seq.architecture is not None or config.init_from is not None
     if not other_model and config.encoder.name == "minilm":
         raise InputError(
             "encoder.name=minilm has no decoder, and cannot translate: give seq2seq.architecture (for "
             "instance mbart) for a model from scratch, or an encoder-decoder checkpoint as encoder.name"
         )
+
+
+def check_tokenizer(task: Translate) -> None:
+    """Raise `InputError` if BLEU cannot be counted as the task says, or as its target language needs."""
+    from tasks.metrics.bleu import require_tokenizer
+
+    given = f"translate.tokenize={task.tokenize}"
+    key = f"{given} with translate.target={task.target}" if task.tokenize == "auto" else given
+    try:
+        require_tokenizer(task.tokenizer(), key)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def check_shared_components(config: TrainConfig) -> None:

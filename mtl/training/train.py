@@ -18,7 +18,7 @@ from rich.console import Console
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
-from mtl.corpora.formats.parallel import describe_empty, is_empty
+from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, RunError, counted
 from mtl.files import check_folder_place, fingerprint
@@ -139,12 +139,20 @@ def _train(
     if message is not None:
         console.print(f"train: {message}: left out", highlight=False, soft_wrap=True)
     splits["train"] = within_limit(splits["train"], longest)
-    if Translate.name in tasks:
+    translate = tasks.get(Translate.name)
+    if isinstance(translate, Translate):
         for split, sentences in splits.items():
             if message := describe_empty(sentences):
                 what = "left out" if split == "train" else "scored as they are"
                 console.print(f"{split}: {message}: {what}", highlight=False, soft_wrap=True)
         splits["train"] = [sentence for sentence in splits["train"] if not is_empty(sentence)]
+        if translate.tokenizer() == "13a" and (found := describe_unspaced(splits["dev"])):
+            console.print(
+                f"dev: {found} are in a script without blanks, and BLEU counts what blanks separate "
+                "(translate.tokenize=13a): set translate.target, or translate.tokenize (zh, ja-mecab, char)",
+                highlight=False,
+                soft_wrap=True,
+            )
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
     training = None if trained else assemble(config, run, splits, console, inputs, observers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -17,13 +18,45 @@ from tasks.sentence import Sentence
 
 _ORDER = 4
 """Longest n-gram of BLEU."""
+_DOWNLOADED = frozenset({"spm", "flores101", "flores200", "spBLEU-1K"})
+"""Tokenisers whose models sacreBLEU fetches."""
 _BLEU_COUNTS, _CHRF_COUNTS = 2 + 2 * _ORDER, 18
 """BLEU: lengths of translation and reference, then matches and n-grams by n. chrF: 3 counts for 6 orders."""
 
 
+_LANGUAGES = {"zh": "zh", "cmn": "zh", "yue": "zh", "ja": "ja-mecab", "jpn": "ja-mecab", "ko": "ko-mecab",
+              "kor": "ko-mecab"}  # fmt: skip
+"""sacreBLEU's tokeniser by the language of the translation, whose words are not what blanks separate."""
+
+
+def tokenizer_for(target: str) -> str:
+    """sacreBLEU's tokeniser for a language, by its code with or without a script or country (`zh_CN`).
+
+    It is 13a, sacreBLEU's own default, for languages that have none of their own, and for one not known.
+    """
+    code = re.split("[-_]", target.lower().replace("zho", "zh"), maxsplit=1)[0]
+    return _LANGUAGES.get(code, "13a")
+
+
+def require_tokenizer(tokenize: str, key: str) -> None:
+    """Raise `ValueError` in one line, beginning with `key`, if sacreBLEU lacks what a tokeniser needs."""
+    if tokenize not in BLEU.TOKENIZERS or tokenize in _DOWNLOADED:
+        known = ", ".join(name for name in sorted(BLEU.TOKENIZERS) if name not in _DOWNLOADED)
+        raise ValueError(f"{key} is no tokeniser of sacreBLEU that needs no download: give one of {known}")
+    try:
+        bleu(tokenize)
+    except (ImportError, RuntimeError) as error:
+        extra = tokenize.removesuffix("-mecab")
+        raise ValueError(
+            f"{key} needs a package that is not installed: pip install 'sacrebleu[{extra}]', or give "
+            "translate.tokenize=char"
+        ) from error
+
+
 @cache
-def _bleu() -> BLEU:
-    return BLEU()
+def bleu(tokenize: str) -> BLEU:
+    """sacreBLEU's BLEU with one of its tokenisers."""
+    return BLEU(tokenize=tokenize)
 
 
 @cache
@@ -32,9 +65,10 @@ def _chrf() -> CHRF:
 
 
 class Bleu(TaskMetric):
-    """BLEU and chrF of raw text, cased, in sacreBLEU's own tokenisation; cross-entropy in nats per piece.
+    """BLEU and chrF of raw text, cased, in a tokenisation of sacreBLEU's; cross-entropy in nats per piece.
 
-    The counts of all sentences are summed; no text is kept. Cross-entropy is that of the references.
+    The counts of all sentences are summed; no text is kept. Cross-entropy is that of the references. Raises
+    `ValueError` for a tokenisation that sacreBLEU does not have here (`require_tokenizer`).
     """
 
     bleu: Tensor
@@ -42,9 +76,10 @@ class Bleu(TaskMetric):
     nats: Tensor
     pieces: Tensor
 
-    def __init__(self, layer: str) -> None:
+    def __init__(self, layer: str, tokenize: str = "13a") -> None:
         super().__init__()
-        self.layer = layer
+        require_tokenizer(tokenize, f"translate.tokenize={tokenize}")
+        self.layer, self.tokenize = layer, tokenize
         self.add_state("bleu", torch.zeros(_BLEU_COUNTS, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("chrf", torch.zeros(_CHRF_COUNTS, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("nats", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
@@ -57,7 +92,9 @@ class Bleu(TaskMetric):
         given: Sequence[Reference] | None = None,
     ) -> None:
         references = [str(sentence.layer(self.layer)) for sentence in gold]
-        self.bleu += torch.from_numpy(_counts(_bleu(), predicted, references, _BLEU_COUNTS).sum(0))
+        self.bleu += torch.from_numpy(
+            _counts(bleu(self.tokenize), predicted, references, _BLEU_COUNTS).sum(0)
+        )
         self.chrf += torch.from_numpy(_counts(_chrf(), predicted, references, _CHRF_COUNTS).sum(0))
         for reference in given or ():
             self.nats += reference.nats
@@ -75,7 +112,7 @@ class Bleu(TaskMetric):
         self, predicted: Sequence[str], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"]:
         references = [str(sentence.layer(self.layer)) for sentence in gold]
-        return _counts(_bleu(), predicted, references, _BLEU_COUNTS).astype(np.int64)
+        return _counts(bleu(self.tokenize), predicted, references, _BLEU_COUNTS).astype(np.int64)
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         """BLEU with sacreBLEU's exponential smoothing: the k-th order without a match has 1 / 2^k matches."""
@@ -92,11 +129,11 @@ class Bleu(TaskMetric):
         return np.where(possible, 100.0 * brevity * np.exp(log_mean), 0.0)
 
 
-def signatures() -> dict[str, str]:
+def signatures(tokenize: str = "13a") -> dict[str, str]:
     """How BLEU and chrF were counted: the signatures that sacreBLEU prints beside its scores."""
-    for metric in (_bleu(), _chrf()):
+    for metric in (bleu(tokenize), _chrf()):
         metric.corpus_score(["a"], [["a"]])  # the number of references is known after the first score
-    return {"bleu": str(_bleu().get_signature()), "chrf": str(_chrf().get_signature())}
+    return {"bleu": str(bleu(tokenize).get_signature()), "chrf": str(_chrf().get_signature())}
 
 
 def _counts(

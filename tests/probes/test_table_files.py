@@ -75,3 +75,38 @@ def test_latex_compiles(table, tmp_path):
     subprocess.run(
         ["pdflatex", "-interaction=batchmode", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True
     )
+
+
+HOSTILE = [
+    "[x]",
+    "*",
+    "",
+    "null",
+    "NaN",
+    "1.0",
+    "a,b",
+    'say "x"',
+    "a\nb",
+    " a ",
+    "#",
+    "--",
+    "é😀",
+    "\\",
+    "a&b",
+    "'",
+]
+
+
+def test_hostile_texts_survive_csv_and_parquet(tmp_path):
+    table = pl.DataFrame({"word": [*HOSTILE, None], "n": [*range(len(HOSTILE)), None]})
+    for kind in ("csv", "parquet"):
+        write(table, tmp_path / f"t.{kind}", kind)
+    assert_frame_equal(pl.read_parquet(tmp_path / "t.parquet"), table)
+    assert_frame_equal(pl.read_csv(tmp_path / "t.csv", schema=table.schema), table)
+
+
+def test_a_row_of_latex_is_one_line_and_no_argument_of_the_row_before():
+    rows = latex(pl.DataFrame({"word": HOSTILE})).splitlines()[4:-2]
+    assert len(rows) == len(HOSTILE)
+    assert not any(row.startswith(("[", "*")) for row in rows)
+    assert rows[:2] == [r"{}[x] \\", r"{}* \\"]

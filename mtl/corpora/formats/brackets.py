@@ -11,6 +11,7 @@ from mtl.corpora.formats.lines import malformed, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import (
     IN_BRACKETS,
+    label_in_brackets,
     parse_tree,
     plain_word,
     rooted,
@@ -62,10 +63,13 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
 
 
 def to_brackets(tree: Tree) -> str:
-    """A tree on one line; brackets in words and labels become `-LRB-` and `-RRB-`, blanks in them `_`."""
+    """A tree on one line; brackets in words become `-LRB-` and `-RRB-`, blanks in them `_`.
+
+    In labels brackets, which STTS has (`$(`), and blanks are quoted: `$%28`.
+    """
 
     def writable(node: Tree, children: list[Tree]) -> Tree:
-        label = cell(node.label).translate(IN_BRACKETS) if node.label else ""
+        label = label_in_brackets(node.label)
         word = cell(node.children).translate(IN_BRACKETS) if isinstance(node.children, str) else None
         return Tree(label, tuple(children) if word is None else word)
 

@@ -13,6 +13,7 @@ from mtl.corpora.formats.soundness import fault
 from tasks.sentence import Sentence
 
 _NOT_IN_A_CELL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_NOT_IN_A_FORM = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class Row(NamedTuple):
@@ -35,6 +36,11 @@ class Block(NamedTuple):
 def cell(text: str) -> str:
     """Text as one column: blanks and control characters become `_`, and so does empty text."""
     return _NOT_IN_A_CELL.sub("_", text) or "_"
+
+
+def form(text: str) -> str:
+    """A word, or a text, as one column of those that tabs separate; see `cell`. Blanks within it are kept."""
+    return _NOT_IN_A_FORM.sub("_", text) or "_"
 
 
 def lines(rows: Iterable[str]) -> str:

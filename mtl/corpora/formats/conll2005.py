@@ -8,12 +8,16 @@ from pathlib import Path
 from mtl.corpora.formats.columns import Block, cell, checked, lines, read_blocks
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans
-from mtl.corpora.formats.treebank import plain_word
+from mtl.corpora.formats.treebank import label_from_brackets, label_in_brackets, plain_word
 from mtl.errors import InputError
 from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence, Span
 
 _NO_COMMENT = re.compile(r"(?!)")
+_NOT_IN_A_TARGET = re.compile(r"[-*()]")
+"""`-` is no predicate, and the others would be taken for arguments."""
+_IN_ROLES = str.maketrans({"*": "%2A", "\\": "%5C"})
+"""What srl-eval.pl gives a meaning to in roles, besides brackets."""
 _FRAMESET = re.compile(r"\d+|XX")
 
 
@@ -67,7 +71,8 @@ def _frames(block: Block, column: int) -> tuple[Frame, ...]:
         fields = block.rows[row].fields
         numbered = column > 1 and _FRAMESET.fullmatch(fields[column - 1])
         sense = f"{fields[column]}.{fields[column - 1]}" if numbered else None
-        arguments = without_verb(starred_spans(block.column(column + order)))
+        spans = starred_spans(block.column(column + order))
+        arguments = without_verb([span._replace(label=label_from_brackets(span.label)) for span in spans])
         frames.append(Frame(row, sense, arguments))
     return tuple(frames)
 
@@ -90,13 +95,14 @@ def to_props(sentence: Sentence) -> str:
     """Predicates and arguments of one sentence, with the empty line that ends it.
 
     Frames come in the order of their predicates, at most one per predicate and without overlapping
-    arguments; a predicate outside of all its arguments gets `V`.
+    arguments; a predicate outside of all its arguments gets `V`. Brackets, stars and
+    backslashes in roles are quoted (`%28`).
     """
     frames = sorted(sentence.frames or (), key=lambda frame: frame.predicate)
     # "-" marks a word that is no predicate.
     targets = ["-"] * len(sentence)
     for frame in frames:
-        targets[frame.predicate] = cell(sentence.words[frame.predicate]).replace("-", "_")
+        targets[frame.predicate] = _NOT_IN_A_TARGET.sub("_", cell(sentence.words[frame.predicate]))
     columns = zip(targets, *(_column(sentence, frame) for frame in frames), strict=True)
     return lines(" ".join(row) for row in columns)
 
@@ -108,6 +114,6 @@ def _column(sentence: Sentence, frame: Frame) -> list[str]:
         spans.append(Span(frame.predicate, frame.predicate + 1, "V"))
     column = ["*"] * len(sentence)
     for start, end, label in spans:
-        column[start] = f"({cell(label)}{column[start]}"
+        column[start] = f"({label_in_brackets(label).translate(_IN_ROLES)}{column[start]}"
         column[end - 1] += ")"
     return column

@@ -1,18 +1,17 @@
-"""CoNLL-U: tags, universal tags and basic dependencies (https://universaldependencies.org/format.html)."""
+"""CoNLL-U: tags, universal tags and basic dependencies (https://universaldependencies.org/format.html).
+
+Other layers are read where this program wrote them (`own_layers`).
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Literal
 
-from mtl.corpora.formats.brackets import to_brackets
-from mtl.corpora.formats.columns import Block, Row, cell, checked, lines, read_blocks
-from mtl.corpora.formats.iob import TagError, to_bio
+from mtl.corpora.formats.columns import Block, Row, cell, checked, form, lines, read_blocks
 from mtl.corpora.formats.lines import malformed
-from mtl.errors import InputError
-from tasks.catalogue import LAYERS
+from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, with_own_layers
 from tasks.sentence import Arcs, Sentence
 
 _COMMENT = re.compile("#")
@@ -20,7 +19,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 """The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
 _SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
-_ID, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL, _COLUMNS = 0, 1, 3, 4, 6, 7, 10
+_ID, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL, _MISC, _COLUMNS = 0, 1, 3, 4, 6, 7, 9, 10
 
 
 def read_conllu(path: Path, column: Literal["xpos", "upos"] = "xpos") -> list[Sentence]:
@@ -46,6 +45,9 @@ def _sentence(path: Path, block: Block, column: str, fallback: str) -> Sentence:
         arcs=_arcs(path, words),
         id=ids[0] if ids else fallback,
     )
+    sentence, problem = with_own_layers(sentence, block.comments, [row.fields[_MISC] for row in words])
+    if problem is not None:
+        raise malformed(path, block.rows[0].line, problem)
     return checked(path, Block(block.comments, words), sentence)
 
 
@@ -87,28 +89,16 @@ def _arcs(path: Path, words: list[Row]) -> Arcs | None:
 def to_conllu(sentence: Sentence) -> str:
     """One sentence in CoNLL-U, with the empty line that ends it.
 
-    Layers without a column of their own: entities are `NER=B-PER` in MISC, the tree is in the comment
-    `# tree`, frames are in `# frames` as JSON, a label of the whole sentence in a comment with its layer's
-    name, the number of the word at which a pair's second sentence begins in `# second`. Blanks and control
-    characters in a column become `_`. Raises `InputError` where entities overlap, which BIO cannot hold.
+    `# text` is the sentence's text, or its words with blanks between them where that is not known. Layers
+    without a column are in comments and MISC (`own_layers`). Tabs, line ends and control characters in a
+    column become `_`; other white space does in labels only. Raises `InputError` where entities overlap,
+    which BIO cannot hold.
     """
-    words = [cell(word) for word in sentence.words]
+    words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
-    comments.append(f"# text = {' '.join(words)}")
-    if sentence.tree is not None:
-        comments.append(f"# tree = {to_brackets(sentence.tree)}")
-    if sentence.frames is not None:
-        frames = [
-            {"predicate": frame.predicate, "sense": frame.sense, "arguments": frame.arguments}
-            for frame in sentence.frames
-        ]
-        comments.append(f"# frames = {json.dumps(frames, ensure_ascii=False)}")
-    for layer in LAYERS:
-        label = sentence.layer(layer)
-        if isinstance(label, str | int | float):
-            comments.append(f"# {layer} = {cell(str(label))}")
-    if sentence.second is not None:
-        comments.append(f"# second = {sentence.second + 1}")
+    text = sentence.text if is_spelled(sentence.text, sentence.words) else " ".join(words)
+    comments.append(f"# text = {form(text)}")
+    comments += comments_of(sentence)
     empty = ["_"] * len(words)
     columns = (
         [str(number) for number in range(1, len(words) + 1)],
@@ -120,13 +110,6 @@ def to_conllu(sentence: Sentence) -> str:
         empty if sentence.arcs is None else [str(head) for head in sentence.arcs.heads],
         empty if sentence.arcs is None else [cell(relation) for relation in sentence.arcs.relations],
         empty,
-        empty if sentence.entities is None else _entities(sentence),
+        misc_of(sentence),
     )
     return lines([*comments, *("\t".join(row) for row in zip(*columns, strict=True))])
-
-
-def _entities(sentence: Sentence) -> list[str]:
-    try:
-        return [f"NER={cell(tag)}" for tag in to_bio(sentence.entities or (), len(sentence))]
-    except TagError as error:
-        raise InputError(f"sentence '{sentence.id}': {error} in CoNLL-U; write JSON instead") from error

@@ -11,7 +11,7 @@ from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
 from mtl.corpora.formats.lines import iterate_lines, malformed, without_collector
 from mtl.corpora.formats.soundness import fault
-from mtl.corpora.formats.treebank import IN_BRACKETS, parse_tree, with_words
+from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
 from mtl.errors import did_you_mean
 from mtl.files import write_text
 from tasks.catalogue import SENTENCE_TASKS
@@ -19,6 +19,10 @@ from tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from tasks.tree import Tree
 
 _KEYS = ("id", "text", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
+_SKIPPED = "skipped"
+"""Why `mtl predict` did not annotate a line; its record may be without words, and is no sentence then."""
+SKIPPED = "sentence that 'mtl predict' skipped"
+"""The note of a sentence that was written without annotation."""
 _C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 """Control characters that `json` does not escape, and terminals obey."""
 
@@ -29,7 +33,10 @@ def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Sentence]:
-    """Read sentences; raises `InputError` with the line and what is wrong. A missing layer is `null`."""
+    """Read sentences; raises `InputError` with the line and what is wrong. A missing layer is `null`.
+
+    Records without words are left out, which `mtl predict` writes for lines that hold no sentence.
+    """
     with without_collector():
         return list(iterate_jsonl(path))
 
@@ -39,7 +46,10 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
     for number, line in enumerate(iterate_lines(path), start=1):
         if line and not line.isspace():
             try:
-                sentence = from_json(json.loads(line, object_pairs_hook=_object), f"{path}:{number}")
+                record = json.loads(line, object_pairs_hook=_object)
+                if isinstance(record, dict) and record.get(_SKIPPED) and record.get("words") == []:
+                    continue
+                sentence = from_json(record, f"{path}:{number}")
             except json.JSONDecodeError as error:
                 raise malformed(path, number, f"not JSON ({error}); write one object a line") from error
             except RecursionError as error:
@@ -53,9 +63,10 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
             yield sentence
 
 
-def to_line(sentence: Sentence) -> str:
-    """A sentence as its line, without the end of the line."""
-    return json.dumps(to_json(sentence), ensure_ascii=False).translate(_C1_CONTROLS)
+def to_line(sentence: Sentence, skipped: str | None = None) -> str:
+    """A sentence as its line, without the end of the line; `skipped` says why it was not annotated."""
+    record = to_json(sentence) | ({} if skipped is None else {_SKIPPED: skipped})
+    return json.dumps(record, ensure_ascii=False).translate(_C1_CONTROLS)
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:
@@ -87,8 +98,8 @@ def from_json(record: Any, place: str = "") -> Sentence:
     """The sentence of one line's object; raises `ValueError` saying which key is wrong and how."""
     if not isinstance(record, dict):
         raise ValueError("not an object; write one sentence a line as {...}")
-    if not record.keys() <= set(_KEYS):
-        unknown = next(key for key in record if key not in _KEYS)
+    if not record.keys() <= {*_KEYS, _SKIPPED}:
+        unknown = next(key for key in record if key not in (*_KEYS, _SKIPPED))
         raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")
     words = _strings(record, "words", None)
     if not words:
@@ -97,7 +108,7 @@ def from_json(record: Any, place: str = "") -> Sentence:
     if not isinstance(name, str):
         raise ValueError("'id' must be a string")
     text = record.get("text", "")
-    if not isinstance(text, str) or (text and _letters(text) != _letters("".join(words))):
+    if not isinstance(text, str) or (text and letters(text) != letters("".join(words))):
         raise ValueError("'text' must be a string that 'words' spell, but for white space")
     sentence = Sentence(
         words=words,
@@ -105,13 +116,14 @@ def from_json(record: Any, place: str = "") -> Sentence:
         upos=_strings(record, "upos", words),
         entities=None if record.get("entities") is None else _spans(record["entities"], "entities", words),
         arcs=None if record.get("arcs") is None else _arcs(record["arcs"], words),
-        tree=None if record.get("tree") is None else _tree(record["tree"], words),
-        frames=None if record.get("frames") is None else _frames(record["frames"], words),
+        tree=None if record.get("tree") is None else tree_from(record["tree"], words),
+        frames=None if record.get("frames") is None else frames_from(record["frames"], words),
         labels=_labels(record.get("labels")),
         second=_second(record.get("second"), words),
         id=name,
         text=text,
         place=place,
+        notes=(SKIPPED,) if _SKIPPED in record else (),
     )
     problem = fault(sentence)
     if problem is not None:
@@ -119,7 +131,8 @@ def from_json(record: Any, place: str = "") -> Sentence:
     return sentence
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
+    """A text without its white space."""
     return "".join(text.split())
 
 
@@ -171,11 +184,19 @@ def _arcs(value: Any, words: tuple[str, ...]) -> Arcs:
     return Arcs(tuple(heads), relations)
 
 
-def _tree(value: Any, words: tuple[str, ...]) -> Tree:
+def tree_from(value: Any, words: tuple[str, ...]) -> Tree:
+    """The tree of `to_brackets`, over the words of its sentence; raises `ValueError`."""
     if not isinstance(value, str):
         raise ValueError("'tree' must be a string in bracket notation")
     try:
-        tree = parse_tree(value)
+        # A decoder's tree may have a level per word, and several constituents over the same words.
+        tree = parse_tree(value, DEEPEST + 8 * len(words))
+        if "%" in value:
+            tree = tree.fold(
+                lambda node, children: Tree(
+                    label_from_brackets(node.label), node.children if node.is_preterminal else tuple(children)
+                )
+            )
         leaves = [leaf.children for leaf in tree.leaves() if isinstance(leaf.children, str)]
         if tuple(leaves) == words:
             return tree
@@ -189,7 +210,8 @@ def _tree(value: Any, words: tuple[str, ...]) -> Tree:
     return tree
 
 
-def _frames(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
+def frames_from(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
+    """The frames of `to_json`; raises `ValueError` where they are no frames of these words."""
     if not isinstance(values, list):
         raise ValueError("'frames' must be a list of objects")
     frames = []

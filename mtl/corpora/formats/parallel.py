@@ -15,6 +15,10 @@ from tasks.sentence import Label, Sentence
 
 SEPARATOR = ":"
 """Between the paths of the two files, where they are written as one."""
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
+)
+"""Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 
 
@@ -32,11 +36,16 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
         )
     for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
         yield Sentence(
-            words=tuple(_CONTROL.sub("", text).split()),
+            words=source_words(text),
             labels=(Label("translate", _CONTROL.sub("", translation).strip()),),
             id=f"{source.name}-{number:07d}",
             place=f"{source}:{number}",
         )
+
+
+def source_words(text: str) -> tuple[str, ...]:
+    """The words of a source sentence: what white space separates, without control characters."""
+    return tuple(_CONTROL.sub("", text).split())
 
 
 def two_paths(paths: str | Path) -> tuple[Path, Path]:
@@ -66,6 +75,12 @@ def describe_empty(sentences: Sequence[Sentence]) -> str | None:
         return None
     number = "1 pair has an empty line" if len(empty) == 1 else f"{len(empty):,} pairs have an empty line"
     return f"{number} (the first, {empty[0].place or empty[0].id})"
+
+
+def describe_unspaced(sentences: Sequence[Sentence]) -> str | None:
+    """How many translations are in a script without blanks between words, if more than half are."""
+    found = sum(bool(_UNSPACED.search(str(sentence.layer("translate")))) for sentence in sentences)
+    return f"{found:,} of {len(sentences):,} translations" if 2 * found > len(sentences) else None
 
 
 def is_empty(sentence: Sentence) -> bool:

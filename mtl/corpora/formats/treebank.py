@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import quote, unquote
 
 from tasks.tree import ROOTS, Tree
 
@@ -14,7 +15,9 @@ DEEPEST = 200
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")  # not white space
 _EMPTY_LABEL = re.compile(r"\(\s*\(")
 IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
-"""How words and labels write brackets in bracket notation, for `str.translate`."""
+"""How words write brackets in bracket notation, for `str.translate`."""
+_NOT_IN_A_LABEL = re.compile(r"[\s()\x00-\x1f\x7f-\x9f]+|%(?=[0-9A-F]{2})")
+_QUOTED = re.compile(r"(?:%[0-9A-F]{2})+")
 
 
 def plain_word(word: str) -> str:
@@ -26,15 +29,25 @@ def plain_word(word: str) -> str:
     return word.replace("\\/", "/").replace("\\*", "*") if "\\" in word else word
 
 
-def parse_tree(text: str) -> Tree:
+def label_in_brackets(label: str) -> str:
+    """A label as our own files have it in bracket notation: what would end it is quoted (`%28`)."""
+    return _NOT_IN_A_LABEL.sub(lambda match: quote(match.group(), safe=""), label)
+
+
+def label_from_brackets(label: str) -> str:
+    """The label that `label_in_brackets` wrote."""
+    return _QUOTED.sub(lambda match: unquote(match.group()), label)
+
+
+def parse_tree(text: str, deepest: int = DEEPEST) -> Tree:
     """The tree in bracket notation; raises `ValueError` if it is malformed, too deep or cannot be written."""
-    if text.count("(") > DEEPEST:
-        depth = deepest = 0
+    if text.count("(") > deepest:
+        depth = levels = 0
         for bracket in re.finditer(r"[()]", text):
             depth += 1 if bracket.group() == "(" else -1
-            deepest = max(deepest, depth)
-        if deepest > DEEPEST:
-            raise ValueError(f"{deepest} levels of brackets; at most {DEEPEST} are read")
+            levels = max(levels, depth)
+        if levels > deepest:
+            raise ValueError(f"{levels} levels of brackets; at most {deepest} are read")
     control = _CONTROL.search(text)
     if control is not None:
         raise ValueError(f"a control character, {control.group()!a}, at column {control.start() + 1}")

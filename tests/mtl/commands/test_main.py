@@ -355,7 +355,7 @@ def stdin(content: bytes) -> io.TextIOWrapper:
 
 @pytest.mark.parametrize(
     ("content", "code", "message"),
-    [(b"", 0, "no words on standard input"), (b" \n\n", 0, "no words"), (b"K\xe4se", 2, "line 1: not UTF-8")],
+    [(b"", 0, "no words in standard input"), (b" \n\n", 0, "no words"), (b"K\xe4se", 2, "line 1: not UTF-8")],
 )
 def test_input_without_words_is_told_before_the_model_is_loaded(
     content, code, message, tmp_path, monkeypatch, capsys
@@ -379,9 +379,11 @@ def test_predict_and_evaluate(run, toy, tmp_path, monkeypatch, capsys):
         printed[given, output] = capsys.readouterr().out
         assert "dog" in printed[given, output]
     # As it was written, which translation models read.
-    first, _ = (json.loads(line) for line in printed["text", "json"].splitlines())
+    first, empty, _ = (json.loads(line) for line in printed["text", "json"].splitlines())
+    assert (empty["id"], empty["words"], empty["skipped"]) == ("2", [], "an empty line")
     assert (first["text"], first["words"]) == ("We ate a cat .", ["We", "ate", "a", "cat", "."])
     lines = [json.loads(line) for line in printed["tokens", "json"].splitlines()]
+    del lines[1]  # the empty one
     assert not any("text" in line for line in lines)
     assert [line["words"] for line in lines] == [
         ["We", "ate", "a", "cat", "."],

@@ -45,10 +45,13 @@ def test_lines_are_translated_and_empty_ones_kept(run, monkeypatch, capsys):
     assert len(lines) == 3
     assert lines[0]
     assert not lines[1]
-    assert "3 lines" in captured.err
-    given(monkeypatch, b"1\nM\xe4n\n")
+    assert not captured.err
+    given(monkeypatch, b"1\nM\xe4n\n" + b"1 " * 513 + b"\n7\n")
     assert main(["translate", str(run.folder)]) == 2
-    assert "standard input, line 2: not UTF-8" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert [bool(line) for line in captured.out.splitlines()] == [True, False, False, True]
+    assert captured.err.startswith("mtl: left empty: standard input, line 2: not UTF-8 (")
+    assert captured.err.endswith("(2 such lines in all)\n")
     assert main(["translate", str(run.folder), "--beam=0"]) == 2
     capsys.readouterr()
     assert main(["translate", str(run.folder), "--length_penalty=1000"]) == 2

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtl.corpora.raw_text import read_text, read_tokens, sentences_of
-from mtl.errors import InputError
-from tasks.sentence import Sentence
+from mtl.corpora.raw_text import sentences_of
 
 
 @pytest.mark.parametrize(
@@ -53,25 +51,6 @@ def test_nothing_is_lost_or_added(text: str) -> None:
     assert all(sentence.words for sentence in sentences)
     assert all("".join(sentence.words) == "".join(sentence.text.split()) for sentence in sentences)
     assert all(word and word.split() == [word] for sentence in sentences for word in sentence.words)
-
-
-def test_lines_are_read_as_they_come() -> None:
-    """A reader of a pipe gets the first sentence before the last line is there."""
-
-    def lines():
-        yield b"\xef\xbb\xbfWe ate. It rained.\n"
-        raise AssertionError("read too far")
-
-    sentences = read_text(lines())
-    assert next(sentences) == Sentence(("We", "ate", "."), text="We ate.")
-    assert next(sentences) == Sentence(("It", "rained", "."), text="It rained.")
-    assert list(read_tokens([b"a b\n", b" \n", b"\n", b"c"])) == [["a", "b"], ["c"]]
-
-
-@pytest.mark.parametrize("read", [read_text, read_tokens])
-def test_what_is_not_utf8_is_named_with_its_line(read) -> None:
-    with pytest.raises(InputError, match="standard input, line 2: not UTF-8"):
-        list(read([b"We ate.\n", "Käse\n".encode("latin-1")]))
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a-" * 200_000, "www." * 100_000, "a." * 200_000])

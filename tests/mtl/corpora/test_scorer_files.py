@@ -178,4 +178,4 @@ def test_a_bracket_as_a_tag_does_not_break_the_tree(tmp_path):
     tree = Tree("TOP", (Tree("$(", "("), Tree("NN", "b")))
     sentence = Sentence(("(", "b"), tree=tree)
     export([sentence], [sentence], tmp_path, tasks("con"))
-    assert (tmp_path / "con.gold.mrg").read_text() == "(TOP ($-LRB- -LRB-) (NN b))\n"
+    assert (tmp_path / "con.gold.mrg").read_text() == "(TOP ($%28 -LRB-) (NN b))\n"

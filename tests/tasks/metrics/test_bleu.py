@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 
+from mtl.errors import InputError
+from mtl.training.check import check_tokenizer
 from tasks.decoders.translator import Reference
-from tasks.metrics.bleu import Bleu, signatures
+from tasks.metrics.bleu import Bleu, require_tokenizer, signatures, tokenizer_for
 from tasks.sentence import Label, Sentence
+from tasks.translate import Translate
 
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
@@ -56,3 +59,55 @@ def test_the_scores_of_draws_are_those_of_the_drawn_corpora():
 def test_signatures_state_how_figures_were_counted():
     assert signatures()["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert "nc:6|nw:0" in signatures()["chrf"]
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "zh", "char", "intl"])
+def test_words_are_found_as_the_language_of_the_translation_has_them(tokenize):
+    references, predicted = ["我们在巴黎吃饭。", "他很高兴。"], ["我们在巴黎吃面。", "他很高兴。"]
+    metric = Bleu("translate", tokenize)
+    metric.update(predicted, gold(references))
+    expected = corpus_bleu(predicted, [references], tokenize=tokenize).score
+    assert float(metric.compute()["bleu"]) == pytest.approx(expected, abs=1e-9)
+    assert f"|tok:{tokenize}|" in signatures(tokenize)["bleu"]
+    assert (expected > 50) == (tokenize in ("zh", "char"))
+
+
+def test_the_tokeniser_follows_the_target():
+    codes = {
+        "13a": ("", "de", "de_DE", "deu_Latn", "en"),
+        "zh": ("zh", "ZH", "zh_CN", "zho_Hans", "cmn", "yue_Hant"),
+        "ja-mecab": ("ja", "ja_XX", "jpn_Jpan"), "ko-mecab": ("ko", "ko_KR", "kor_Hang"),
+    }  # fmt: skip
+    for tokenize, targets in codes.items():
+        assert {Translate(target=target).tokenizer() for target in targets} == {tokenize}
+        assert {tokenizer_for(target) for target in targets} == {tokenize}
+    assert Translate(target="zh", tokenize="char").tokenizer() == "char"
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (
+            Translate(tokenize="14a"),
+            "translate.tokenize=14a is no tokeniser of sacreBLEU that needs no download",
+        ),
+        (Translate(tokenize="spm"), "translate.tokenize=spm is no tokeniser"),
+    ],
+)
+def test_what_cannot_be_counted_is_said_in_one_line(task, message):
+    with pytest.raises(InputError, match=message):
+        check_tokenizer(task)
+    with pytest.raises(ValueError, match=message):
+        task.metric()
+
+
+def test_a_tokeniser_without_its_package_is_named(monkeypatch):
+    def missing(tokenize):
+        raise RuntimeError("MeCab is not installed\nmore lines")
+
+    monkeypatch.setattr("tasks.metrics.bleu.bleu", missing)
+    message = r"^translate.tokenize=auto with translate.target=ja needs a package .* 'sacrebleu\[ja\]'"
+    with pytest.raises(InputError, match=message):
+        check_tokenizer(Translate(target="ja"))
+    with pytest.raises(ValueError, match=r"^key needs"):
+        require_tokenizer("ko-mecab", "key")

@@ -8,7 +8,7 @@ import pytest
 
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.errors import InputError
-from tasks.sentence import Arcs, Sentence, Span
+from tasks.sentence import Arcs, Frame, Sentence, Span
 from tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH
 
@@ -76,8 +76,7 @@ def test_faults_are_named_with_their_line(tmp_path, old, new, line, what):
 def test_conllu_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "lunch.conllu"
     file.write_text(to_conllu(LUNCH) * 2, encoding="utf8")
-    kept = dataclasses.replace(LUNCH, entities=None, tree=None, frames=None)
-    assert read_conllu(file) == [kept, kept]
+    assert read_conllu(file) == [LUNCH, LUNCH]
 
 
 def test_conllu_carries_what_has_no_column() -> None:
@@ -85,12 +84,57 @@ def test_conllu_carries_what_has_no_column() -> None:
     comments = dict(line[2:].split(" = ", 1) for line in lines if line.startswith("#"))
     assert Tree.parse(comments["tree"]) == LUNCH.tree
     assert json.loads(comments["frames"]) == [
-        {"predicate": 1, "sense": "eat.01", "arguments": [[2, 4, "A1"], [0, 1, "A0"]]},
-        {"predicate": 3, "sense": None, "arguments": []},
+        {"word": 2, "sense": "eat.01", "arguments": [[3, 4, "A1"], [1, 1, "A0"]]},
+        {"word": 4, "sense": None, "arguments": []},
     ]
     assert comments["text"] == "We ate cold [b]pizza[/b] in New York ."
     misc = [line.split("\t")[9] for line in lines if line[:1].isdigit()]
     assert misc == ["NER=O"] * 5 + ["NER=B-LOC", "NER=I-LOC", "NER=O"]
+
+
+def test_text_and_the_blanks_in_it() -> None:
+    text = "Don't eat (much) 10\u00a0000."
+    words = ("Do", "n't", "eat", "(", "much", ")", "10\u00a0000", ".")
+    lines = to_conllu(Sentence(words, text=text)).splitlines()
+    assert lines[0] == f"# text = {text}"
+    misc = [line.split("\t")[9] for line in lines[1:-1]]
+    assert [value == "SpaceAfter=No" for value in misc] == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        ("# tree = (S (NN a)", "bracket(s) left open"),
+        ("# tree = (S (NN b))", "'tree' has the word 'b' where the sentence has 'a'"),
+        ("# frames = [{}]", "words counted from 1 ('word')"),
+        ('# frames = [{"word": 2, "sense": null, "arguments": []}]', "it must be 0 to 0"),
+        ("# second = 2", "begins at word 2 to 1"),
+        ("# stsb = high", "it must be a number"),
+    ],
+)
+def test_faults_of_comments_are_named(tmp_path, comment, message) -> None:
+    path = tmp_path / "a.conllu"
+    path.write_text(f"{comment}\n1\ta" + "\t_" * 8 + "\n\n")
+    with pytest.raises(InputError) as error:
+        read_conllu(path)
+    assert str(error.value).startswith(f"{path}:2: ")
+    assert message in str(error.value)
+
+
+def test_frames_of_earlier_versions_counted_from_0(tmp_path) -> None:
+    path = tmp_path / "a.conllu"
+    frames = [{"predicate": 0, "sense": None, "arguments": [[0, 1, "A0"]]}]
+    path.write_text(f"# frames = {json.dumps(frames)}\n1\ta" + "\t_" * 8 + "\n\n")
+    assert read_conllu(path)[0].frames == (Frame(0, None, (Span(0, 1, "A0"),)),)
 
 
 def test_conllu_of_bare_words(tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""What CoNLL-U has no column for, as this program writes it into comments and MISC, and reads it back.
+
+Everything counts words from 1, as the file does, and a span has its first and its last word:
+
+    # tree = (TOP (S (NP (PRP We)) (VP (VBD ate))))
+    # frames = [{"word": 2, "sense": "eat.01", "arguments": [[1, 1, "ARG0"]]}]
+    # classify = order          (a label of the whole sentence, by its task)
+    # second = 3                (the word at which a pair's second sentence begins)
+
+MISC has `NER=B-PER` and `SpaceAfter=No`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mtl.corpora.formats.brackets import to_brackets
+from mtl.corpora.formats.columns import cell
+from mtl.corpora.formats.iob import TagError, entities, to_bio
+from mtl.corpora.formats.jsonl import SKIPPED, frames_from, letters, tree_from
+from mtl.errors import InputError
+from tasks.catalogue import LAYERS, SENTENCE_TASKS
+from tasks.regress import Regress
+from tasks.sentence import Frame, Label, Sentence, Span
+
+_COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
+_WITH_COLUMN = ("tags", "upos")
+_BAR = {"\\": "\\\\", "|": "\\p"}
+"""How MISC writes a bar, which separates its items, and what escapes it (as UD's SpacesAfter)."""
+_ESCAPED = re.compile(r"\\([\\p])")
+
+
+def comments_of(sentence: Sentence) -> Iterator[str]:
+    """The comments of the layers that have no column.
+
+    `# tags = _` and `# upos = _` stand for tags that are all `_`, which in a column says that there are none.
+    """
+    for layer in _WITH_COLUMN:
+        if set(sentence.layer(layer) or ()) == {"_"}:
+            yield f"# {layer} = _"
+    if sentence.tree is not None:
+        yield f"# tree = {to_brackets(sentence.tree)}"
+    if sentence.frames is not None:
+        frames = [
+            {
+                "word": frame.predicate + 1,
+                "sense": frame.sense,
+                "arguments": [[start + 1, end, label] for start, end, label in frame.arguments],
+            }
+            for frame in sentence.frames
+        ]
+        yield f"# frames = {json.dumps(frames, ensure_ascii=False)}"
+    for layer in LAYERS:
+        label = sentence.layer(layer)
+        if isinstance(label, str | int | float):
+            yield f"# {layer} = {cell(str(label))}"
+    if sentence.second is not None:
+        yield f"# second = {sentence.second + 1}"
+
+
+def misc_of(sentence: Sentence) -> list[str]:
+    """The column MISC; raises `InputError` where entities overlap, which BIO cannot hold."""
+    items: list[list[str]] = [[] for _ in sentence.words]
+    if sentence.entities is not None:
+        try:
+            tags = to_bio(sentence.entities, len(sentence))
+        except TagError as error:
+            raise InputError(f"sentence '{sentence.id}': {error} in CoNLL-U; write JSON instead") from error
+        for item, tag in zip(items, tags, strict=True):
+            item.append(f"NER={''.join(_BAR.get(character, character) for character in cell(tag))}")
+    for item, joined in zip(items, _joined_to_next(sentence), strict=True):
+        if joined:
+            item.append("SpaceAfter=No")
+    return ["|".join(item) or "_" for item in items]
+
+
+def misc_value(misc: str, key: str) -> str | None:
+    """The value of a key in a column MISC, or `None`."""
+    for item in misc.split("|"):
+        name, equals, value = item.partition("=")
+        if equals and name == key:
+            return _ESCAPED.sub(lambda match: "|" if match[1] == "p" else "\\", value)
+    return None
+
+
+def _joined_to_next(sentence: Sentence) -> list[bool]:
+    """Per word whether the text has no blank between it and the next one."""
+    if not is_spelled(sentence.text, sentence.words):
+        return [False] * len(sentence)
+    text, joined, position = sentence.text, [], 0
+    for word in sentence.words:
+        for character in word:
+            if not character.isspace():
+                while text[position].isspace():
+                    position += 1
+                position += 1
+        joined.append(position < len(text) and not text[position].isspace())
+    return joined
+
+
+def is_spelled(text: str, words: Sequence[str]) -> bool:
+    """Whether the words spell the text, but for white space."""
+    return bool(text) and letters(text) == letters("".join(words))
+
+
+def with_own_layers(
+    sentence: Sentence, comments: Sequence[str], misc: Sequence[str]
+) -> tuple[Sentence, str | None]:
+    """The sentence with what comments and MISC add, and what is wrong with them (`None`: nothing).
+
+    The text is taken where it is not the words with blanks between them.
+    """
+    values = {match[1]: match[2] for comment in comments if (match := _COMMENT.match(comment))}
+    changes: dict[str, Any] = {}
+    text = values.get("text", "").strip(" ")
+    if text != " ".join(sentence.words) and is_spelled(text, sentence.words):
+        changes["text"] = text
+    for layer in _WITH_COLUMN:
+        if values.get(layer) == "_" and sentence.layer(layer) is None:
+            changes[layer] = ("_",) * len(sentence)
+    if "skipped" in values:
+        changes["notes"] = (*sentence.notes, SKIPPED)
+    try:
+        if "tree" in values:
+            changes["tree"] = tree_from(values["tree"], sentence.words)
+        if "frames" in values:
+            changes["frames"] = _frames(values["frames"], sentence.words)
+        if "second" in values:
+            changes["second"] = _second(values["second"], len(sentence))
+        changes["labels"] = _labels(values)
+        changes["entities"] = _entities(misc)
+    except ValueError as error:
+        return sentence, str(error)
+    return replace(sentence, **{name: value for name, value in changes.items() if value is not None}), None
+
+
+def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:
+    try:
+        values = json.loads(text)
+        return frames_from(
+            [
+                value  # of earlier versions, which counted from 0 here
+                if "predicate" in value
+                else {
+                    "predicate": value["word"] - 1,
+                    "sense": value["sense"],
+                    "arguments": [[first - 1, last, label] for first, last, label in value["arguments"]],
+                }
+                for value in values
+            ],
+            tuple(words),
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            '\'# frames\' must be a list of {"word": 2, "sense": null, "arguments": [[1, 1, "ARG0"]]}, '
+            f"words counted from 1 ({error}); mend it, or take the comment out"
+        ) from error
+
+
+def _second(text: str, words: int) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 < int(text) <= words:
+        raise ValueError(f"'# second' is {text!r}; the second sentence of a pair begins at word 2 to {words}")
+    return int(text) - 1
+
+
+def _labels(values: Mapping[str, str]) -> tuple[Label, ...] | None:
+    found = []
+    for task in sorted(values.keys() & SENTENCE_TASKS.keys()):
+        value: str | float = values[task]
+        if issubclass(SENTENCE_TASKS[task], Regress):
+            try:
+                value = float(value)
+            except ValueError as error:
+                raise ValueError(f"'# {task}' is {value!r}; it must be a number") from error
+        found.append(Label(task, value))
+    return tuple(found) or None
+
+
+def _entities(misc: Sequence[str]) -> tuple[Span, ...] | None:
+    tags = [misc_value(value, "NER") for value in misc]
+    return None if None in tags else entities([tag for tag in tags if tag is not None], "IOB2")

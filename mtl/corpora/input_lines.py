@@ -1,0 +1,130 @@
+"""The lines of a stream as sentences to annotate, each named by its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import BufferedIOBase
+from typing import NamedTuple
+
+from mtl.corpora.formats.soundness import fault
+from tasks.sentence import Sentence
+
+_BLOCK = 1 << 16
+"""Bytes asked for at once: as many as a pipe holds."""
+_MOST = 512
+"""Lines given at once, at most: enough for well-filled batches, soon enough for a reader."""
+_BLANKS = re.compile(r"[ \t]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
+_LETTER = re.compile(r"[^\W\d_]")
+EMPTY = "an empty line"
+"""Why an empty line has no words: the only reason that is nobody's mistake."""
+
+Splitter = Callable[[str], list[Sentence]]
+"""Makes sentences of a line's text; raises `ValueError` saying why it cannot."""
+
+
+class Record(NamedTuple):
+    """A sentence to annotate or, where `skipped` says why not, what stands in its place, perhaps no words."""
+
+    sentence: Sentence
+    skipped: str | None = None
+
+
+def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
+    """The lines of a stream, without line feeds, in lists of those that have arrived, at most 512.
+
+    A list is given as soon as one line is there and nothing more is waiting: who writes a line gets an answer
+    before the next one.
+    """
+    begun: list[bytes] = []
+    while block := stream.read1(_BLOCK):
+        *whole, rest = block.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*begun, whole[0]])
+            begun = []
+        for start in range(0, len(whole), _MOST):
+            yield whole[start : start + _MOST]
+        if rest:
+            begun.append(rest)
+    if begun:
+        yield [b"".join(begun)]
+
+
+def text_of(line: bytes) -> str:
+    """A line as text, without what ends it and without byte order marks; raises `ValueError`."""
+    try:
+        return line.decode("utf-8").rstrip("\r").lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"not UTF-8 ({error.reason}); convert it, for instance with iconv -f LATIN1 -t UTF-8"
+        ) from error
+
+
+def records_of(number: int, line: bytes, split: Splitter, max_words: int, where: str) -> list[Record]:
+    """The records of an input line, at least one: its sentences, or why it has none.
+
+    Ids are the number of the line (from 1); of several sentences on it, `LINE.SENTENCE`. `where` names the
+    stream in places.
+    """
+    named = Sentence((), id=str(number), place=f"{where}, line {number}")
+    try:
+        sentences = split(text_of(line))
+    except ValueError as error:
+        return [Record(named, str(error))]
+    if not sentences:
+        return [Record(named, EMPTY)]
+    records = []
+    for position, sentence in enumerate(sentences, start=1):
+        name = named.id if len(sentences) == 1 else f"{named.id}.{position}"
+        sentence = replace(sentence, id=name, place=named.place)
+        problem = fault(sentence)
+        if problem is not None:
+            return [Record(named, problem.what)]
+        records.append(Record(sentence, _too_long(len(sentence), max_words)))
+    return records
+
+
+def _too_long(words: int, max_words: int) -> str | None:
+    if words <= max_words:
+        return None
+    return (
+        f"{words:,} words, and decoders are given at most {max_words:,}: split it, or raise --max_words "
+        "(memory grows with its square, time with its cube)"
+    )
+
+
+def text_splitter(sentences_of: Splitter) -> Splitter:
+    """For running text: control characters are blanks, and `sentences_of` finds sentences and words."""
+    return lambda text: sentences_of(_CONTROL.sub(" ", text))
+
+
+def tokens(text: str) -> list[Sentence]:
+    """One sentence, whose words blanks and tabs separate; all other white space is part of a word."""
+    words = _words(text)
+    return [Sentence(words)] if words else []
+
+
+def pairs(text: str) -> list[Sentence]:
+    """A pair of sentences, which one tab separates; their words are separated by blanks."""
+    parts = [_words(part) for part in text.split("\t")]
+    if not any(parts):
+        return []
+    if len(parts) != 2 or not all(parts):
+        raise ValueError(
+            f"a pair is two sentences separated by one tab; here are {len(parts) - 1} tabs and "
+            f"{sum(map(bool, parts))} sentences"
+        )
+    first, second = parts
+    return [Sentence((*first, *second), second=len(first))]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in _BLANKS.split(text) if word)
+
+
+def is_mostly_of_another_script(text: str) -> bool:
+    """Whether more than half of the letters are not Latin, so that English rules cannot be meant."""
+    return not text.isascii() and 2 * len(_NOT_LATIN.findall(text)) > len(_LETTER.findall(text))

@@ -1,0 +1,75 @@
+"""Sentences and words of running text in languages other than English, by the rules of spaCy's tokenizers.
+
+No model is downloaded: sentences end at the language's marks, words are found by spaCy's rules and
+exceptions, Chinese words by jieba's dictionary. Some languages need packages of their own, which spaCy names.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import Any
+
+from mtl.corpora.input_lines import Splitter
+from mtl.errors import InputError, did_you_mean
+from tasks.sentence import Sentence
+
+_NO_LIMIT = 1 << 40
+"""Characters of a text: spaCy's limit is for its parser's memory, and rules need none."""
+
+
+def splitter_of(language: str) -> Splitter:
+    """What splits text in a language, by its code in spaCy (`de`, `zh`; `xx`: any).
+
+    Raises `InputError` for a language that spaCy does not have, and where a package is missing.
+    """
+    try:
+        import spacy
+        import spacy.lang
+    except ImportError as error:
+        raise InputError(
+            f"--language={language}: words of other languages than English are found by spaCy, which is not "
+            "installed: pip install 'mtl-heads[languages]', or split the words and give --input=tokens"
+        ) from error
+    known = sorted(module.name for module in pkgutil.iter_modules(spacy.lang.__path__) if module.ispkg)
+    if language not in known:
+        raise InputError(
+            f"--language={language}: no such language{did_you_mean(language, known, '')} "
+            f"(spaCy's are {', '.join(known)})"
+        )
+    try:
+        rules = spacy.blank(language, config=_settings(language))
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"--language={language}: {reason[:300]} Or split the words and give --input=tokens"
+        ) from error
+    rules.add_pipe("sentencizer")
+    rules.max_length = _NO_LIMIT
+
+    def split(text: str) -> list[Sentence]:
+        try:
+            document = rules(text)
+        except Exception as error:  # of tokenizers in other languages, which have limits of their own
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"spaCy cannot split it ({reason[:200]})") from error
+        found = [
+            Sentence(
+                tuple(token.text for token in sentence if not token.is_space),
+                text=" ".join(sentence.text.split()),
+            )
+            for sentence in document.sents
+        ]
+        return [sentence for sentence in found if sentence.words]
+
+    return split
+
+
+def _settings(language: str) -> dict[str, Any]:
+    if language != "zh":
+        return {}
+    import logging
+
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)  # it reports on loading its dictionary
+    return {"nlp": {"tokenizer": {"segmenter": "jieba"}}}

@@ -1,0 +1,178 @@
+"""`mtl predict`: a record per line, as lines come, in formats that are read back."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtl.commands.main import main
+from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.toy.corpus import write_toy
+from mtl.models.joint import JointModel
+from tasks.sentence import Sentence
+from tests.mtl.analysis import worth
+
+LINES = {
+    "text": "We didn't eat (much) in Paris. It was!\n\nA cat\tsaw 10\u00a0000 dogs.\r\n\ufeffHé said: “no”.",
+    "tokens": "We ate .\n\n#a=b # text = x -DOCSTART- 10\u00a0000\r\n( ) -LRB- _ [WORD]\t|\n",
+    "pairs": "We ate .\tIt was good\n\n#a=b (\t_ 10\u00a0000 .\n",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of the five tasks and one of pairs, both with random weights."""
+    folder = tmp_path_factory.mktemp("predict")
+    write_toy(folder / "corpus", 40, 4, 4, seed=1)
+    made = {}
+    for name, tasks in (("words", worth.STRUCTURED), ("pairs", ("rte", "stsb"))):
+        worth.joint_model(folder / "corpus", tasks, dtype=torch.float32).save(folder / name / "model")
+        (folder / name / "config.yaml").write_text(f"tasks: [{', '.join(tasks)}]\n")
+        (folder / name / "status.json").write_text('{"state": "finished"}')
+        made[name] = folder / name
+    return {"text": made["words"], "tokens": made["words"], "pairs": made["pairs"]}
+
+
+def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_what_is_written_is_read_back(kind, runs, tmp_path, monkeypatch, capsys) -> None:
+    """Every input in JSON and in CoNLL-U: the same sentences, with the same ids."""
+    written = {}
+    for output in ("json", "conllu"):
+        given(monkeypatch, LINES[kind].encode())
+        capsys.readouterr()
+        assert main(["predict", str(runs[kind]), f"--input={kind}", f"--output={output}"]) == 0
+        written[output] = tmp_path / f"out.{output}"
+        written[output].write_bytes(capsys.readouterr().out.encode())
+    model = JointModel.from_pretrained(runs[kind])
+    sentences = read_jsonl(written["json"])
+    bare = [Sentence(s.words, second=s.second, id=s.id, text=s.text) for s in sentences]
+    assert sentences == model.annotate(bare)
+    plain = ["" if s.text == " ".join(s.words) else s.text for s in sentences]
+    assert [s.text for s in read_conllu(written["conllu"])] == plain
+    assert [with_text(s) for s in read_conllu(written["conllu"])] == [with_text(s) for s in sentences]
+    ids = [json.loads(line)["id"] for line in written["json"].read_text().split("\n") if line]
+    assert ids == (["1.1", "1.2", "2", "3", "4"] if kind == "text" else ["1", "2", "3", "4"][: len(ids)])
+    if kind == "tokens":
+        assert sentences[1].words == ("#a=b", "#", "text", "=", "x", "-DOCSTART-", "10\u00a0000")
+
+
+def with_text(sentence: Sentence) -> Sentence:
+    return (
+        sentence
+        if sentence.text
+        else Sentence(
+            **{name: getattr(sentence, name) for name in Sentence.__slots__ if name != "text"},
+            text=" ".join(sentence.words),
+        )
+    )
+
+
+def test_a_line_is_answered_before_the_next_one_comes(runs, monkeypatch, capfd) -> None:
+    """Every line of a pipe, however slowly they come; what waits together is annotated together."""
+    out, inward = os.pipe()
+    reading = os.fdopen(out)
+    monkeypatch.setattr("sys.stdin", reading)
+    calls: list[int] = []
+    annotate = JointModel.annotate
+
+    def counting(self, sentences, *rest):
+        calls.append(len(sentences))
+        annotated = annotate(self, sentences, *rest)
+        answered.release()
+        return annotated
+
+    answered = threading.Semaphore(0)
+    monkeypatch.setattr(JointModel, "annotate", counting)
+
+    def write() -> None:
+        os.write(inward, b"We ate.\nIt ")  # half a line more
+        assert answered.acquire(timeout=60)
+        os.write(inward, b"rained.\n")
+        assert answered.acquire(timeout=60)
+        os.write(inward, b"We ate.\n" * 50)
+        os.close(inward)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert main(["predict", str(runs["text"]), "--output=json"]) == 0
+    writer.join()
+    reading.close()
+    assert calls == [1, 1, 50]
+    assert len(capfd.readouterr().out.splitlines()) == 52
+
+
+BAD = {
+    b"K\xe4se": "not UTF-8",
+    b"w " * 9: "9 words, and decoders are given at most 8",
+    b"a\x07b": "holds a control character",
+    b"a\rb": "holds a control character",
+}
+
+
+@pytest.mark.parametrize("output", ["json", "conllu", "picture"])
+def test_what_cannot_be_annotated_is_skipped_counted_and_named(output, runs, tmp_path, capsys) -> None:
+    path = tmp_path / "in [1].txt"
+    path.write_bytes(b"".join(b"We ate .\n" + line + b"\n" for line in BAD) + b"\nThe end")
+    words = [
+        "predict",
+        str(runs["tokens"]),
+        str(path),
+        "--input=tokens",
+        f"--output={output}",
+        "--max_words=8",
+    ]
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    [error] = captured.err.splitlines()
+    assert error.startswith(f"mtl: skipped: {path}, line 2: not UTF-8 (")
+    assert error.endswith("(4 such sentences or lines in all)")
+    assert all(reason in captured.out for reason in BAD.values())
+    file = tmp_path / f"out.{output}"
+    file.write_bytes(captured.out.encode())
+    if output == "json":
+        records = [json.loads(line) for line in captured.out.splitlines()]
+        assert [record["id"] for record in records] == [str(number) for number in range(1, 11)]
+        skipped = {record["id"]: record["skipped"] for record in records if "skipped" in record}
+        assert [*skipped] == ["2", "4", "6", "8", "9"]
+        assert all(reason in text for reason, text in zip(BAD.values(), skipped.values(), strict=False))
+        assert skipped["9"] == "an empty line"
+    if output != "picture":
+        read = (read_jsonl if output == "json" else read_conllu)(file)
+        assert [sentence.id for sentence in read] == ["1", "3", "4", "5", "7", "10"]
+        assert [sentence.notes for sentence in read].count(()) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--max_words=0"], "--max_words=0: give at least 1"),
+        (["--input=tokens", "--language=de"], "--language=de: for running text only"),
+        (["--input=pairs"], "is for pairs: give another --input"),
+        (["nowhere.txt"], "nowhere.txt: no such file or folder"),
+        (["a", "b"], "'b' is one argument too many; usage: mtl predict RUN [FILE]"),
+    ],
+)
+def test_arguments_that_cannot_be_meant(words, message, runs, monkeypatch, capsys) -> None:
+    given(monkeypatch, b"a b\tc\n")
+    assert main(["predict", str(runs["text"]), *words]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+def test_text_that_is_not_english_gets_a_hint(runs, monkeypatch, capsys) -> None:
+    for line, hinted in (("我们在巴黎吃饭。\nПривет.", 1), ("यह घर है।", 1), ("Ça va, 3 €?", 0), ("123 !", 0)):
+        given(monkeypatch, line.encode())
+        assert main(["predict", str(runs["text"])]) == 0
+        assert capsys.readouterr().err.count("rules for English: give --language") == hinted

@@ -1,0 +1,106 @@
+"""What is written is read back: the same sentences, from every format that this program writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mtl.corpora.formats.conll2005 import read_conll2005, to_props
+from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
+from tasks.sentence import Arcs, Label, Sentence
+from tasks.tree import Tree
+from tests.mtl.corpora.hostile import hostile_sentences
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("written")
+
+
+def test_json(folder: Path) -> None:
+    sentences = hostile_sentences(1)
+    write_jsonl(folder / "a.jsonl", sentences)
+    assert read_jsonl(folder / "a.jsonl") == sentences
+
+
+def test_conllu(folder: Path) -> None:
+    """All layers; the text where it is not the words with blanks between them."""
+    for sentence in hostile_sentences(2):
+        path = folder / "a.conllu"
+        path.write_bytes(to_conllu(sentence).encode() * 2)
+        text = "" if sentence.text == " ".join(sentence.words) else sentence.text
+        assert read_conllu(path) == [replace(sentence, text=text)] * 2
+
+
+def test_pairs(folder: Path) -> None:
+    pair = Sentence(("a", "b", "c"), second=2, labels=(Label("stsb", 3.0),), id="1")
+    (folder / "p.conllu").write_text(to_conllu(pair))
+    assert read_conllu(folder / "p.conllu") == [pair]
+    (folder / "p.jsonl").write_text(to_line(pair))
+    assert read_jsonl(folder / "p.jsonl") == [pair]
+
+
+def test_a_tree_with_a_level_per_word(folder: Path) -> None:
+    """As an undertrained decoder makes them."""
+    words = tuple("w" for _ in range(300))
+    tree = Tree("NN", "w")
+    for _ in words[1:]:
+        tree = Tree("S", (Tree("NN", "w"), tree))
+    sentence = Sentence(words, tree=Tree("TOP", (tree,)), id="1")
+    (folder / "d.jsonl").write_text(to_line(sentence))
+    (folder / "d.conllu").write_text(to_conllu(sentence))
+    for [read] in (read_jsonl(folder / "d.jsonl"), read_conllu(folder / "d.conllu")):
+        assert str(read.tree) == str(sentence.tree)
+
+
+def test_props(folder: Path) -> None:
+    """Frames in CoNLL-2005's notation, the words beside them."""
+    for sentence in hostile_sentences(6):
+        frames = tuple(
+            replace(frame, sense=None)
+            for frame in sorted(sentence.frames or (), key=lambda frame: frame.predicate)
+        )
+        path = folder / "a.props"
+        path.write_bytes(to_props(replace(sentence, frames=frames)).encode())
+        path.with_suffix(".words").write_bytes(("w\n" * len(sentence) + "\n").encode())
+        assert read_conll2005(path)[0].frames == frames
+
+
+def test_the_validator_of_universal_dependencies_accepts_what_is_written(folder: Path) -> None:
+    """Levels 1 and 2: ids, text, SpaceAfter, columns and trees."""
+    validator = pytest.importorskip("udtools").Validator
+    path = folder / "v.conllu"
+    words = (
+        "a",
+        "Bob",
+        "_",
+        "#",
+        "#a=b",
+        "-DOCSTART-",
+        "(",
+        "-LRB-",
+        "10 000",
+        "|",
+        "\\",
+        "%28",
+        "1-2",
+        "é",
+        "😀",
+    )
+    sentences = [
+        replace(
+            sentence,
+            upos=("X",) * len(sentence),
+            arcs=Arcs(sentence.arcs.heads, ("root", *["obl:arg"] * (len(sentence) - 1))),
+            tags=None,
+        )
+        for sentence in hostile_sentences(7, words=words)
+        if sentence.arcs is not None
+    ]
+    path.write_text("".join(map(to_conllu, sentences)), encoding="utf-8")
+    state = validator(level=2, output=None).validate_files([str(path)])
+    assert state.passed(), str(state)
+    assert len(sentences) > 50
