@@ -64,6 +64,8 @@ class Sentence:
     """The words as they were written, with the blanks that were between them; empty: not known."""
     place: str = field(default="", compare=False, repr=False)
     """Where it was read (`FILE:LINE`), for messages; no part of its value."""
+    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """What its reader changed or found odd, a text each time, for counts; no part of its value."""
 
     def __len__(self) -> int:
         return len(self.words)

@@ -38,6 +38,7 @@ def evaluate(
             may differ in the last digits.
     """
     import mtl.models.evaluate
+    from mtl.corpora.checks import Look, notes_on
     from mtl.corpora.load import corpus_at, load_split
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import check_file_place, check_folder_place, write_json
@@ -65,6 +66,8 @@ def evaluate(
         "scored",
         [f"{name}: no {split} sentence is annotated for it" for name in model.tasks if name not in annotated],
     )
+    for line in notes_on(Look({split: gold}, annotated, model.labels)):
+        print(line)
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
     scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))

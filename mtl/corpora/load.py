@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.checks import MASKS, refuse_shared_files
 from mtl.corpora.formats.parallel import pair_of_files
-from mtl.corpora.formats.table import format_of
+from mtl.corpora.formats.table import described, format_of
+from mtl.corpora.formats.treebank import plain_word, with_words
 from mtl.corpora.readers import files, iterate, no_sentence, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
@@ -21,6 +24,18 @@ from tasks.translate import Translate
 from tasks.twins import task_of, tasks_of
 
 SPLITS = ("train", "dev", "test")
+BY_ORDER = (
+    "sentence joined by its order among those with the same words, of which the sources have not as many"
+)
+MASKED = "sentence not joined with others, because words of it are masked"
+_Text = tuple[tuple[str, ...], int | None]
+
+
+class _Partner(NamedTuple):
+    """The place of a sentence that another is joined with, and notes on how it was found."""
+
+    place: int
+    notes: tuple[str, ...] = ()
 
 
 def corpus_at(place: str | Path, tasks: Sequence[str]) -> CorpusConfig:
@@ -46,8 +61,9 @@ class Source:
 
     @property
     def format(self) -> str:
-        """The name of the format; `glue` under a task's name has that task's labels."""
-        return f"glue-{self.tasks[0]}" if self._names_its_task else self.files.format
+        """The format with its columns and options; `glue` under a task's name has that task's labels."""
+        name = f"glue-{self.tasks[0]}" if self._names_its_task else self.files.format
+        return described(name, self.files.columns, self.files.roots, self.files.entities)
 
     @property
     def _names_its_task(self) -> bool:
@@ -68,7 +84,7 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     rest = tuple(name for name in tasks if name not in of_tasks)
     listed = [Source(files, (name,), f"corpus.{name}") for name, files in of_tasks.items()]
     if config.files is not None:
-        layers = format_of(config.files.format).layers
+        layers = _layers_of(Source(config.files, (), "corpus.files"), config.path is None)
         shared = tuple(name for name in rest if set(TASKS[name].layers[:1]) <= set(layers))
         rest = tuple(name for name in rest if name not in shared)
         if shared:
@@ -93,6 +109,12 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     return listed
 
 
+def _layers_of(source: Source, alone: bool) -> tuple[str, ...]:
+    """The layers that files have; `alone`, without a folder beside them, also those of few files."""
+    form = format_of(source.format)
+    return (*form.layers, *form.sometimes) if alone else form.layers
+
+
 def load_split(
     config: CorpusConfig,
     tasks: Sequence[str],
@@ -108,6 +130,18 @@ def load_split(
         for source in sources(config, tasks)
     ]
     return parts[0] if len(parts) == 1 else merge(parts)
+
+
+def refuse_shared(config: CorpusConfig, tasks: Sequence[str]) -> None:
+    """Raise `InputError` where a folder or pattern of one split holds a file of another split."""
+    for source in sources(config, tasks):
+        refuse_shared_files(
+            {
+                split: [(path, files(path, source.format))]
+                for split in SPLITS
+                if (path := getattr(source.files, split)) is not None
+            }
+        )
 
 
 def _path_of(source: Source, split: str) -> Path:
@@ -137,33 +171,71 @@ def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
 def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
     """The sentences and pairs of several sources; those with the same words become one with all layers.
 
-    The n-th occurrence of a sentence in one source is paired with the n-th in another.
+    Words are the same if they differ at most in Unicode's normal form and in a treebank's escapes; those of
+    the first source are kept. Of several with the same words, those with the same id are joined, the others by
+    their order, with a note where the sources have not as many. Masked sentences are not joined.
     """
+    if len(parts) == 1:
+        return list(parts[0])
     merged: list[Sentence] = []
-    indices: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
+    places: dict[_Text, list[int]] = defaultdict(list)
     for part in parts:
-        seen: dict[tuple[tuple[str, ...], int | None], int] = defaultdict(int)
-        for sentence in part:
-            text = (sentence.words, sentence.second)
-            occurrence = seen[text]
-            seen[text] += 1
-            known = indices[text]
-            if occurrence < len(known):
-                merged[known[occurrence]] = _union(merged[known[occurrence]], sentence)
+        partners = _partners(part, places, merged)
+        for number, sentence in enumerate(part):
+            partner = partners.get(number)
+            if partner is not None:
+                merged[partner.place] = _union(merged[partner.place], sentence, partner.notes)
+            elif _is_masked(sentence):
+                merged.append(replace(sentence, notes=(*sentence.notes, MASKED)))
             else:
-                known.append(len(merged))
+                places[_text(sentence)].append(len(merged))
                 merged.append(sentence)
     return merged
 
 
-def _union(first: Sentence, second: Sentence) -> Sentence:
-    return first.with_layers(
-        {
-            layer: value
-            for layer in LAYERS
-            if first.layer(layer) is None and (value := second.layer(layer)) is not None
-        }
-    )
+def _partners(
+    part: Sequence[Sentence], places: Mapping[_Text, Sequence[int]], merged: Sequence[Sentence]
+) -> dict[int, _Partner]:
+    """For sentences of a part (by number) the sentence among those `merged` that has the same words."""
+    same: dict[_Text, list[int]] = defaultdict(list)
+    for number, sentence in enumerate(part):
+        if (text := _text(sentence)) in places and not _is_masked(sentence):
+            same[text].append(number)
+    partners: dict[int, _Partner] = {}
+    for text, numbers in same.items():
+        by_id = {merged[place].id: place for place in places[text]}
+        by_id.pop("", None)
+        for number in numbers:
+            if (place := by_id.pop(part[number].id, None)) is not None:
+                partners[number] = _Partner(place)
+        taken = {partner.place for number in numbers if (partner := partners.get(number))}
+        rest = [number for number in numbers if number not in partners]
+        free = [place for place in places[text] if place not in taken]
+        notes = () if len(rest) == len(free) else (BY_ORDER,)
+        partners |= {number: _Partner(place, notes) for number, place in zip(rest, free, strict=False)}
+    return partners
+
+
+def _text(sentence: Sentence) -> _Text:
+    """A sentence's words in one spelling, for all formats, and where the second of a pair begins."""
+    return tuple([normalize("NFC", plain_word(word)) for word in sentence.words]), sentence.second
+
+
+def _is_masked(sentence: Sentence) -> bool:
+    """Whether words are masked; an underscore alone may be a word, but not half of a sentence."""
+    masked = [word for word in sentence.words if word in MASKS]
+    return any(word != "_" for word in masked) or 2 * len(masked) >= max(1, len(sentence))
+
+
+def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentence:
+    layers = {
+        layer: value
+        for layer in LAYERS
+        if first.layer(layer) is None and (value := second.layer(layer)) is not None
+    }
+    if "tree" in layers and first.words != second.words:
+        layers["tree"] = with_words(layers["tree"], first.words)
+    return replace(first.with_layers(layers), notes=(*first.notes, *second.notes, *notes))
 
 
 def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], split: str) -> None:

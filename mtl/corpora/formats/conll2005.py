@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, cell, checked, lines, read_blocks
+from mtl.corpora.formats.columns import Block, Syntax, cell, checked, lines, read_blocks
 from mtl.corpora.formats.lines import malformed
-from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans
+from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans
 from mtl.corpora.formats.treebank import plain_word
 from mtl.errors import InputError
 from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence, Span
 
-_NO_COMMENT = re.compile(r"(?!)")
 _FRAMESET = re.compile(r"\d+|XX")
 
 
@@ -24,7 +23,7 @@ def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
     column), by default the file beside it with the suffix `.words`. A frameset number in the column before
     the predicate's lemma gives the sense (go.02); without one the sense stays `None`.
     """
-    blocks = list(read_blocks(path, _NO_COMMENT))
+    blocks = list(read_blocks(path, Syntax()))
     predicates = [_predicate_column(path, block) for block in blocks]
     alone = [column == 0 for column in predicates]
     if any(alone) and not all(alone):
@@ -67,8 +66,9 @@ def _frames(block: Block, column: int) -> tuple[Frame, ...]:
         fields = block.rows[row].fields
         numbered = column > 1 and _FRAMESET.fullmatch(fields[column - 1])
         sense = f"{fields[column]}.{fields[column - 1]}" if numbered else None
-        arguments = without_verb(starred_spans(block.column(column + order)))
-        frames.append(Frame(row, sense, arguments))
+        spans = starred_spans(block.column(column + order))
+        require_verb(spans, row, column + order)
+        frames.append(Frame(row, sense, without_verb(spans)))
     return tuple(frames)
 
 
@@ -76,7 +76,10 @@ def _words(path: Path, words: Path | None, blocks: list[Block]) -> list[list[str
     beside = words or path.with_suffix(".words")
     if not beside.is_file():
         raise InputError(f"{path}: no words in its columns; put them into {beside}, one a line")
-    others = list(read_blocks(beside, _NO_COMMENT))
+    others = list(read_blocks(beside, Syntax()))
+    for row in (row for other in others for row in other.rows):
+        if len(row.fields) > 1:
+            raise malformed(beside, row.line, f"{len(row.fields)} columns, where one word is expected")
     for block, other in zip(blocks, others, strict=False):
         if len(block.rows) != len(other.rows):
             first = other.rows[0].line

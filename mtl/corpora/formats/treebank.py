@@ -11,8 +11,8 @@ _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")
 DEEPEST = 200
 """Levels of a tree that are read (English Web Treebank has 38): deeper ones are slips of a converter."""
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")  # not white space
-_EMPTY_LABEL = re.compile(r"\(\s*\(")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # not tab and line feed
+_EMPTY_LABEL = re.compile(r"\([ \t\n]*\(")
 IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 """How words and labels write brackets in bracket notation, for `str.translate`."""
 

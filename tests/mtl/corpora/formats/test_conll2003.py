@@ -102,13 +102,13 @@ def test_columns(tmp_path):
     )
     assert second.entities == (Span(0, 2, "PER"),)
     assert read_conll2003(path, scheme="IOB1") == [first, second]
-    assert read_conll2003(path, tag_column=1)[1].tags == ("NNP", "NNP")
+    assert read_conll2003(path, columns={"tag": 2})[1].tags == ("NNP", "NNP")
 
 
 def test_ragged_rows_and_ids(tmp_path):
     path = tmp_path / "a.iob2"
     path.write_text("# sent_id = s-7\n# text = x\n1\tNew York\tB-LOC\t-\tme\n2\t#\tO\n")
-    (sentence,) = read_conll2003(path, scheme="IOB2", word_column=1, entity_column=2)
+    (sentence,) = read_conll2003(path, scheme="IOB2", columns={"word": 2, "entity": 3})
     assert sentence == Sentence(words=("New York", "#"), entities=(Span(0, 1, "LOC"),), id="s-7")
 
 
