@@ -60,11 +60,11 @@ def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
             f"{' '.join(max(sentences, key=len).words[:3])}: is the first column the words' number?"
         )
     masked = Counter(word for sentence in sentences for word in sentence.words if word in MASKS)
-    words = sum(map(len, sentences))
+    words, mask = sum(map(len, sentences)), max(masked, key=masked.__getitem__, default="")
     if 2 * masked.total() > words:
         raise InputError(
-            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': the "
-            "text was taken out of these files, for its licence; put it back with their publisher's tool"
+            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{mask}': the text was taken out of "
+            "these files, for its licence; put it back with their publisher's tool"
         )
 
 
@@ -108,9 +108,9 @@ def _no_label(look: Look) -> Iterator[str]:
                         yield f"{sentence.place.rpartition(':')[0]}: {note}"
             if look.trained and split == "train":
                 yield (
-                    f"{name}: no {_ITEMS[task.layer]} in {counted(len(annotated), 'annotated sentence')} of "
-                    f"train (the first, {_place(annotated[0])}): check the files, their format and columns, or "
-                    f"leave {name} out of tasks"
+                    f"{name}: no {_ITEMS[task.layer]} in {len(annotated):,} annotated sentences of train (the "
+                    f"first, {_place(annotated[0])}): check the files, their format and columns, or leave "
+                    f"{name} out of tasks"
                 )
 
 

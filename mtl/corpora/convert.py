@@ -49,8 +49,8 @@ def convert(
 ) -> Converted:
     """Write for each split its sources as `SPLIT.jsonl` into `out`; returns how they were joined.
 
-    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`. Sentences of several sources with the same words become
-    one; a layer that two sources have is that of the first.
+    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`. Sentences of several
+    sources with the same words become one; a layer that two sources have is that of the first.
     """
     parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
     if not parsed:

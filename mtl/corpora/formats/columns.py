@@ -17,7 +17,9 @@ _BLANKS = re.compile(r"[ \t]+")
 _SENT_ID = re.compile(
     r"#[ \t]*(?:sent_id[ \t]*=[ \t]*([^ \t].*?)|id[ \t]+([^ \t=]+)(?:[ \t]+domain=.*)?)[ \t]*$"
 )
-_COMMENT_BETWEEN_ROWS = "a comment between the rows of a sentence; put it before the first row, and a blank line between sentences"
+_COMMENT_BETWEEN_ROWS = (
+    "a comment between the rows of a sentence; put it before the first, and a blank line between sentences"
+)
 _NOT_IN_A_CELL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 
@@ -152,12 +154,14 @@ def _usual(blocks: list[list[Line]], tabs: bool) -> tuple[bool, int]:
 
 
 def _fields(text: str, tabs: bool) -> list[str]:
-    return text.split("\t") if tabs else _BLANKS.split(text.strip(BLANKS))
+    if tabs:  # blanks beside a tab pad the column
+        return [field.strip(" ") for field in text.split("\t")] if " " in text else text.split("\t")
+    return _BLANKS.split(text.strip(BLANKS))
 
 
 def _unequal(fields: list[str], first: list[str], tabs: bool) -> str:
     by = "tabs, as in the sentence's first row" if tabs else "blanks"
     return (
-        f"{len(fields)} columns, where the sentence's first row has {len(first)}; give every row of a sentence "
-        f"the same columns, separated by {by}, and put a blank line between sentences"
+        f"{len(fields)} columns, where the sentence's first row has {len(first)}; give every row of a "
+        f"sentence the same columns, separated by {by}, and put a blank line between sentences"
     )

@@ -33,8 +33,8 @@ def read_conll2003(
 ) -> list[Sentence]:
     """Sentences with entities; the tagging scheme is detected over the whole file unless declared.
 
-    Lines of the marker `-DOCSTART-` are no words and end the sentence before them. A comment stands before the
-    first row of its sentence, begins with `# `, and has not the rows' number of columns.
+    Lines of the marker `-DOCSTART-` are no words and end the sentence before them. A comment stands before
+    the first row of its sentence, begins with `# `, and has not the rows' number of columns.
 
     Args:
         path: The file.

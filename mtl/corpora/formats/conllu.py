@@ -42,8 +42,8 @@ def read_conllu(
         column: The column that `tags` are read from.
         roots: Refuse several roots in a sentence, or attach all but the first to it, with a note for each.
         entities: The key in MISC, or the column of CoNLL-U Plus, that has a tag of entities per word; `None`:
-            the key NER, as this program writes it, where all that stands there are such tags. Where a sentence
-            has tags on some of its words only, the others are O, and so are all of a sentence without any.
+            the key NER, as this program writes it, where all that stands there are such tags. Where a
+            sentence has tags on some of its words only, the file's other words are O.
 
     Raises:
         InputError: with the line, for what breaks the format, arcs that are no tree, and tags of entities

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tasks.tree import ROOTS, Tree
 
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
+_BRACKET = re.compile("|".join(_BRACKETS))
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")
 DEEPEST = 200
 """Levels of a tree that are read (English Web Treebank has 38): deeper ones are slips of a converter."""
@@ -19,8 +20,8 @@ IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 
 def plain_word(word: str) -> str:
     r"""A treebank's word as it was in the text: `-LRB-` is `(`, `1\/2` is `1/2`, OntoNotes' `/.` is `.`."""
-    if word in _BRACKETS:
-        return _BRACKETS[word]
+    if "B-" in word:
+        word = _BRACKET.sub(lambda match: _BRACKETS[match.group()], word)
     if word in {"/.", "/?"}:
         return word[1:]
     return word.replace("\\/", "/").replace("\\*", "*") if "\\" in word else word
