@@ -46,6 +46,7 @@ def evaluate(
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
     from mtl.models.limits import require_limit
+    from mtl.models.unknown_words import describe_unknown
 
     opened = Run.open(run)
     if json_out is not None:
@@ -70,6 +71,8 @@ def evaluate(
         print(line)
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
+    if message := describe_unknown(corpus_examples, getattr(model.encoder.tokenizer, "unknown", -1)):
+        print(f"{split}: {message}")
     scores = mtl.models.evaluate.evaluate(model, mtl.models.evaluate.batches(corpus_examples, model))
     print_scores({split: scores}, str(run))
     signatures = mtl.models.evaluate.signatures_of(model.tasks)

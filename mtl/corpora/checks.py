@@ -108,9 +108,8 @@ def _no_label(look: Look) -> Iterator[str]:
                         yield f"{sentence.place.rpartition(':')[0]}: {note}"
             if look.trained and split == "train":
                 yield (
-                    f"{name}: no {_ITEMS[task.layer]} in {len(annotated):,} annotated sentences of train (the "
-                    f"first, {_place(annotated[0])}): check the files, their format and columns, or leave "
-                    f"{name} out of tasks"
+                    f"{name}: no {_ITEMS[task.layer]} in {len(annotated):,} annotated sentences of train, from "
+                    f"{_place(annotated[0])} on: check files, format and columns, or leave {name} out of tasks"
                 )
 
 
@@ -150,9 +149,8 @@ def _split_in_split(look: Look) -> Iterator[str]:
         shared = keys & {(sentence.words, sentence.second) for sentence in larger}
         inside = [sentence for sentence in smaller if (sentence.words, sentence.second) in shared]
         if inside:
-            number = f"all {len(inside):,}" if len(inside) == len(smaller) else f"{len(inside):,}"
             yield (
-                f"{second}: {number} of {counted(len(smaller), 'sentence')} are in {first}, too (the first, "
+                f"{second}: {len(inside):,} of {counted(len(smaller), 'sentence')} in {first}, too (the first, "
                 f"{_place(inside[0])})"
             )
 

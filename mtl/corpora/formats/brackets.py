@@ -72,7 +72,7 @@ def _noted(sentences: list[Sentence]) -> list[Sentence]:
     }
     if not both:
         return sentences
-    note = f"word whose tag is a label of constituents as well ({', '.join(sorted(both)[:5])}): has it a tag?"
+    note = f"word whose tag is a label of constituents as well ({', '.join(sorted(both)[:5])})"
     return [
         replace(sentence, notes=(note,) * sum(tag in both for tag in sentence.tags or ()))
         for sentence in sentences

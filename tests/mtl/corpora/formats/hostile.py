@@ -22,13 +22,14 @@ from tasks.sentence import Arcs, Frame, Sentence, Span
 
 PLAIN = ["Ann", "left", "Ulm", ".", "the", "dog", "O", "1", "größe", "张"]
 HOSTILE = [
-    "#", "#a=b", "#team=red", "# x = y", "# sent_id = s9", "# id 7", "##", "-DOCSTART-", "-DOCSTART-x",
-    "#begin document", "#end", "10\u00a0000", "\u00a0", "\u3000", "a\u3000b", "\u2009x", "(", ")", "()", "f(x)", "[b]",
-    "{", "a\rb", "\r", "\ufeffBob", "a\ufeffb", "\ufeff", "\u200b", "a\u200bb", "a\u200d", "\u2060", "_", "*", "*)",
-    "(A0*", "-", "--", '"', "''", "``", "\u201e", "\u2028", "a\u2028b", "\u2029", "\x0b", "a\x0bb", "\x0c", "a\x1cb",
-    "\x85", "a\x85", "\x00", "\x1b[31m", "a b", " a", "a ", "", "[WORD]", "B-PER", "I-PER", "1-2", "1.1", "e\u0301",
-    "\u0627\u0644", "|", "a|b", "=", "NER=B-X", "\\",
-    "-NONE-", "\\n", "TOP", "0", "\U0001f469\u200d\U0001f680", "V", "&amp;", "<s>", "%", "'", "-X-",
+    '#', '#a=b', '#team=red', '# x = y', '# sent_id = s9', '# id 7', '##', '-DOCSTART-', '-DOCSTART-x',
+    '#begin document', '#end', '10\xa0000', '\xa0', '\u3000', 'a\u3000b', '\u2009x', '(', ')', '()',
+    'f(x)', '[b]', '{', 'a\rb', '\r', '\ufeffBob', 'a\ufeffb', '\ufeff', '\u200b', 'a\u200bb',
+    'a\u200d', '\u2060', '_', '*', '*)', '(A0*', '-', '--', '"', "''", '``', '\u201e', '\u2028',
+    'a\u2028b', '\u2029', '\x0b', 'a\x0bb', '\x0c', 'a\x1cb', '\x85', 'a\x85', '\x00', '\x1b[31m',
+    'a b', ' a', 'a ', '', '[WORD]', 'B-PER', 'I-PER', '1-2', '1.1', 'e\u0301', '\u0627\u0644', '|',
+    'a|b', '=', 'NER=B-X', '\\', '-NONE-', '\\n', 'TOP', '0', '\U0001f469\u200d\U0001f680', 'V',
+    '&amp;', '<s>', '%', "'", '-X-',
 ]  # fmt: skip
 LABELS = ["PER", "B-X", "C.2"]
 MULTIPLE = re.compile(
