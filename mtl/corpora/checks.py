@@ -108,8 +108,8 @@ def _no_label(look: Look) -> Iterator[str]:
                         yield f"{sentence.place.rpartition(':')[0]}: {note}"
             if look.trained and split == "train":
                 yield (
-                    f"{name}: no {_ITEMS[task.layer]} in {len(annotated):,} annotated sentences of train, from "
-                    f"{_place(annotated[0])} on: check files, format and columns, or leave {name} out of tasks"
+                    f"{name}: no {_ITEMS[task.layer]} in {len(annotated):,} annotated sentences of train, "
+                    f"from {_place(annotated[0])} on: check files, format and columns, or leave {name} out"
                 )
 
 
@@ -150,8 +150,8 @@ def _split_in_split(look: Look) -> Iterator[str]:
         inside = [sentence for sentence in smaller if (sentence.words, sentence.second) in shared]
         if inside:
             yield (
-                f"{second}: {len(inside):,} of {counted(len(smaller), 'sentence')} in {first}, too (the first, "
-                f"{_place(inside[0])})"
+                f"{second}: {len(inside):,} of {counted(len(smaller), 'sentence')} in {first}, too "
+                f"(the first, {_place(inside[0])})"
             )
 
 

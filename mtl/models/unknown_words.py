@@ -14,8 +14,8 @@ from mtl.models.subwords import Tokens
 def describe_unknown(corpus: Iterable[Example], unknown: int) -> str | None:
     """How many words have a piece that the vocabulary lacks, and the first of them; `None` without any.
 
-    `unknown` is the id of the piece that stands for what the vocabulary lacks. Translations are not looked at:
-    their words have pieces of their own.
+    `unknown` is the id of the piece that stands for what the vocabulary lacks. Translations are not looked
+    at.
     """
     words = lacking = 0
     first = ""
@@ -31,6 +31,6 @@ def describe_unknown(corpus: Iterable[Example], unknown: int) -> str | None:
     if not lacking:
         return None
     return (
-        f"{lacking:,} of {counted(words, 'word')} ({lacking / words:.1%}) are not in the encoder's vocabulary, "
-        f"even in pieces (the first, {first!r})"
+        f"{lacking:,} of {counted(words, 'word')} ({lacking / words:.1%}) have pieces that the encoder's "
+        f"vocabulary lacks (the first, {first!r})"
     )
