@@ -103,7 +103,9 @@ class _Layout(NamedTuple):
     def is_comment(self, line: Line, fields: list[str], tabs: bool, width: int) -> bool:
         if not _COMMENT.match(line.text):
             return False
-        if len(fields) != width and not (tabs and self.ragged and len(fields) >= self.needed):
+        # Rows of other widths may begin with a '#' that is their word, where the word comes first.
+        ragged = tabs and self.ragged and self.columns["word"] == 1
+        if len(fields) != width and not (ragged and len(fields) >= self.needed):
             return True
         if tabs or not _METADATA.match(line.text):
             return False
