@@ -104,7 +104,8 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
                 f"corpus.path={config.path}: no such folder; make one with "
                 f"'mtl data ewt5 --out {config.path}' or 'mtl data toy --out {config.path}'"
             )
-        paths = Files(*(str(folder / f"{split}.jsonl") for split in SPLITS))
+        train, dev, test = (str(folder / f"{split}.jsonl") for split in SPLITS)
+        paths = Files(train, dev, test)
         listed.insert(0, Source(paths, rest, "corpus.path"))
     return listed
 

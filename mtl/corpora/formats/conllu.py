@@ -50,7 +50,7 @@ def read_conllu(
             that fit no scheme.
     """
     names: tuple[str, ...] = _STANDARD
-    blocks = []
+    blocks: list[_Words] = []
     for block in read_blocks(path, _SYNTAX):
         if not blocks:
             names = _column_names(path, block) or names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mtl.corpora.formats.brackets import read_brackets
 from mtl.corpora.formats.conll2003 import ROLES, read_conll2003
@@ -45,7 +45,7 @@ _PLUS = ("*.conllu", "*.conllup", "*.cupt")
 _OF_CONLLU = MappingProxyType({"roots": ("refuse", "attach"), "entities": ()})
 
 
-def _conllu(column: str) -> Format:
+def _conllu(column: Literal["xpos", "upos"]) -> Format:
     read = partial(read_conllu, column=column)
     return Format(read, _PLUS, _UNIVERSAL, options=_OF_CONLLU, sometimes=("entities",))
 
