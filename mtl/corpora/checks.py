@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.conll2003 import OTHER_COLUMN, counts
+from mtl.corpora.merge import MASKS
 from mtl.errors import InputError, counted
 from tasks.binarise import CHAIN, constituents
 from tasks.frames import without_verb
@@ -20,8 +21,6 @@ Splits = Mapping[str, Sequence[Sentence]]
 _ITEMS = {"tags": "tag", "upos": "tag", "entities": "entity", "arcs": "arc", "tree": "constituent"}
 _ITEMS["frames"] = "frame"
 _SHOWN = 5
-MASKS = frozenset({"_", "[WORD]", "[MASK]", "[UNK]", "<mask>", "<unk>"})
-"""What stands for words in files without their text."""
 
 
 class Look(NamedTuple):

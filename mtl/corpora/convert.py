@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mtl.corpora.checks import Look, notes_on, refuse_shared_files
 from mtl.corpora.formats.table import FORMATS, format_of
-from mtl.corpora.load import merge
+from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, read
 from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
 from mtl.errors import InputError

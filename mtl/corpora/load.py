@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
-from unicodedata import normalize
+from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.checks import MASKS, refuse_shared_files
+from mtl.corpora.checks import refuse_shared_files
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import described, format_of
-from mtl.corpora.formats.treebank import plain_word, with_words
+from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, iterate, no_sentence, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
@@ -24,18 +22,6 @@ from tasks.translate import Translate
 from tasks.twins import task_of, tasks_of
 
 SPLITS = ("train", "dev", "test")
-BY_ORDER = (
-    "sentence joined by its order among those with the same words, of which the sources have not as many"
-)
-MASKED = "sentence not joined with others, because words of it are masked"
-_Text = tuple[tuple[str, ...], int | None]
-
-
-class _Partner(NamedTuple):
-    """The place of a sentence that another is joined with, and notes on how it was found."""
-
-    place: int
-    notes: tuple[str, ...] = ()
 
 
 def corpus_at(place: str | Path, tasks: Sequence[str]) -> CorpusConfig:
@@ -167,76 +153,6 @@ def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
     """The sentence with only the layers that `tasks` read."""
     read = {layer for name in tasks_of(tasks) for layer in TASKS[name].layers}
     return sentence.with_layers({layer: None for layer in LAYERS if layer not in read})
-
-
-def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
-    """The sentences and pairs of several sources; those with the same words become one with all layers.
-
-    Words are the same if they differ at most in Unicode's normal form and in a treebank's escapes; those of
-    the first source are kept. Of several with the same words, those with the same id are joined, the others
-    by their order, with a note where the sources have not as many. Masked sentences are not joined.
-    """
-    if len(parts) == 1:
-        return list(parts[0])
-    merged: list[Sentence] = []
-    places: dict[_Text, list[int]] = defaultdict(list)
-    for part in parts:
-        partners = _partners(part, places, merged)
-        for number, sentence in enumerate(part):
-            partner = partners.get(number)
-            if partner is not None:
-                merged[partner.place] = _union(merged[partner.place], sentence, partner.notes)
-            elif _is_masked(sentence):
-                merged.append(replace(sentence, notes=(*sentence.notes, MASKED)))
-            else:
-                places[_text(sentence)].append(len(merged))
-                merged.append(sentence)
-    return merged
-
-
-def _partners(
-    part: Sequence[Sentence], places: Mapping[_Text, Sequence[int]], merged: Sequence[Sentence]
-) -> dict[int, _Partner]:
-    """For sentences of a part (by number) the sentence among those `merged` that has the same words."""
-    same: dict[_Text, list[int]] = defaultdict(list)
-    for number, sentence in enumerate(part):
-        if (text := _text(sentence)) in places and not _is_masked(sentence):
-            same[text].append(number)
-    partners: dict[int, _Partner] = {}
-    for text, numbers in same.items():
-        by_id = {merged[place].id: place for place in places[text]}
-        by_id.pop("", None)
-        for number in numbers:
-            if (place := by_id.pop(part[number].id, None)) is not None:
-                partners[number] = _Partner(place)
-        taken = {partner.place for number in numbers if (partner := partners.get(number))}
-        rest = [number for number in numbers if number not in partners]
-        free = [place for place in places[text] if place not in taken]
-        notes = () if len(rest) == len(free) else (BY_ORDER,)
-        partners |= {number: _Partner(place, notes) for number, place in zip(rest, free, strict=False)}
-    return partners
-
-
-def _text(sentence: Sentence) -> _Text:
-    """A sentence's words in one spelling, for all formats, and where the second of a pair begins."""
-    return tuple([normalize("NFC", plain_word(word)) for word in sentence.words]), sentence.second
-
-
-def _is_masked(sentence: Sentence) -> bool:
-    """Whether words are masked; an underscore alone may be a word, but not half of a sentence."""
-    masked = [word for word in sentence.words if word in MASKS]
-    return any(word != "_" for word in masked) or 2 * len(masked) >= max(1, len(sentence))
-
-
-def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentence:
-    layers = {
-        layer: value
-        for layer in LAYERS
-        if first.layer(layer) is None and (value := second.layer(layer)) is not None
-    }
-    if "tree" in layers and first.words != second.words:
-        layers["tree"] = with_words(layers["tree"], first.words)
-    return replace(first.with_layers(layers), notes=(*first.notes, *second.notes, *notes))
 
 
 def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], split: str) -> None:

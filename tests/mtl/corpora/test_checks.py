@@ -11,7 +11,8 @@ from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.checks import CHECKS, Look, notes_on, refuse_shared_files, refuse_source
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.conll2003 import OTHER_COLUMN
-from mtl.corpora.load import BY_ORDER, MASKED, load_split, merge, refuse_shared
+from mtl.corpora.load import load_split, refuse_shared
+from mtl.corpora.merge import BY_ORDER, MASKED, merge
 from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
@@ -142,6 +143,18 @@ def test_repeated_sentences_join_by_id_and_else_by_order_with_a_note() -> None:
     assert not any(sentence.notes for sentence in merged)
     merged = merge([first, [replace(sentence, id="") for sentence in second]])
     assert [sentence.notes for sentence in merged] == [(BY_ORDER,), (BY_ORDER,), ()]
+
+
+def test_a_layer_that_is_left_out_is_counted() -> None:
+    (joined,) = merge(
+        [[Sentence(WORDS, tags=("A", "B"))], [Sentence(WORDS, tags=("A", "C"), upos=("X", "Y"))]]
+    )
+    assert (joined.tags, joined.upos) == (("A", "B"), ("X", "Y"))
+    assert joined.notes == (
+        "sentence whose 'tags' of a later source is left out, since an earlier one has another",
+    )
+    (joined,) = merge([[FULL], [FULL]])
+    assert joined.notes == ()
 
 
 def test_words_join_in_any_spelling() -> None:

@@ -11,6 +11,8 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +44,8 @@ class Case(NamedTuple):
 
     text: str
     expected: list[dict[str, Any]]
+    beside: str = ""
+    """Of CoNLL-2005, the file of words beside it."""
 
 
 def words_of(rng: random.Random, allowed: Callable[[str], bool]) -> list[str]:
@@ -192,7 +196,7 @@ def conll2003(scheme: str, uner: bool = False) -> Callable[[random.Random], Case
             parts = [(0, length)]
             if not uner and "-DOCSTART-" in words:  # the marker is no word, and ends the sentence before it
                 marks = [-1, *(place for place, word in enumerate(words) if word == "-DOCSTART-"), length]
-                parts = [(a + 1, b) for a, b in zip(marks, marks[1:], strict=False) if b > a + 1]
+                parts = [(a + 1, b) for a, b in pairwise(marks) if b > a + 1]
                 layers = {}
             for start, end in parts:
                 inside = tuple(
@@ -235,9 +239,7 @@ def conll2012(rng: random.Random) -> Case:
             columns += [["-"] * length, ["-"] * length, cells_of(spans, length)]
         columns += [column_of(frame, length) for frame in frames]
         columns += [] if propbank else [["-"] * length]
-        text += rows(columns, rng.choice([" ", "   ", "\t"])) + "\n" * rng.randrange(
-            1 if not propbank else 1, 3
-        )
+        text += rows(columns, rng.choice([" ", "   ", "\t"])) + "\n" * rng.randint(1, 2)
         expected.append(
             {
                 "words": tuple(map(unescaped, words)),
@@ -268,7 +270,8 @@ def brackets(rng: random.Random) -> Case:
 
 
 def conll2005(rng: random.Random) -> Case:
-    text, expected = "", []
+    text, beside, expected = "", "", []
+    alone = rng.random() < 0.3
     for _ in range(rng.randint(1, 3)):
         words = words_of(rng, no_blank)
         frames = frames_of(rng, len(words))
@@ -282,10 +285,14 @@ def conll2005(rng: random.Random) -> Case:
             targets,
             *(column_of(frame, len(words)) for frame in frames),
         ]
+        if alone:
+            beside += rows(columns[:1], "") + "\n"
+            columns = columns[2:]
         text += rows(columns, rng.choice([" ", "\t", "  "])) + "\n"
         stripped = [word.lstrip("\ufeff") for word in words]
+        frames = tuple(replace(frame, sense=None) for frame in frames) if alone else frames
         expected.append({"words": tuple(map(unescaped, stripped)), "frames": frames})
-    return Case(text, expected)
+    return Case(text, expected, beside)
 
 
 def text_words(text: str) -> list[str]:
@@ -363,6 +370,8 @@ def outcome(name: str, rng: random.Random, folder: Path) -> tuple[int, bool]:
             (folder / f"a.{suffix}").write_bytes("".join(sides).encode())
     else:
         path.write_bytes(text.encode())
+        if case.beside:
+            path.with_suffix(".words").write_bytes(case.beside.encode())
     place: str | Path = f"{folder}/a.en:{folder}/a.de" if name == "parallel" else path
     try:
         sentences = read(place, name)
