@@ -105,8 +105,10 @@ class _Layout(NamedTuple):
             return False
         # Rows of other widths may begin with a '#' that is their word, where the word comes first.
         ragged = tabs and self.ragged and self.columns["word"] == 1
-        if len(fields) != width and not (ragged and len(fields) >= self.needed):
+        if width and len(fields) != width and not (ragged and len(fields) >= self.needed):
             return True
+        if not width and not (len(fields) >= self.needed and is_tag(fields[self.entity])):
+            return True  # all lines of the file begin with '#': only a tag says that one is a row
         if tabs or not _METADATA.match(line.text):
             return False
         if len(fields) >= self.needed and (is_tag(fields[self.entity])):
@@ -118,6 +120,12 @@ class _Layout(NamedTuple):
         for row in (row for block in blocks for row in block.rows):
             if len(row.fields) < self.needed:
                 what = f"{len(row.fields)} column(s), where {self.needed} are expected; is it CoNLL-2003?"
+                raise malformed(self.path, row.line, what)
+        for block in blocks if not self.ragged else ():
+            # A word that is missing in a sentence of one row would leave the next column in its place.
+            row, first = block.rows[0], len(blocks[0].rows[0].fields)
+            if len(row.fields) != first:
+                what = f"{len(row.fields)} columns, where the file's first row has {first}; write as many"
                 raise malformed(self.path, row.line, what)
 
 

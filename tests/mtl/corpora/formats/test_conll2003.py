@@ -130,6 +130,19 @@ def test_faults_are_named_with_their_line(tmp_path, old, new, scheme, line, what
     assert str(error.value).startswith(f"{path}:{line}: ")
 
 
+def test_a_sentence_of_one_row_has_the_files_columns(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("Ann - B-PER\nleft - O\n\n - O\n")
+    with pytest.raises(InputError, match=r":4: 2 columns, where the file's first row has 3"):
+        read_conll2003(path)
+
+
+def test_a_file_whose_rows_all_begin_with_a_hash(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("# note\n#\tO\n#a=b\tB-X\n")
+    assert [sentence.words for sentence in read_conll2003(path)] == [("#", "#a=b")]
+
+
 def test_a_column_that_is_not_there(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("just\nwords\n")
