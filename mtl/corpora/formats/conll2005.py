@@ -85,7 +85,9 @@ def _words(path: Path, words: Path | None, blocks: list[Block]) -> list[list[str
             first = other.rows[0].line
             raise malformed(beside, first, f"{len(other.rows)} words for {len(block.rows)} rows in {path}")
     if len(blocks) != len(others):
-        raise InputError(f"{beside}: {len(others)} sentences, where {path} has {len(blocks)}")
+        more, lines = (beside, others) if len(others) > len(blocks) else (path, blocks)
+        first = lines[min(len(others), len(blocks))].rows[0].line  # the first that has no partner
+        raise malformed(more, first, f"{beside} has {len(others)} sentences, and {path} {len(blocks)}")
     return [other.column(0) for other in others]
 
 
