@@ -14,6 +14,8 @@ DEEPEST = 200
 """Levels of a tree that are read (English Web Treebank has 38): deeper ones are slips of a converter."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # not tab and line feed
 _EMPTY_LABEL = re.compile(r"\([ \t\n]*\(")
+_BLANK_IN_LABEL = re.compile(r"\([ \t\n]*([^ \t\n()]*[^\S \t\n][^ \t\n()]*)")
+"""A label with white space that does not end it, such as U+00A0; words may hold it."""
 IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 """How words and labels write brackets in bracket notation, for `str.translate`."""
 
@@ -42,6 +44,9 @@ def parse_tree(text: str) -> Tree:
     unlabelled = _EMPTY_LABEL.search(text, text.find("(") + 1)
     if unlabelled is not None:
         raise ValueError(f"a constituent without a label at column {unlabelled.start() + 1}")
+    label = _BLANK_IN_LABEL.search(text)
+    if label is not None:
+        raise ValueError(f"white space in the label {label[1]!a} at column {label.start() + 1}")
     return Tree.parse(text)
 
 
