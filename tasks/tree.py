@@ -16,7 +16,7 @@ T = TypeVar("T")
 ROOTS = frozenset({"TOP", "ROOT", "S1", "VROOT", ""})
 """Labels of a topmost node that is no constituent but holds them (NEGRA and TIGER: VROOT)."""
 
-_TOKEN = re.compile(r"[()]|[^\s()]+")
+_TOKEN = re.compile(r"[()]|[^ \t\n()]+")  # other white space, such as U+00A0, may be part of a word
 _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 _UNESCAPES = {escape: bracket for bracket, escape in _ESCAPES.items()}
 _ESCAPED = re.compile("|".join(_UNESCAPES))
@@ -121,10 +121,19 @@ class Tree:
 
 def _close(label: str, children: list[Tree | str]) -> Tree:
     if not children:
-        raise ValueError(f"empty node '{label}'")
-    if len(children) == 1 and isinstance(children[0], str):
-        return Tree(label, children[0])
+        if not label:
+            raise ValueError("empty brackets")
+        raise ValueError(
+            f"'({label})' has a label and nothing below it: add a word, or take the brackets off a word"
+        )
+    words = [child for child in children if isinstance(child, str)]
     trees = [child for child in children if isinstance(child, Tree)]
-    if len(trees) != len(children):
-        raise ValueError(f"node '{label}' mixes words and constituents")
-    return Tree(label, tuple(trees))
+    if trees and words:
+        raise ValueError(
+            f"the constituent '{label}' holds the word '{words[0]}' without a tag: write (TAG {words[0]})"
+        )
+    if len(words) > 1:
+        raise ValueError(
+            f"the tag '{label}' has {len(words)} words, '{words[0]}' and '{words[1]}': write (TAG WORD) each"
+        )
+    return Tree(label, words[0] if words else tuple(trees))

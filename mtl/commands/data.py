@@ -99,16 +99,18 @@ def convert(
     Args:
         out: Folder for train.jsonl, dev.jsonl and test.jsonl.
         train: FORMAT:PATH of training sentences (a file, folder or glob); once per file that adds layers.
+            Columns are named after the format, counted from 1: conll2003:word=2,entity=3:PATH.
         dev: The same for development.
         test: The same for testing.
-        format: The format of paths without FORMAT:.
+        format: The format of paths without FORMAT:, with its columns where it needs them.
         overwrite: Replace the corpus that the folder holds, all of its splits.
     """
     from mtl.corpora.convert import convert
     from mtl.corpora.stats import corpus_stats, stats_table
 
     splits = {"train": train, "dev": dev, "test": test}
-    for split, joined in convert(splits, out, format, overwrite).items():
+    converted = convert(splits, out, format, overwrite)
+    for split, joined in converted.joined.items():
         if len(joined.sources) > 1:
             counts = " + ".join(f"{count:,} of {path}" for path, count in joined.sources)
             print(f"{split}: {counts} make {counted(joined.sentences, 'sentence')}")
@@ -117,6 +119,8 @@ def convert(
                 f"{split}: {counted(joined.repeated, 'sentence')} with the id of an earlier one: "
                 "'mtl data select' needs unique ids"
             )
+    for line in converted.notes:
+        print(line)
     Console(markup=False, emoji=False).print(stats_table(corpus_stats(out), str(out)))
 
 

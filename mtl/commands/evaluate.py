@@ -38,6 +38,7 @@ def evaluate(
             may differ in the last digits.
     """
     import mtl.models.evaluate
+    from mtl.corpora.checks import Look, notes_on
     from mtl.corpora.load import corpus_at, load_split
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
@@ -45,6 +46,7 @@ def evaluate(
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
     from mtl.models.limits import require_limit
+    from mtl.models.unknown_words import describe_unknown
     from mtl.runs import sentence_counts
 
     opened = Run.open(run)
@@ -62,8 +64,12 @@ def evaluate(
         "scored",
         [f"{name}: no {split} sentence is annotated for it" for name in model.tasks if name not in annotated],
     )
+    for line in notes_on(Look({split: gold}, annotated, model.labels)):
+        print(line)
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
+    if message := describe_unknown(corpus_examples, getattr(model.encoder.tokenizer, "unknown", -1)):
+        print(f"{split}: {message}")
     scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples)
     if corpus is None and precision == "32-true":
         sentence_counts.write(opened, split, counts)

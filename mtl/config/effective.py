@@ -271,5 +271,7 @@ def _is_volatile(key: str) -> bool:
 
 def is_place(key: str) -> bool:
     """Whether a key's value is a path."""
-    in_corpus = key.startswith("corpus.") and not key.endswith(".format")
+    in_corpus = key == "corpus.path" or (
+        key.startswith("corpus.") and key.rpartition(".")[2] in ("train", "dev", "test")
+    )
     return in_corpus or key in ("init_from", "gates.masks", "clones.claims")

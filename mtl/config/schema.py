@@ -59,8 +59,14 @@ class Files:
     test: str | None = None
     """Test file, folder or glob."""
     format: str = "jsonl"
-    """jsonl, conllu, conll2012, conll2003, brackets, conll2005, glue or parallel (whose paths are
+    """jsonl, conllu, conll2012, conll2003, uner, brackets, conll2005, glue or parallel (whose paths are
     SOURCE:TARGET), or a variant such as conllu-upos (docs/own-data.md has all)."""
+    columns: dict[str, int] = field(default_factory=dict)
+    """For conll2003 and its variants: the column of each role (word, entity, tag), counted from 1."""
+    roots: Literal["refuse", "attach"] = "refuse"
+    """For conllu: refuse sentences with several roots, or attach all but the first to it."""
+    entities: str | None = None
+    """For conllu: the key in MISC, or the column of CoNLL-U Plus, that entities are read from."""
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mtl.corpora.checks import Look, notes_on, refuse_shared_files
 from mtl.corpora.formats.table import FORMATS, format_of
-from mtl.corpora.load import merge
+from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, read
 from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
 from mtl.errors import InputError
+from tasks.catalogue import TASKS
 
 
 class Source(NamedTuple):
@@ -31,13 +34,23 @@ class Joined(NamedTuple):
     repeated: int
 
 
+class Converted(NamedTuple):
+    """How the sources of each split were joined, and what was found in them, a line each."""
+
+    joined: dict[str, Joined]
+    notes: list[str]
+
+
+_OPTIONS = re.compile(r"[a-z]+=[^:,/]+(,[a-z]+=[^:,/]+)*")
+
+
 def convert(
     splits: Mapping[str, Sequence[str]], out: Path, format: str | None = None, overwrite: bool = False
-) -> dict[str, Joined]:
+) -> Converted:
     """Write for each split its sources as `SPLIT.jsonl` into `out`; returns how they were joined.
 
-    A source is `FORMAT:PATH`, or `PATH` in `format`. Sentences of several sources with the same words become
-    one; a layer that two sources have is that of the first.
+    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`. Sentences of several
+    sources with the same words become one; a layer that two sources have is that of the first.
     """
     parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
     if not parsed:
@@ -48,6 +61,12 @@ def convert(
         for path in files(source.path, source.format):
             if path.resolve() in replaced:
                 raise InputError(f"{path} is a source that --out={out} would replace: choose another --out")
+    refuse_shared_files(
+        {
+            split: [(source.path, files(source.path, source.format)) for source in sources]
+            for split, sources in parsed.items()
+        }
+    )
     joined, converted = {}, {}
     ids: set[str] = set()
     for split, sources in parsed.items():
@@ -58,13 +77,19 @@ def convert(
         repeated = len(identified) - len(set(identified) - ids)
         ids.update(identified)
         joined[split] = Joined(counts, len(converted[split]), repeated)
+    tasks = {name: kind() for name, kind in TASKS.items()}
+    notes = notes_on(Look(converted, tasks, trained=False))
     write_splits(out, converted)
-    return joined
+    return Converted(joined, notes)
 
 
 def _source(text: str, format: str | None) -> Source:
     prefix, colon, path = text.partition(":")
     if colon and prefix in FORMATS:
+        options, second, rest = path.partition(":")
+        if second and _OPTIONS.fullmatch(options):
+            format_of(f"{prefix}:{options}")
+            return Source(rest, f"{prefix}:{options}")
         return Source(path, prefix)
     if format is not None:
         format_of(format)

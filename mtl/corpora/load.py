@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.checks import refuse_shared_files
 from mtl.corpora.formats.parallel import pair_of_files
-from mtl.corpora.formats.table import format_of
+from mtl.corpora.formats.table import described, format_of
+from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, iterate, no_sentence, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
@@ -46,8 +47,9 @@ class Source:
 
     @property
     def format(self) -> str:
-        """The name of the format; `glue` under a task's name has that task's labels."""
-        return f"glue-{self.tasks[0]}" if self._names_its_task else self.files.format
+        """The format with its columns and options; `glue` under a task's name has that task's labels."""
+        name = f"glue-{self.tasks[0]}" if self._names_its_task else self.files.format
+        return described(name, self.files.columns, self.files.roots, self.files.entities)
 
     @property
     def _names_its_task(self) -> bool:
@@ -68,7 +70,7 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     rest = tuple(name for name in tasks if name not in of_tasks)
     listed = [Source(files, (name,), f"corpus.{name}") for name, files in of_tasks.items()]
     if config.files is not None:
-        layers = format_of(config.files.format).layers
+        layers = _layers_of(Source(config.files, (), "corpus.files"), config.path is None)
         shared = tuple(name for name in rest if set(TASKS[name].layers[:1]) <= set(layers))
         rest = tuple(name for name in rest if name not in shared)
         if shared:
@@ -88,9 +90,16 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
                 f"corpus.path={config.path}: no such folder; make one with "
                 f"'mtl data ewt5 --out {config.path}' or 'mtl data toy --out {config.path}'"
             )
-        paths = Files(*(str(folder / f"{split}.jsonl") for split in SPLITS))
+        train, dev, test = (str(folder / f"{split}.jsonl") for split in SPLITS)
+        paths = Files(train, dev, test)
         listed.insert(0, Source(paths, rest, "corpus.path"))
     return listed
+
+
+def _layers_of(source: Source, alone: bool) -> tuple[str, ...]:
+    """The layers that files have; `alone`, without a folder beside them, also those of few files."""
+    form = format_of(source.format)
+    return (*form.layers, *form.sometimes) if alone else form.layers
 
 
 def load_split(
@@ -108,6 +117,18 @@ def load_split(
         for source in sources(config, tasks)
     ]
     return parts[0] if len(parts) == 1 else merge(parts)
+
+
+def refuse_shared(config: CorpusConfig, tasks: Sequence[str]) -> None:
+    """Raise `InputError` where a folder or pattern of one split holds a file of another split."""
+    for source in sources(config, tasks):
+        refuse_shared_files(
+            {
+                split: [(path, files(path, source.format))]
+                for split in SPLITS
+                if (path := getattr(source.files, split)) is not None
+            }
+        )
 
 
 def _path_of(source: Source, split: str) -> Path:
@@ -132,38 +153,6 @@ def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
     """The sentence with only the layers that `tasks` read."""
     read = {layer for name in tasks_of(tasks) for layer in TASKS[name].layers}
     return sentence.with_layers({layer: None for layer in LAYERS if layer not in read})
-
-
-def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
-    """The sentences and pairs of several sources; those with the same words become one with all layers.
-
-    The n-th occurrence of a sentence in one source is paired with the n-th in another.
-    """
-    merged: list[Sentence] = []
-    indices: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
-    for part in parts:
-        seen: dict[tuple[tuple[str, ...], int | None], int] = defaultdict(int)
-        for sentence in part:
-            text = (sentence.words, sentence.second)
-            occurrence = seen[text]
-            seen[text] += 1
-            known = indices[text]
-            if occurrence < len(known):
-                merged[known[occurrence]] = _union(merged[known[occurrence]], sentence)
-            else:
-                known.append(len(merged))
-                merged.append(sentence)
-    return merged
-
-
-def _union(first: Sentence, second: Sentence) -> Sentence:
-    return first.with_layers(
-        {
-            layer: value
-            for layer in LAYERS
-            if first.layer(layer) is None and (value := second.layer(layer)) is not None
-        }
-    )
 
 
 def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], split: str) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mtl.corpora.checks import refuse_source
 from mtl.corpora.formats.lines import without_collector
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
@@ -16,17 +17,22 @@ from tasks.sentence import Sentence
 
 
 def read(path: str | Path, format: str) -> list[Sentence]:
-    """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob."""
+    """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob.
+
+    Raises `InputError` for what the format does not allow, for no sentence, and where the words are not words
+    (`checks.refuse_source`).
+    """
     with without_collector():
         sentences = list(iterate(path, format))
     if not sentences:
         raise no_sentence(path, format)
+    refuse_source(path, sentences)
     return sentences
 
 
 def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
     """The sentences that `read` gives, one by one; of JSONL no more lines are parsed than are asked for."""
-    read, patterns, _ = format_of(format)
+    read, patterns, *_ = format_of(format)
     if not patterns:
         yield from read(*files(path, format))
         return

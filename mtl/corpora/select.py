@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.lines import BLANKS, malformed, read_lines
 from mtl.corpora.splits import refuse_existing, write_splits
 from mtl.errors import InputError
 from tasks.sentence import Sentence
@@ -46,7 +46,7 @@ def _by_id(corpus: Path) -> dict[str, Sentence]:
 def _chosen(path: Path, sentences: dict[str, Sentence], corpus: Path) -> list[Sentence]:
     subset: dict[str, Sentence] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        name = line.strip()
+        name = line.strip(BLANKS)
         if not name:
             continue
         if name not in sentences:

@@ -22,8 +22,9 @@ MEASURING = {
     "carry_over": "mtl.analysis.importance_run",
 }
 """The entry modules of the measurements on a run's heads, by their names in a study's file."""
-NO_EFFECT = ("mtl.workers",)
-"""Rooms that are imported but cannot change a result: they keep processes out of each other's way."""
+NO_EFFECT = ("mtl.workers", "mtl.corpora.checks", "mtl.models.unknown_words")
+"""Rooms and modules that are imported but cannot change a result: they keep processes out of each other's
+way, and look at what was read."""
 BY_NAME = "mtl.corpora.formats"
 """A room whose modules count only if they are entries, or if a module of this room imports them.
 

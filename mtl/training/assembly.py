@@ -18,6 +18,8 @@ from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.subwords import SubwordTokenizer
+from mtl.models.unknown_words import describe_unknown
 from mtl.runs.run import Run
 from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
@@ -75,6 +77,10 @@ def assemble(
                 f"or train {task_of(name)} without a twin"
             )
     _report(console, corpora, model.tasks, model.labels)
+    if isinstance(tokenizer, SubwordTokenizer):
+        for split, corpus in corpora.items():
+            if message := describe_unknown(corpus, tokenizer.unknown):
+                console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
     plan = planner(config.batch, config.seed, corpora["train"], tuple(tasks))
     updates = sum(
         math.ceil(len(plan(epoch)) / config.optimizer.accumulate) for epoch in range(config.max_epochs)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
-from mtl.corpora.load import SPLITS, require_first_sentence, require_layers
+from mtl.corpora.checks import Look, refuse
+from mtl.corpora.load import SPLITS, refuse_shared, require_first_sentence, require_layers
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
 
@@ -44,11 +45,14 @@ def check_inputs(
             if key in seen:
                 continue
             seen.add(key)
+            refuse_shared(config.corpus, (name,))
+            splits = {}
             for split in SPLITS:
                 annotated = split != "test"  # test may be without gold annotation
                 if inputs is None:
                     require_first_sentence(config.corpus, name, task, split, annotated)
                     continue
-                sentences = inputs.split(config.corpus, (name,), split)
+                splits[split] = inputs.split(config.corpus, (name,), split)
                 if annotated:
-                    require_layers(sentences, {name: task}, split)
+                    require_layers(splits[split], {name: task}, split)
+            refuse(Look(splits, {name: task}))

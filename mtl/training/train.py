@@ -18,8 +18,9 @@ from rich.console import Console
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
+from mtl.corpora.checks import Look, notes_on
 from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
-from mtl.corpora.load import corpus_fingerprint, require_layers
+from mtl.corpora.load import corpus_fingerprint, refuse_shared, require_layers
 from mtl.errors import InputError, RunError, counted
 from mtl.files import check_folder_place, fingerprint
 from mtl.heads.gate_file import masks_fingerprint
@@ -131,6 +132,7 @@ def _train(
     trained = resumes and run.status().get("trained", False)
     if trained and not is_first_process():
         return
+    refuse_shared(config.corpus, tuple(tasks))
     splits = {split: inputs.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
     longest = config.batch.max_words
     for split in ("dev", "test"):
@@ -155,6 +157,8 @@ def _train(
             )
     for split in ("train", "dev"):
         require_layers(splits[split], tasks, split)
+    for line in notes_on(Look(splits, tasks)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     training = None if trained else assemble(config, run, splits, console, inputs, observers)
     if training is not None and resumes and run.resume_checkpoint.exists():
         check_checkpoint(run.resume_checkpoint, training.module)

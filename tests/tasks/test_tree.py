@@ -37,8 +37,8 @@ def test_heights_and_leaves() -> None:
         ("(S (NN a)))", "after the end"),
         (")", "unmatched"),
         ("", "no tree"),
-        ("(S)", "empty node 'S'"),
-        ("(S (NN a) b)", "mixes"),
+        ("(S)", "'\\(S\\)' has a label and nothing below"),
+        ("(S (NN a) b)", "'S' holds the word 'b' without a tag"),
         ("a", "outside of brackets at column 1"),
     ],
 )

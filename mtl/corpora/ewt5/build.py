@@ -147,7 +147,7 @@ def _documents(sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:
 
 def _entities(path: Path) -> list[Sentence]:
     """UNER's columns: word number, word, IOB2 tag, and two on the annotator."""
-    return read_conll2003(path, scheme="IOB2", word_column=1, entity_column=2)
+    return read_conll2003(path, scheme="IOB2", columns={"word": 2, "entity": 3})
 
 
 def _skeletons(source: Path) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +20,11 @@ from mtl.corpora.formats.treebank import (
     without_functions,
     without_traces,
 )
+from tasks.binarise import constituents
 from tasks.sentence import Sentence
 from tasks.tree import Tree
 
-_TOKEN = re.compile(r"[()\n]|[^\s()]+")
+_TOKEN = re.compile(r"[()\n]|[^ \t\n()]+")
 _COLUMN = re.compile(r" at column (\d+)")
 
 
@@ -34,9 +36,10 @@ class _Text(NamedTuple):
 def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
     """Sentences with trees and tags; an empty, ROOT or S1 root becomes TOP, a tree without one gets it.
 
-    `clean` takes traces (-NONE-) and function tags (NP-SBJ, NP=2) off.
+    `clean` takes traces (-NONE-) and function tags (NP-SBJ, NP=2) off. A sentence has a note for each word
+    whose tag is a label of constituents in the same file, as where trees were written without tags.
     """
-    sentences = []
+    sentences: list[Sentence] = []
     for number, text in enumerate(_texts(path), start=1):
         try:
             tree: Tree | None = parse_tree(text.text)
@@ -59,7 +62,22 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
         if problem is not None:
             raise malformed(path, text.line, problem.what)
         sentences.append(sentence)
-    return sentences
+    return _noted(sentences)
+
+
+def _noted(sentences: list[Sentence]) -> list[Sentence]:
+    """The sentences, with notes on words whose tag is a label of constituents, too."""
+    tags = {tag for sentence in sentences for tag in sentence.tags or ()}
+    both = tags & {
+        label for sentence in sentences if sentence.tree for _, _, label in constituents(sentence.tree)
+    }
+    if not both:
+        return sentences
+    note = f"word whose tag is a label of constituents as well ({', '.join(sorted(both)[:5])})"
+    return [
+        replace(sentence, notes=(note,) * sum(tag in both for tag in sentence.tags or ()))
+        for sentence in sentences
+    ]
 
 
 def to_brackets(tree: Tree) -> str:

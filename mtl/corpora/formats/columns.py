@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, read_lines
 from mtl.corpora.formats.soundness import fault
 from tasks.sentence import Sentence
 
+_BLANKS = re.compile(r"[ \t]+")
+_SENT_ID = re.compile(
+    r"#[ \t]*(?:sent_id[ \t]*=[ \t]*([^ \t].*?)|id[ \t]+([^ \t=]+)(?:[ \t]+domain=.*)?)[ \t]*$"
+)
+_COMMENT_BETWEEN_ROWS = (
+    "a comment between the rows of a sentence; put it before the first, and a blank line between sentences"
+)
 _NOT_IN_A_CELL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _NOT_IN_A_FORM = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -23,14 +31,37 @@ class Row(NamedTuple):
     fields: list[str]
 
 
-class Block(NamedTuple):
-    """The rows of one sentence and the comment lines before and between them."""
+class Line(NamedTuple):
+    """One line that is no row; `line` counts from 1."""
 
-    comments: list[str]
+    line: int
+    text: str
+
+
+class Block(NamedTuple):
+    """The rows of one sentence and the comments before them."""
+
+    comments: list[Line]
     rows: list[Row]
 
     def column(self, index: int) -> list[str]:
         return [row.fields[index] for row in self.rows]
+
+
+class Syntax(NamedTuple):
+    """What the lines of a column format may be besides rows and blank lines.
+
+    `marker` says of a line whether it stands between sentences (`-DOCSTART-`); such lines are left out.
+    `comment` says of a line that begins with `#` whether it is a comment: it is given the line's columns,
+    whether tabs separate them, and how many columns the rows have (0: not known). Comments stand before the
+    first row of their sentence. Without `tabs` columns are separated by tabs if the first row of the sentence
+    has any, else by blanks. With `ragged` rows that tabs separate may have any number of columns.
+    """
+
+    marker: Callable[[Line], bool] = lambda line: False
+    comment: Callable[[Line, list[str], bool, int], bool] = lambda line, fields, tabs, width: False
+    tabs: bool = False
+    ragged: bool = False
 
 
 def cell(text: str) -> str:
@@ -56,29 +87,87 @@ def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
     return replace(sentence, place=f"{path}:{block.rows[0].line}")
 
 
-def read_blocks(path: Path, comment: re.Pattern[str], ragged: bool = False) -> Iterator[Block]:
-    """The sentences of a column file; columns are split at tabs if a line has any, else at white space.
+def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
+    """The sentences of a column file: blocks of rows between blank lines and markers.
 
-    Raises `InputError` where a row has not as many columns as its sentence's first, unless `ragged`.
+    What a line is follows from where it stands and from its number of columns: comments come before the
+    first row, and belong to its sentence alone. Raises `InputError` for a row with more or fewer columns than
+    the first of its sentence, and for a comment between rows.
     """
-    comments: list[str] = []
-    rows: list[Row] = []
-    for number, text in enumerate(read_lines(path), start=1):
-        if text and not text.isspace():
-            if comment.match(text):
-                comments.append(text)
+    blocks = list(_stretches(path, syntax.marker))
+    usual = _usual(blocks, syntax.tabs)
+    for lines in blocks:
+        tabs, width = _shape(lines, syntax.tabs) or usual
+        comments: list[Line] = []
+        rows: list[Row] = []
+        for line in lines:
+            fields = _fields(line.text, tabs)
+            if line.text.startswith("#") and syntax.comment(line, fields, tabs, width):
+                if rows:
+                    raise malformed(path, line.line, _COMMENT_BETWEEN_ROWS)
+                comments.append(line)
                 continue
-            fields = text.split("\t") if "\t" in text else text.split()
-            if rows and not ragged and len(fields) != len(rows[0].fields):
-                raise malformed(
-                    path,
-                    number,
-                    f"{len(fields)} columns, where the sentence's first row has {len(rows[0].fields)}; "
-                    "give every row of a sentence the same columns, and a blank line between sentences",
-                )
-            rows.append(Row(number, fields))
-        elif rows:
+            if rows and len(fields) != len(rows[0].fields) and not (tabs and syntax.ragged):
+                raise malformed(path, line.line, _unequal(fields, rows[0].fields, tabs))
+            rows.append(Row(line.line, fields))
+        if rows:
             yield Block(comments, rows)
-            comments, rows = [], []
-    if rows:
-        yield Block(comments, rows)
+
+
+def sentence_id(path: Path, block: Block) -> str:
+    """The id in a block's comments (`# sent_id = X`, or `# id X` as MultiCoNER has it), empty without one.
+
+    Raises `InputError` for a second one.
+    """
+    found = [(line, match) for line, text in block.comments if (match := _SENT_ID.match(text))]
+    if len(found) > 1:
+        raise malformed(
+            path,
+            found[1][0],
+            "a second id of one sentence; put a blank line between sentences, or take it out",
+        )
+    return (found[0][1][1] or found[0][1][2]) if found else ""
+
+
+def _stretches(path: Path, is_marker: Callable[[Line], bool]) -> Iterator[list[Line]]:
+    """The lines of a file between blank lines and markers."""
+    lines: list[Line] = []
+    for number, text in enumerate(read_lines(path), start=1):
+        if not is_blank(text) and not is_marker(line := Line(number, text)):
+            lines.append(line)
+        elif lines:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def _shape(lines: list[Line], tabs: bool) -> tuple[bool, int] | None:
+    """Whether tabs separate the columns of a sentence, and their number, by its first line without `#`."""
+    first = next((text for _, text in lines if not text.startswith("#")), None)
+    if first is None:
+        return None
+    tabs = tabs or "\t" in first.strip(" ")
+    return tabs, len(_fields(first, tabs))
+
+
+def _usual(blocks: list[list[Line]], tabs: bool) -> tuple[bool, int]:
+    """The commonest shape of a file's sentences: that of sentences whose lines all begin with `#`."""
+    shapes = Counter(shape for lines in blocks if (shape := _shape(lines, tabs)) is not None)
+    if shapes:
+        return shapes.most_common(1)[0][0]
+    return tabs or any("\t" in text for lines in blocks for _, text in lines), 0
+
+
+def _fields(text: str, tabs: bool) -> list[str]:
+    if tabs:  # blanks beside a tab pad the column
+        return [field.strip(" ") for field in text.split("\t")] if " " in text else text.split("\t")
+    return _BLANKS.split(text.strip(BLANKS))
+
+
+def _unequal(fields: list[str], first: list[str], tabs: bool) -> str:
+    by = "tabs, as in the sentence's first row" if tabs else "blanks"
+    return (
+        f"{len(fields)} columns, where the sentence's first row has {len(first)}; give every row of a "
+        f"sentence the same columns, separated by {by}, and put a blank line between sentences"
+    )

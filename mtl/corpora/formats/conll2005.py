@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, cell, checked, lines, read_blocks
+from mtl.corpora.formats.columns import Block, Syntax, cell, checked, lines, read_blocks
 from mtl.corpora.formats.lines import malformed
-from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans
+from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans
 from mtl.corpora.formats.treebank import label_from_brackets, label_in_brackets, plain_word
 from mtl.errors import InputError
 from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence, Span
 
-_NO_COMMENT = re.compile(r"(?!)")
 _NOT_IN_A_TARGET = re.compile(r"[-*()]")
 """`-` is no predicate, and the others would be taken for arguments."""
 _IN_ROLES = str.maketrans({"*": "%2A", "\\": "%5C"})
@@ -28,7 +27,7 @@ def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
     column), by default the file beside it with the suffix `.words`. A frameset number in the column before
     the predicate's lemma gives the sense (go.02); without one the sense stays `None`.
     """
-    blocks = list(read_blocks(path, _NO_COMMENT))
+    blocks = list(read_blocks(path, Syntax()))
     predicates = [_predicate_column(path, block) for block in blocks]
     alone = [column == 0 for column in predicates]
     if any(alone) and not all(alone):
@@ -72,6 +71,7 @@ def _frames(block: Block, column: int) -> tuple[Frame, ...]:
         numbered = column > 1 and _FRAMESET.fullmatch(fields[column - 1])
         sense = f"{fields[column]}.{fields[column - 1]}" if numbered else None
         spans = starred_spans(block.column(column + order))
+        require_verb(spans, row, column + order)
         arguments = without_verb([span._replace(label=label_from_brackets(span.label)) for span in spans])
         frames.append(Frame(row, sense, arguments))
     return tuple(frames)
@@ -81,13 +81,18 @@ def _words(path: Path, words: Path | None, blocks: list[Block]) -> list[list[str
     beside = words or path.with_suffix(".words")
     if not beside.is_file():
         raise InputError(f"{path}: no words in its columns; put them into {beside}, one a line")
-    others = list(read_blocks(beside, _NO_COMMENT))
+    others = list(read_blocks(beside, Syntax()))
+    for row in (row for other in others for row in other.rows):
+        if len(row.fields) > 1:
+            raise malformed(beside, row.line, f"{len(row.fields)} columns, where one word is expected")
     for block, other in zip(blocks, others, strict=False):
         if len(block.rows) != len(other.rows):
             first = other.rows[0].line
             raise malformed(beside, first, f"{len(other.rows)} words for {len(block.rows)} rows in {path}")
     if len(blocks) != len(others):
-        raise InputError(f"{beside}: {len(others)} sentences, where {path} has {len(blocks)}")
+        more, lines = (beside, others) if len(others) > len(blocks) else (path, blocks)
+        first = lines[min(len(others), len(blocks))].rows[0].line  # the first that has no partner
+        raise malformed(more, first, f"{beside} has {len(others)} sentences, and {path} {len(blocks)}")
     return [other.column(0) for other in others]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, checked, read_blocks
+from mtl.corpora.formats.columns import Block, Syntax, checked, read_blocks
 from mtl.corpora.formats.lines import malformed
-from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans, starred_tree
+from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans, starred_tree
 from mtl.corpora.formats.treebank import plain_word, rooted
 from tasks.frames import without_verb
 from tasks.sentence import Frame, Sentence
 
-_COMMENT = re.compile(r"#(begin|end) document")
+_MARKER = re.compile(r"#(begin|end) document([ \t]|$)")
 _DOCUMENT, _PART, _WORD, _TAG, _BIT, _LEMMA, _ROLESET, _NAME = 0, 1, 3, 4, 5, 6, 7, 10
 _FIXED_PROPBANK, _FIXED_ONTONOTES = 8, 11
 
@@ -27,7 +27,7 @@ def read_conll2012(path: Path) -> list[Sentence]:
     """
     counts: dict[tuple[str, str], int] = {}
     sentences = []
-    for block in read_blocks(path, _COMMENT):
+    for block in read_blocks(path, Syntax(marker=lambda line: _MARKER.match(line.text) is not None)):
         first = block.rows[0]
         if len(first.fields) < _FIXED_PROPBANK:
             raise malformed(
@@ -72,6 +72,7 @@ def _frame(block: Block, column: int, order: int, roles: range) -> Frame:
     rolesets = [row for row, cell in enumerate(block.column(_ROLESET)) if cell != "-"]
     if len(rolesets) == len(roles):
         predicate = rolesets[order]
+        require_verb(spans, predicate, column)
     else:
         # OntoNotes has framesets without a column of their own: the column's verb says whose it is.
         verbs = [span.start for span in spans if span.label == "V"]

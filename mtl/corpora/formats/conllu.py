@@ -6,84 +6,179 @@ Other layers are read where this program wrote them (`own_layers`).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from mtl.corpora.formats.columns import Block, Row, cell, checked, form, lines, read_blocks
+from mtl.corpora.formats.columns import (
+    Block,
+    Row,
+    Syntax,
+    cell,
+    checked,
+    form,
+    lines,
+    read_blocks,
+    sentence_id,
+)
+from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
 from mtl.corpora.formats.lines import malformed
-from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, with_own_layers
-from tasks.sentence import Arcs, Sentence
+from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, misc_value, with_own_layers
+from mtl.errors import InputError
+from tasks.sentence import Arcs, Sentence, Span
 
-_COMMENT = re.compile("#")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 """The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
-_SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
-_ID, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL, _MISC, _COLUMNS = 0, 1, 3, 4, 6, 7, 9, 10
+_GLOBAL = re.compile(r"#[ \t]*global\.columns[ \t]*=(.*)")
+_STANDARD = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+_SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
+ATTACHED = "further root attached to the first root of its sentence"
 
 
-def read_conllu(path: Path, column: Literal["xpos", "upos"] = "xpos") -> list[Sentence]:
+def read_conllu(
+    path: Path,
+    column: Literal["xpos", "upos"] = "xpos",
+    roots: Literal["refuse", "attach"] = "refuse",
+    entities: str | None = None,
+) -> list[Sentence]:
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
     Multiword ranges and empty nodes are no words here and are left out. A column that holds nothing but `_`
-    in a sentence is not annotated there.
+    in a sentence is not annotated there. CoNLL-U Plus (`.conllup`, `.cupt`) names its columns in the comment
+    `# global.columns`; what it has no column for is not annotated.
+
+    Args:
+        path: The file.
+        column: The column that `tags` are read from.
+        roots: Refuse several roots in a sentence, or attach all but the first to it, with a note for each.
+        entities: The key in MISC, or the column of CoNLL-U Plus, that has a tag of entities per word; `None`:
+            the key NER, as this program writes it, where all that stands there are such tags. Where a
+            sentence has tags on some of its words only, the file's other words are O.
+
+    Raises:
+        InputError: with the line, for what breaks the format, arcs that are no tree, and tags of entities
+            that fit no scheme.
     """
-    sentences = []
-    for number, block in enumerate(read_blocks(path, _COMMENT), start=1):
-        sentences.append(_sentence(path, block, column, f"{path.stem}-{number:04d}"))
-    return sentences
+    names: tuple[str, ...] = _STANDARD
+    blocks: list[_Words] = []
+    for block in read_blocks(path, _SYNTAX):
+        if not blocks:
+            names = _column_names(path, block) or names
+        blocks.append(_Words(path, block, names))
+    layers = _entities(path, blocks, entities)
+    return [
+        _sentence(path, block, column, roots, spans, f"{path.stem}-{number:04d}")
+        for number, (block, spans) in enumerate(zip(blocks, layers, strict=True), start=1)
+    ]
 
 
-def _sentence(path: Path, block: Block, column: str, fallback: str) -> Sentence:
-    words = _words(path, block)
-    upos, xpos = _annotated(words, _UPOS), _annotated(words, _XPOS)
-    ids = [match[1] for comment in block.comments if (match := _SENT_ID.match(comment))]
+class _Words:
+    """The rows of a sentence that are words, and their columns by name."""
+
+    def __init__(self, path: Path, block: Block, names: Sequence[str]) -> None:
+        self.path, self.comments, self.names = path, block.comments, names
+        self.rows: list[Row] = []
+        for row in block.rows:
+            if len(row.fields) != len(names):
+                what = f"{len(row.fields)} columns; CoNLL-U has {len(names)}, separated by tabs"
+                raise malformed(path, row.line, what if names is _STANDARD else f"{what} (# global.columns)")
+            index = row.fields[names.index("ID")] if "ID" in names else str(len(self.rows) + 1)
+            if _NO_WORD.fullmatch(index):
+                continue
+            if index != str(len(self.rows) + 1):
+                raise malformed(path, row.line, f"word id '{index}' where {len(self.rows) + 1} is expected")
+            self.rows.append(row)
+        if not self.rows:
+            raise malformed(path, block.rows[0].line, "a sentence without words; take it out")
+
+    @property
+    def block(self) -> Block:
+        return Block(self.comments, self.rows)
+
+    def column(self, name: str) -> list[str] | None:
+        return self.block.column(self.names.index(name)) if name in self.names else None
+
+    def annotated(self, name: str) -> tuple[str, ...] | None:
+        values = self.column(name)
+        return None if values is None or all(value == "_" for value in values) else tuple(values)
+
+
+def _column_names(path: Path, block: Block) -> tuple[str, ...] | None:
+    for line, text in block.comments:
+        if match := _GLOBAL.fullmatch(text):
+            names = tuple(match[1].split())
+            if "FORM" not in names or len(set(names)) < len(names):
+                raise malformed(path, line, "the columns must have FORM among them, and each name once")
+            return names
+    return None
+
+
+def _sentence(
+    path: Path, words: _Words, column: str, roots: str, spans: tuple[Span, ...] | None, fallback: str
+) -> Sentence:
+    arcs, attached = _arcs(words, roots)
+    upos = words.annotated("UPOS")
     sentence = Sentence(
-        words=tuple([row.fields[_FORM] for row in words]),
-        tags=xpos if column == "xpos" else upos,
+        words=tuple(words.column("FORM") or ()),
+        tags=words.annotated("XPOS") if column == "xpos" else upos,
         upos=upos,
-        arcs=_arcs(path, words),
-        id=ids[0] if ids else fallback,
+        entities=spans,
+        arcs=arcs,
+        id=sentence_id(path, words.block) or fallback,
+        notes=(ATTACHED,) * attached,
     )
-    sentence, problem = with_own_layers(sentence, block.comments, [row.fields[_MISC] for row in words])
+    sentence, problem = with_own_layers(sentence, [text for _, text in words.comments])
     if problem is not None:
-        raise malformed(path, block.rows[0].line, problem)
-    return checked(path, Block(block.comments, words), sentence)
+        raise malformed(path, words.rows[0].line, problem)
+    return checked(path, words.block, sentence)
 
 
-def _words(path: Path, block: Block) -> list[Row]:
-    words: list[Row] = []
-    for row in block.rows:
-        if len(row.fields) != _COLUMNS:
-            raise malformed(
-                path, row.line, f"{len(row.fields)} columns; CoNLL-U has {_COLUMNS}, separated by tabs"
-            )
-        index = row.fields[_ID]
-        if _NO_WORD.fullmatch(index):
-            continue
-        if index != str(len(words) + 1):
-            raise malformed(path, row.line, f"word id '{index}' where {len(words) + 1} is expected")
-        words.append(row)
-    if not words:
-        raise malformed(path, block.rows[0].line, "a sentence without words; take it out")
-    return words
-
-
-def _annotated(words: list[Row], column: int) -> tuple[str, ...] | None:
-    values = tuple([row.fields[column] for row in words])
-    return None if all(value == "_" for value in values) else values
-
-
-def _arcs(path: Path, words: list[Row]) -> Arcs | None:
-    if all(row.fields[_HEAD] == "_" for row in words):
-        return None
+def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, int]:
+    """The arcs, and how many roots were attached to the first."""
     heads = []
-    for row in words:
-        value = row.fields[_HEAD]
-        if not _NUMBER.fullmatch(value) or int(value) > len(words):
-            raise malformed(path, row.line, f"head {value!r}; it must be 0 (the root) to {len(words)}")
+    values, relations = words.annotated("HEAD"), words.column("DEPREL")
+    if values is None or relations is None:
+        return None, 0
+    for row, value in zip(words.rows, values, strict=True):
+        if not _NUMBER.fullmatch(value) or int(value) > len(values):
+            raise malformed(words.path, row.line, f"head {value!r}; it must be 0 (the root) to {len(values)}")
         heads.append(int(value))
-    return Arcs(tuple(heads), tuple([row.fields[_DEPREL] for row in words]))
+    first, *others = [number for number, head in enumerate(heads) if head == 0] or [0]
+    if roots == "attach":
+        for number in others:
+            heads[number] = first + 1
+    return Arcs(tuple(heads), tuple(relations)), len(others) if roots == "attach" else 0
+
+
+def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[tuple[Span, ...] | None]:
+    """The entities of each sentence of a file."""
+    tags = [_entity_tags(words, key or "NER") for words in sentences]
+    found = {tag for of_sentence in tags for tag in of_sentence if tag is not None}
+    if key is None and not all(is_tag(tag) for tag in found):
+        return [None] * len(sentences)
+    if key is not None and not found:
+        raise InputError(f"{path}: no word has '{key}', neither as a column nor in MISC; check its name")
+    some_left_out = any(None in of_sentence and any(of_sentence) for of_sentence in tags)
+    filled = [
+        [tag or "O" for tag in of_sentence] if some_left_out or any(of_sentence) else None
+        for of_sentence in tags
+    ]
+    scheme = detect([of_sentence for of_sentence in filled if of_sentence is not None])
+    spans: list[tuple[Span, ...] | None] = []
+    for words, of_sentence in zip(sentences, filled, strict=True):
+        try:
+            spans.append(None if of_sentence is None else entities(of_sentence, scheme))
+        except TagError as error:
+            raise malformed(path, words.rows[error.word].line, str(error)) from error
+    return spans
+
+
+def _entity_tags(words: _Words, key: str) -> list[str | None]:
+    """Per word the tag in a column of this name, or under this key of MISC; `None` where there is none."""
+    if (column := words.column(key)) is not None:
+        return [None if value == "_" else value for value in column]
+    return [misc_value(misc, key) for misc in words.column("MISC") or [""] * len(words.rows)]
 
 
 def to_conllu(sentence: Sentence) -> str:

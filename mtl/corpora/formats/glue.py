@@ -50,7 +50,7 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
     columns = _columns(path, lines[0].split("\t"), task)
     sentences = []
     for number, line in enumerate(lines[columns.header :], start=columns.header + 1):
-        if not line or line.isspace():
+        if not line.strip(" "):
             continue
         fields = line.split("\t")
         if len(fields) != columns.fields:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +11,7 @@ from tasks.sentence import Span
 Scheme = Literal["IOB1", "IOB2", "IOBES"]
 
 _PREFIXES = {"IOB1": "BI", "IOB2": "BI", "IOBES": "BIES"}
+_TAG = re.compile(r"[BIESLUM]-(.+)")
 _IOBES_NAMES = str.maketrans("LUM", "ESI")
 
 
@@ -23,7 +25,25 @@ class TagError(ValueError):
 
 def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
     """The entities of one sentence; raises `TagError` at the first tag that breaks the scheme."""
+    spans, faults = _read(tags, scheme)
+    if faults:
+        raise faults[0]
+    return spans
+
+
+def repaired(tags: Sequence[str], scheme: Scheme) -> tuple[tuple[Span, ...], int]:
+    """The entities of one sentence as `conlleval` takes them, and the number of tags that break the scheme.
+
+    An I- or E- that continues no entity of its label begins one, and an entity ends where the next tag does
+    not continue it. Raises `TagError` for what is no tag of the scheme at all.
+    """
+    spans, faults = _read(tags, scheme)
+    return spans, len(faults)
+
+
+def _read(tags: Sequence[str], scheme: Scheme) -> tuple[tuple[Span, ...], list[TagError]]:
     spans: list[Span] = []
+    faults: list[TagError] = []
     before, label = "O", ""  # the position tag and label of the word before
     for word, tag in enumerate([*tags, "O"]):
         prefix, name = _split(word, tag, scheme)
@@ -38,17 +58,17 @@ def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
             fault = f"'{tag}' begins an entity, which IOB2 writes B-"
         elif scheme == "IOB1" and prefix == "B" and not inside:
             fault = f"'{tag}' follows no entity of its label, where IOB1 writes I-"
-        if fault:
-            if word == len(tags):
-                raise TagError(word - 1, f"'{tags[-1]}' leaves the last entity without its end (E-)")
-            raise TagError(word, fault)
+        if fault and word == len(tags):
+            faults.append(TagError(word - 1, f"'{tags[-1]}' leaves the last entity without its end (E-)"))
+        elif fault:
+            faults.append(TagError(word, fault))
         if prefix != "O":
             if prefix in "IE" and inside:
                 spans[-1] = spans[-1]._replace(end=word + 1)
             else:
                 spans.append(Span(word, word + 1, name))
         before, label = prefix, name
-    return tuple(spans)
+    return tuple(spans), faults
 
 
 def detect(sentences: Sequence[Sequence[str]]) -> Scheme:
@@ -79,6 +99,11 @@ def _split(word: int, tag: str, scheme: Scheme) -> tuple[str, str]:
             word, f"'{tag}' is no {scheme} tag; they are O and {', '.join(_PREFIXES[scheme])} with -LABEL"
         )
     return prefix, name
+
+
+def is_tag(tag: str) -> bool:
+    """Whether a tag is one of any scheme."""
+    return tag == "O" or _TAG.fullmatch(tag) is not None
 
 
 def to_bio(entities: Sequence[Span], words: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
-from mtl.corpora.formats.lines import iterate_lines, malformed, without_collector
+from mtl.corpora.formats.lines import is_blank, iterate_lines, malformed, without_collector
 from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
 from mtl.errors import did_you_mean
@@ -44,7 +44,7 @@ def read_jsonl(path: Path) -> list[Sentence]:
 def iterate_jsonl(path: Path) -> Iterator[Sentence]:
     """The sentences of `read_jsonl`, each read and parsed when it is asked for."""
     for number, line in enumerate(iterate_lines(path), start=1):
-        if line and not line.isspace():
+        if not is_blank(line):
             try:
                 record = json.loads(line, object_pairs_hook=_object)
                 if isinstance(record, dict) and record.get(_SKIPPED) and record.get("words") == []:

@@ -13,7 +13,10 @@ from mtl.errors import InputError
 _LONGEST = 240
 _GZIP = b"\x1f\x8b"
 """How every file begins that gzip wrote."""
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
+BLANKS = " \t"
+"""What separates columns, and alone makes a line a blank one. All other white space may be part of a word."""
+_MARKS = re.compile("^\ufeff+", re.MULTILINE)
 
 
 def malformed(path: Path, line: int, what: str) -> InputError:
@@ -40,7 +43,7 @@ def without_collector() -> Iterator[None]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, broken at line feeds only (words may hold U+2028 and its like)."""
+    """The lines of a UTF-8 file: see `lines_of`."""
     with _readable(path):
         data = path.read_bytes()
     return lines_of(path, data)
@@ -56,17 +59,41 @@ def iterate_lines(path: Path) -> Iterator[str]:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise _not_utf8(path, number, error) from error
-            text = text.removeprefix("\ufeff") if number == 1 else text
-            yield text.replace("\r\n", "\n").removesuffix("\n")
+            yield _line(path, number, text.removesuffix("\n"))
 
 
 def lines_of(path: Path, data: bytes) -> list[str]:
-    """The lines of UTF-8 text that the file holds; see `read_lines`."""
+    """The lines of UTF-8 text that the file holds.
+
+    A line ends at a line feed, before which carriage returns belong to the end, and nowhere else: words may
+    hold U+2028 and its like. Byte order marks at the start of any line (files put together have them) are
+    left out. Raises `InputError` for a carriage return within a line: it ends a line for some programs only.
+    """
     try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _not_utf8(path, data.count(b"\n", 0, error.start) + 1, error) from error
-    return text.replace("\r\n", "\n").split("\n")
+    if "\ufeff" in text:
+        text = _MARKS.sub("", text)
+    if "\r" not in text:
+        return text.split("\n")
+    return [_line(path, number, line) for number, line in enumerate(text.split("\n"), start=1)]
+
+
+def is_blank(line: str) -> bool:
+    """Whether a line holds nothing but blanks and tabs."""
+    return not line.strip(BLANKS)
+
+
+def _line(path: Path, number: int, text: str) -> str:
+    text = text.lstrip("\ufeff").rstrip("\r")
+    if "\r" in text:
+        raise malformed(
+            path,
+            number,
+            "a carriage return within the line; write line feeds as line ends, and take others out",
+        )
+    return text
 
 
 @contextmanager

@@ -20,12 +20,12 @@ from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
-from mtl.corpora.formats.iob import TagError, entities, to_bio
+from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.jsonl import SKIPPED, frames_from, letters, tree_from
 from mtl.errors import InputError
 from tasks.catalogue import LAYERS, SENTENCE_TASKS
 from tasks.regress import Regress
-from tasks.sentence import Frame, Label, Sentence, Span
+from tasks.sentence import Frame, Label, Sentence
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
 _WITH_COLUMN = ("tags", "upos")
@@ -107,10 +107,8 @@ def is_spelled(text: str, words: Sequence[str]) -> bool:
     return bool(text) and letters(text) == letters("".join(words))
 
 
-def with_own_layers(
-    sentence: Sentence, comments: Sequence[str], misc: Sequence[str]
-) -> tuple[Sentence, str | None]:
-    """The sentence with what comments and MISC add, and what is wrong with them (`None`: nothing).
+def with_own_layers(sentence: Sentence, comments: Sequence[str]) -> tuple[Sentence, str | None]:
+    """The sentence with what comments add, and what is wrong with them (`None`: nothing).
 
     The text is taken where it is not the words with blanks between them.
     """
@@ -132,7 +130,6 @@ def with_own_layers(
         if "second" in values:
             changes["second"] = _second(values["second"], len(sentence))
         changes["labels"] = _labels(values)
-        changes["entities"] = _entities(misc)
     except ValueError as error:
         return sentence, str(error)
     return replace(sentence, **{name: value for name, value in changes.items() if value is not None}), None
@@ -178,8 +175,3 @@ def _labels(values: Mapping[str, str]) -> tuple[Label, ...] | None:
                 raise ValueError(f"'# {task}' is {value!r}; it must be a number") from error
         found.append(Label(task, value))
     return tuple(found) or None
-
-
-def _entities(misc: Sequence[str]) -> tuple[Span, ...] | None:
-    tags = [misc_value(value, "NER") for value in misc]
-    return None if None in tags else entities([tag for tag in tags if tag is not None], "IOB2")

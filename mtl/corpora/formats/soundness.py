@@ -33,7 +33,9 @@ def fault(sentence: Sentence) -> Fault | None:
     """
     if not all(sentence.words) or any(map(str.isspace, sentence.words)):
         number = next(number for number, word in enumerate(sentence.words) if not word.strip())
-        return Fault(number, f"word {number + 1} is empty; give it a form, or take it out")
+        word = sentence.words[number]
+        what = f"is empty, {word!a}" if word else "is empty"
+        return Fault(number, f"word {number + 1} {what}; give it a form, or take it out")
     if _UNPRINTABLE.search("".join(sentence.words)):
         number, word = next(
             (number, word) for number, word in enumerate(sentence.words) if _UNPRINTABLE.search(word)

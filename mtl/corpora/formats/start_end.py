@@ -9,8 +9,8 @@ from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS
 from tasks.sentence import Span
 from tasks.tree import Tree
 
-_CELL = re.compile(r"((?:\([^()*\s]+)*)(?:\*|(?<=[^*()])(?=\)))(\)*)")
-_STARRED = re.compile(r"(?:\([^()*\s]+)*\*\)*")
+_CELL = re.compile(r"((?:\([^()* \t]+)*)(?:\*|(?<=[^*()])(?=\)))(\)*)")
+_STARRED = re.compile(r"(?:\([^()* \t]+)*\*\)*")
 
 
 class CellError(ValueError):
@@ -44,6 +44,20 @@ def starred_spans(cells: Sequence[str]) -> tuple[Span, ...]:
         last = spans[stack[-1]]
         raise CellError(last.start, f"the span '({last.label}*' is never closed; add its ')'")
     return tuple(spans)
+
+
+def require_verb(spans: Sequence[Span], predicate: int, column: int) -> None:
+    """Raise `CellError` if a predicate's column (counted from 0) has its verb `V` elsewhere.
+
+    Predicates and columns are in the same order; a column too many or too few would shift all that follow.
+    """
+    verbs = [span for span in spans if span.label in ("V", "C-V")]
+    if verbs and not any(start <= predicate < end for start, end, _ in verbs):
+        raise CellError(
+            predicate,
+            f"this predicate's column {column + 1} has its '(V*)' at word {verbs[0].start + 1}, not at word "
+            f"{predicate + 1}; put the columns into the order of their predicates",
+        )
 
 
 def starred_tree(cells: Sequence[str], tags: Sequence[str], words: Sequence[str]) -> Tree:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from mtl.corpora.formats.brackets import read_brackets
-from mtl.corpora.formats.conll2003 import read_conll2003
+from mtl.corpora.formats.conll2003 import ROLES, read_conll2003
 from mtl.corpora.formats.conll2005 import read_conll2005
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
@@ -22,12 +23,17 @@ from tasks.sentence import Sentence
 class Format(NamedTuple):
     """A reader, the names of the files that it takes from a folder, and the layers that it can give.
 
-    Without names the reader takes the two files of a path SOURCE:TARGET.
+    Without names the reader takes the two files of a path SOURCE:TARGET. `roles` are what its columns may be
+    named for, `options` its other options with the values that they may have (none: any); `sometimes` is a
+    layer that few files of the format have.
     """
 
     read: Callable[..., Iterable[Sentence]]
     patterns: tuple[str, ...]
     layers: tuple[str, ...]
+    roles: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    sometimes: tuple[str, ...] = ()
 
 
 _COLUMNS = ("*.conll", "*.txt", "*.iob", "*.iob2", "*.bio")
@@ -35,17 +41,34 @@ _UNIVERSAL = ("tags", "upos", "arcs")
 _BRACKETS = ("*.mrg", "*.ptb", "*.brackets")
 _GLUE = ("*.tsv", "*.txt")
 
+_PLUS = ("*.conllu", "*.conllup", "*.cupt")
+_OF_CONLLU = MappingProxyType({"roots": ("refuse", "attach"), "entities": ()})
+
+
+def _conllu(column: Literal["xpos", "upos"]) -> Format:
+    read = partial(read_conllu, column=column)
+    return Format(read, _PLUS, _UNIVERSAL, options=_OF_CONLLU, sometimes=("entities",))
+
+
+def _conll2003(**settings: Any) -> Format:
+    return Format(partial(read_conll2003, **settings), _COLUMNS, ("entities",), ROLES)
+
+
 FORMATS = {
     "jsonl": Format(iterate_jsonl, ("*.jsonl",), LAYERS),
-    "conllu": Format(read_conllu, ("*.conllu",), _UNIVERSAL),
-    "conllu-upos": Format(partial(read_conllu, column="upos"), ("*.conllu",), _UNIVERSAL),
+    "conllu": _conllu("xpos"),
+    "conllu-upos": _conllu("upos"),
     "conll2012": Format(
         read_conll2012, ("*gold_conll", "*gold_skel"), ("tags", "tree", "entities", "frames")
     ),
-    "conll2003": Format(read_conll2003, _COLUMNS, ("entities",)),
-    "conll2003-iob1": Format(partial(read_conll2003, scheme="IOB1"), _COLUMNS, ("entities",)),
-    "conll2003-iob2": Format(partial(read_conll2003, scheme="IOB2"), _COLUMNS, ("entities",)),
-    "conll2003-iobes": Format(partial(read_conll2003, scheme="IOBES"), _COLUMNS, ("entities",)),
+    "conll2003": _conll2003(),
+    "conll2003-iob1": _conll2003(scheme="IOB1"),
+    "conll2003-iob2": _conll2003(scheme="IOB2"),
+    "conll2003-iobes": _conll2003(scheme="IOBES"),
+    "conll2003-lenient": _conll2003(lenient=True),
+    "uner": Format(
+        partial(read_conll2003, scheme="IOB2", columns={"word": 2, "entity": 3}), ("*.iob2",), ("entities",)
+    ),
     "brackets": Format(read_brackets, _BRACKETS, ("tags", "tree")),
     "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS, ("tags", "tree")),
     "conll2005": Format(read_conll2005, ("*.props",), ("frames",)),
@@ -53,12 +76,55 @@ FORMATS = {
     "glue": Format(unnamed_task, _GLUE, ()),
     **{f"glue-{name}": Format(partial(read_glue, task=name), _GLUE, (name,)) for name in SENTENCE_TASKS},
 }
-"""`-upos`: universal tags as tags; `-iob1` and its like: the scheme declared, not detected; `-verbatim`: with
-traces and function tags; `glue-TASK`: labels of that task (`glue` under `corpus.TASK`)."""
+"""`-upos`: universal tags as tags; `-iob1` and its like: the scheme declared, not detected; `-lenient`: tags
+that break it repaired; `-verbatim`: with traces and function tags; `glue-TASK`: labels of that task (`glue`
+under `corpus.TASK`)."""
 
 
 def format_of(name: str) -> Format:
-    """The format of a name; raises `InputError` naming the nearest one."""
-    if name not in FORMATS:
-        raise InputError(f"unknown format '{name}'{did_you_mean(name, FORMATS, '')} ({', '.join(FORMATS)})")
-    return FORMATS[name]
+    """The format of a name, which may have columns and options after a colon: `conll2003:word=2,entity=3`.
+
+    Raises `InputError` naming the nearest name, and what the format has no such option for.
+    """
+    plain, colon, text = name.partition(":")
+    if plain not in FORMATS:
+        raise InputError(f"unknown format '{plain}'{did_you_mean(plain, FORMATS, '')} ({', '.join(FORMATS)})")
+    form = FORMATS[plain]
+    if not colon:
+        return form
+    columns: dict[str, int] = {}
+    options: dict[str, str] = {}
+    for part in text.split(","):
+        key, _, value = part.partition("=")
+        if key in form.roles:
+            columns[key] = _column(name, key, value)
+        elif key in form.options and value and value in (form.options[key] or (value,)):
+            options[key] = value
+        else:
+            known = [f"{role}=COLUMN" for role in form.roles]
+            known += [f"{option}={'|'.join(values) or 'NAME'}" for option, values in form.options.items()]
+            have = f"has {', '.join(known)}" if known else "has no columns or options to choose"
+            raise InputError(f"{name}: '{part}': the format {plain} {have}")
+    if len(columns) + len(options) < len(text.split(",")) or len({*columns.values()}) < len(columns):
+        raise InputError(f"{name}: name each column and option once")
+    given: dict[str, Any] = {"columns": columns} if columns else {}
+    return form._replace(
+        read=partial(form.read, **given, **options),
+        layers=(*form.layers, *(form.sometimes if "entities" in options else ())),
+    )
+
+
+def _column(name: str, role: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and 0 < int(value[:9]) <= 10_000):
+        raise InputError(f"{name}: {role}={value}: columns are whole numbers, counted from 1")
+    return int(value)
+
+
+def described(
+    name: str, columns: Mapping[str, int], roots: str = "refuse", entities: str | None = None
+) -> str:
+    """A format's name with its columns and options, as `format_of` reads it."""
+    parts = [f"{role}={column}" for role, column in columns.items()]
+    parts += ["roots=attach"] if roots == "attach" else []
+    parts += [f"entities={entities}"] if entities is not None else []
+    return f"{name}:{','.join(parts)}" if parts else name

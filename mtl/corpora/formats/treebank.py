@@ -9,11 +9,14 @@ from urllib.parse import quote, unquote
 from tasks.tree import ROOTS, Tree
 
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
+_BRACKET = re.compile("|".join(_BRACKETS))
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")
 DEEPEST = 200
 """Levels of a tree that are read (English Web Treebank has 38): deeper ones are slips of a converter."""
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")  # not white space
-_EMPTY_LABEL = re.compile(r"\(\s*\(")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # not tab and line feed
+_EMPTY_LABEL = re.compile(r"\([ \t\n]*\(")
+_BLANK_IN_LABEL = re.compile(r"\([ \t\n]*([^ \t\n()]*[^\S \t\n][^ \t\n()]*)")
+"""A label with white space that does not end it, such as U+00A0; words may hold it."""
 IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 """How words write brackets in bracket notation, for `str.translate`."""
 _NOT_IN_A_LABEL = re.compile(r"[\s()\x00-\x1f\x7f-\x9f]+|%(?=[0-9A-F]{2})")
@@ -22,8 +25,8 @@ _QUOTED = re.compile(r"(?:%[0-9A-F]{2})+")
 
 def plain_word(word: str) -> str:
     r"""A treebank's word as it was in the text: `-LRB-` is `(`, `1\/2` is `1/2`, OntoNotes' `/.` is `.`."""
-    if word in _BRACKETS:
-        return _BRACKETS[word]
+    if "B-" in word:
+        word = _BRACKET.sub(lambda match: _BRACKETS[match.group()], word)
     if word in {"/.", "/?"}:
         return word[1:]
     return word.replace("\\/", "/").replace("\\*", "*") if "\\" in word else word
@@ -54,6 +57,9 @@ def parse_tree(text: str, deepest: int = DEEPEST) -> Tree:
     unlabelled = _EMPTY_LABEL.search(text, text.find("(") + 1)
     if unlabelled is not None:
         raise ValueError(f"a constituent without a label at column {unlabelled.start() + 1}")
+    label = _BLANK_IN_LABEL.search(text)
+    if label is not None:
+        raise ValueError(f"white space in the label {label[1]!a} at column {label.start() + 1}")
     return Tree.parse(text)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import corpus_fingerprint, load_split, merge, only, require_layers, sources
+from mtl.corpora.load import corpus_fingerprint, load_split, only, require_layers, sources
+from mtl.corpora.merge import merge
 from mtl.errors import InputError
 from tasks.dep import Dep
 from tasks.pos import Pos

@@ -18,6 +18,7 @@ SAMPLES = {
     "conllu": ("a.conllu", "1\tGo\t_\tVERB\tVB\t_\t0\troot\t_\t_\n2\t!\t_\tPUNCT\t.\t_\t1\tpunct\t_\t_\n"),
     "conll2012": ("a.v4_gold_conll", "d 0 0 Go VB (TOP(S* - - - - * -\nd 0 1 ! . *)) - - - - * -\n"),
     "conll2003": ("a.conll", "Go VB O\n! . O\n"),
+    "uner": ("a.iob2", "1\tGo\tO\t-\tme\n2\t!\tO\t-\tme\n"),
     "brackets": ("a.mrg", "(TOP (S (VB Go) (. !)))\n"),
     "conll2005": ("a.props", "Go go (V*)\n! - *\n"),
     **{
@@ -34,6 +35,7 @@ LAYERS = {
     "conllu": {"tags", "upos", "arcs"},
     "conll2012": {"tags", "tree", "entities", "frames"},
     "conll2003": {"entities"},
+    "uner": {"entities"},
     "brackets": {"tags", "tree"},
     "conll2005": {"frames"},
     **{f"glue-{name}": {name} for name in SENTENCE_TASKS},
@@ -106,7 +108,11 @@ def test_text(tmp_path):
         next(iterate_lines(path))
     with pytest.raises(InputError, match="No such file"):
         next(iterate_lines(tmp_path / "none"))
-    path.write_bytes(b"\xef\xbb\xbfa\xe2\x80\xa8b\r\n\nc\rd")
-    assert list(iterate_lines(path)) == read_lines(path) == ["a\u2028b", "", "c\rd"]
+    path.write_bytes(b"\xef\xbb\xbfa\xe2\x80\xa8b\r\n\n\xef\xbb\xbfc\xef\xbb\xbfd\r\r\n")
+    assert [*iterate_lines(path), ""] == read_lines(path) == ["a\u2028b", "", "c\ufeffd", ""]
+    path.write_bytes(b"a\nc\rd\n")
+    for reader in (read_lines, lambda path: list(iterate_lines(path))):
+        with pytest.raises(InputError, match=r"a\.txt:2: a carriage return within the line"):
+            reader(path)
     write_jsonl(path, [Sentence(("é",))])
     assert "é" in path.read_text(encoding="utf-8")

@@ -60,8 +60,9 @@ def test_agrees_with_nltk(tmp_path):
         ("(TOP (NN a))\n(TOP\n (NN b)\n", 2, "1 bracket"),
         ("(TOP (NN a))\n(TOP (NN b)))\n", 2, "outside of any tree"),
         ("(TOP (NN a))\nword\n", 2, "'word' outside"),
-        ("(TOP (NN a))\n(TOP (NP a\n (NN b)))\n", 2, "mixes words and constituents"),
-        ("(TOP\n (NP )\n)\n", 1, "empty node"),
+        ("(TOP (NN a))\n(TOP\n(N\u00a0P (NN b)))\n", 3, r"white space in the label 'N\\xa0P'"),
+        ("(TOP (NN a))\n(TOP (NP a\n (NN b)))\n", 2, "'NP' holds the word 'a' without a tag"),
+        ("(TOP\n (NP )\n)\n", 1, r"'\(NP\)' has a label and nothing below it"),
         ("(TOP (NN a))\n\n(TOP (NP (-NONE- *)))\n", 3, "nothing but traces"),
     ],
 )

@@ -102,13 +102,13 @@ def test_columns(tmp_path):
     )
     assert second.entities == (Span(0, 2, "PER"),)
     assert read_conll2003(path, scheme="IOB1") == [first, second]
-    assert read_conll2003(path, tag_column=1)[1].tags == ("NNP", "NNP")
+    assert read_conll2003(path, columns={"tag": 2})[1].tags == ("NNP", "NNP")
 
 
 def test_ragged_rows_and_ids(tmp_path):
     path = tmp_path / "a.iob2"
     path.write_text("# sent_id = s-7\n# text = x\n1\tNew York\tB-LOC\t-\tme\n2\t#\tO\n")
-    (sentence,) = read_conll2003(path, scheme="IOB2", word_column=1, entity_column=2)
+    (sentence,) = read_conll2003(path, scheme="IOB2", columns={"word": 2, "entity": 3})
     assert sentence == Sentence(words=("New York", "#"), entities=(Span(0, 1, "LOC"),), id="s-7")
 
 
@@ -128,6 +128,19 @@ def test_faults_are_named_with_their_line(tmp_path, old, new, scheme, line, what
     with pytest.raises(InputError, match=what) as error:
         read_conll2003(path, scheme=scheme)
     assert str(error.value).startswith(f"{path}:{line}: ")
+
+
+def test_a_sentence_of_one_row_has_the_files_columns(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("Ann - B-PER\nleft - O\n\n - O\n")
+    with pytest.raises(InputError, match=r":4: 2 columns, where the file's first row has 3"):
+        read_conll2003(path)
+
+
+def test_a_file_whose_rows_all_begin_with_a_hash(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("# note\n#\tO\n#a=b\tB-X\n")
+    assert [sentence.words for sentence in read_conll2003(path)] == [("#", "#a=b")]
 
 
 def test_a_column_that_is_not_there(tmp_path):

@@ -65,7 +65,7 @@ def test_words_missing_or_of_another_length(props):
     with pytest.raises(InputError, match=f"{other}:1: 5 words for 6 rows"):
         read_conll2005(props, words=other)
     other.write_text(WORDS.removesuffix("\nSay\n"))
-    with pytest.raises(InputError, match=r"2 sentences, where .* has 3"):
+    with pytest.raises(InputError, match=r"a\.props:10: .* has 2 sentences, and .* 3"):
         read_conll2005(props, words=other)
 
 

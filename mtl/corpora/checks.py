@@ -1,0 +1,242 @@
+"""What was read is looked at: an error where it cannot be meant, a counted line where it may be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from mtl.corpora.formats.conll2003 import OTHER_COLUMN, counts
+from mtl.corpora.merge import MASKS
+from mtl.errors import InputError, counted
+from tasks.binarise import CHAIN, constituents
+from tasks.frames import without_verb
+from tasks.sentence import Sentence
+from tasks.task import Labels, Task
+
+Splits = Mapping[str, Sequence[Sentence]]
+
+_ITEMS = {"tags": "tag", "upos": "tag", "entities": "entity", "arcs": "arc", "tree": "constituent"}
+_ITEMS["frames"] = "frame"
+_SHOWN = 5
+
+
+class Look(NamedTuple):
+    """What is looked at: splits, the tasks on them, and what labels are known.
+
+    `known` are a model's labels by task; without them known is what train has. `trained`: train is learned
+    from; without, as in a conversion, a layer may be empty.
+    """
+
+    splits: Splits
+    tasks: Mapping[str, Task]
+    known: Mapping[str, Labels] | None = None
+    trained: bool = True
+
+
+def refuse(look: Look) -> None:
+    """Raise `InputError` for what cannot be meant."""
+    for check in CHECKS:
+        if check.refuses:
+            for what in check.look(look):
+                raise InputError(what)
+
+
+def notes_on(look: Look) -> list[str]:
+    """A line for each thing that may be meant, with its number; raises `InputError` for what cannot be."""
+    refuse(look)
+    lines = [line for check in CHECKS if not check.refuses for line in check.look(look)]
+    return list(dict.fromkeys(lines))  # twins have the same
+
+
+def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
+    """Raise `InputError` where the words of files, a folder or a pattern are numbers of words, or masked."""
+    if any(len(sentence) > 1 for sentence in sentences) and all(counts(words.words) for words in sentences):
+        raise InputError(
+            f"{path}: the words of every sentence are numbers one after the other, such as "
+            f"{' '.join(max(sentences, key=len).words[:3])}: is the first column the words' number?"
+        )
+    masked = Counter(word for sentence in sentences for word in sentence.words if word in MASKS)
+    words, mask = sum(map(len, sentences)), max(masked, key=masked.__getitem__, default="")
+    if 2 * masked.total() > words:
+        raise InputError(
+            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{mask}': the text was taken out of "
+            "these files, for its licence; put it back with their publisher's tool"
+        )
+
+
+def refuse_shared_files(splits: Mapping[str, Iterable[tuple[str, Sequence[Path]]]]) -> None:
+    """Raise `InputError` where a folder or pattern of one split holds a file of another split.
+
+    `splits` has paths with the files that they stand for. A file that is itself named for two splits is the
+    user's word.
+    """
+    seen: dict[Path, tuple[str, str, bool]] = {}
+    for split, sources in splits.items():
+        found: dict[Path, tuple[str, str, bool]] = {}
+        for path, of_path in sources:
+            for file in of_path:
+                other = seen.get(file.resolve())
+                if other is not None and not (_is_named(path, of_path) and other[2]):
+                    folder = other[1] if _is_named(path, of_path) else path
+                    raise InputError(
+                        f"{folder}: {file} would be read for both {other[0]} and {split}: name the files of "
+                        "each split (a folder is read whole, at any depth)"
+                    )
+                found[file.resolve()] = (split, path, _is_named(path, of_path))
+        seen.update(found)
+
+
+def _is_named(path: str, of_path: Sequence[Path]) -> bool:
+    """Whether a path names its files (one, or two as SOURCE:TARGET), rather than a folder or a pattern."""
+    return Path(path).is_file() or all(str(file) in path for file in of_path)
+
+
+def _no_label(look: Look) -> Iterator[str]:
+    """A layer without a label in train: a task has nothing to learn, or the wrong column was read."""
+    for split, sentences in look.splits.items():
+        for name, task in look.tasks.items():
+            annotated = _annotated(task, sentences)
+            if not annotated or any(_has_items(task, sentence) for sentence in annotated):
+                continue
+            for sentence in annotated:
+                for note in sentence.notes:
+                    if note.startswith(OTHER_COLUMN):
+                        yield f"{sentence.place.rpartition(':')[0]}: {note}"
+            if look.trained and split == "train":
+                yield (
+                    f"{name}: no {_ITEMS[task.layer]} in {len(annotated):,} annotated sentences of train, "
+                    f"from {_place(annotated[0])} on: check files, format and columns, or leave {name} out"
+                )
+
+
+def _empty_layer(look: Look) -> Iterator[str]:
+    for split, sentences in look.splits.items():
+        for name, task in look.tasks.items():
+            annotated = _annotated(task, sentences)
+            if annotated and not any(_has_items(task, sentence) for sentence in annotated):
+                number = counted(len(annotated), "annotated sentence")
+                yield f"{split}: {name}: no {_ITEMS[task.layer]} in {number}"
+
+
+def _reader_notes(look: Look) -> Iterator[str]:
+    """What the readers changed or found odd."""
+    for split, sentences in look.splits.items():
+        noted = [sentence for sentence in sentences if sentence.notes]
+        first: dict[str, Sentence] = {}
+        for sentence in noted:
+            for note in sentence.notes:
+                first.setdefault(note, sentence)
+        for note, number in Counter(note for sentence in noted for note in sentence.notes).items():
+            yield f"{split}: {note}: {number:,} (the first, {_place(first[note])})"
+
+
+def _masked_words(look: Look) -> Iterator[str]:
+    for split, sentences in look.splits.items():
+        masked = Counter(word for sentence in sentences for word in sentence.words if word in MASKS)
+        words = sum(map(len, sentences))
+        for word, number in masked.items():
+            yield f"{split}: {number:,} of {counted(words, 'word')} are '{word}', as where text was taken out"
+
+
+def _split_in_split(look: Look) -> Iterator[str]:
+    """Sentences that two splits share."""
+    for (first, larger), (second, smaller) in combinations(look.splits.items(), 2):
+        keys = {(sentence.words, sentence.second) for sentence in smaller}
+        shared = keys & {(sentence.words, sentence.second) for sentence in larger}
+        inside = [sentence for sentence in smaller if (sentence.words, sentence.second) in shared]
+        if inside:
+            yield (
+                f"{second}: {len(inside):,} of {counted(len(smaller), 'sentence')} in {first}, too "
+                f"(the first, {_place(inside[0])})"
+            )
+
+
+def _unseen_labels(look: Look) -> Iterator[str]:
+    """Labels of dev and test that training never saw, which no model can predict."""
+    for name, task in look.tasks.items():
+        if look.known is not None:
+            known = {part for label in look.known[name].names for part in label.split(CHAIN)}
+        elif "train" in look.splits:
+            known = {label for sentence in look.splits["train"] for label in _labels(task, sentence)}
+        else:
+            continue
+        for split, sentences in look.splits.items():
+            gold = Counter(label for sentence in sentences for label in _labels(task, sentence))
+            unseen = Counter({label: number for label, number in gold.items() if label not in known})
+            if unseen and (look.known is not None or split != "train"):
+                shown = ", ".join(f"{label} {number:,}" for label, number in unseen.most_common(_SHOWN))
+                more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
+                who = "the model does not have" if look.known is not None else "training never saw"
+                yield (
+                    f"{split}: {name}: {unseen.total():,} of {counted(gold.total(), 'label')} are ones that "
+                    f"{who} ({shown}{more}): they count as missed"
+                )
+
+
+def _not_represented(look: Look) -> Iterator[str]:
+    """Items that a task can hold for no labels at all: the score of a perfect model is below 100."""
+    for name, task in look.tasks.items():
+        for split, sentences in look.splits.items():
+            if split == "train" and look.known is None:
+                continue  # what training leaves out is said where its targets are made
+            annotated = _annotated(task, sentences)
+            labels = task.labels(annotated)
+            dropped = sum(task.dropped(sentence, labels) for sentence in annotated)
+            if dropped:
+                yield f"{split}: {name}: {dropped:,} items cannot be represented: they count as missed"
+
+
+class Check(NamedTuple):
+    """One thing to look for; `refuses`: it cannot be meant, and the first line found is an error."""
+
+    look: Callable[[Look], Iterator[str]]
+    refuses: bool = False
+
+
+CHECKS = (
+    Check(_no_label, refuses=True),
+    Check(_reader_notes),
+    Check(_empty_layer),
+    Check(_masked_words),
+    Check(_split_in_split),
+    Check(_unseen_labels),
+    Check(_not_represented),
+)
+
+
+def _annotated(task: Task, sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The sentences that the task's layer is looked at in: only layers on words can be empty."""
+    if task.layer not in _ITEMS or not task.layers:
+        return []
+    return [sentence for sentence in sentences if task.annotated(sentence)]
+
+
+def _has_items(task: Task, sentence: Sentence) -> bool:
+    return any(task.items(sentence).values())
+
+
+def _labels(task: Task, sentence: Sentence) -> Iterator[str]:
+    """The labels of a sentence in a task's layer, one for each item; none of numbers and of translations."""
+    layer = task.layer if task.layers else ""
+    value = sentence.layer(layer) if layer else None
+    if value is None:
+        return
+    if layer in ("tags", "upos"):
+        yield from value
+    elif layer == "entities":
+        yield from (label for _, _, label in value)
+    elif layer == "arcs":
+        yield from value.relations
+    elif layer == "tree":
+        yield from (label for _, _, label in constituents(value))
+    elif layer == "frames":
+        yield from (label for frame in value for _, _, label in without_verb(frame.arguments))
+    elif isinstance(value, str) and task.unit == "sentence":
+        yield value
+
+
+def _place(sentence: Sentence) -> str:
+    return sentence.place or sentence.id

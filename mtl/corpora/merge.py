@@ -1,0 +1,107 @@
+"""Sentences of several sources joined on their words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+from unicodedata import normalize
+
+from mtl.corpora.formats.treebank import plain_word, with_words
+from tasks.catalogue import LAYERS
+from tasks.sentence import Sentence
+
+MASKS = frozenset({"_", "[WORD]", "[MASK]", "[UNK]", "<mask>", "<unk>"})
+"""What stands for words in files without their text."""
+BY_ORDER = (
+    "sentence joined by its order among those with the same words, of which the sources have not as many"
+)
+MASKED = "sentence not joined with others, because words of it are masked"
+_Text = tuple[tuple[str, ...], int | None]
+
+
+class _Partner(NamedTuple):
+    """The place of a sentence that another is joined with, and notes on how it was found."""
+
+    place: int
+    notes: tuple[str, ...] = ()
+
+
+def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
+    """The sentences and pairs of several sources; those with the same words become one with all layers.
+
+    Words are the same if they differ at most in Unicode's normal form and in a treebank's escapes; those of
+    the first source are kept. Of several with the same words, those with the same id are joined, the others
+    by their order, with a note where the sources have not as many. Masked sentences are not joined.
+    """
+    if len(parts) == 1:
+        return list(parts[0])
+    merged: list[Sentence] = []
+    places: dict[_Text, list[int]] = defaultdict(list)
+    for part in parts:
+        partners = _partners(part, places, merged)
+        for number, sentence in enumerate(part):
+            partner = partners.get(number)
+            if partner is not None:
+                merged[partner.place] = _union(merged[partner.place], sentence, partner.notes)
+            elif _is_masked(sentence):
+                merged.append(replace(sentence, notes=(*sentence.notes, MASKED)))
+            else:
+                places[_text(sentence)].append(len(merged))
+                merged.append(sentence)
+    return merged
+
+
+def _partners(
+    part: Sequence[Sentence], places: Mapping[_Text, Sequence[int]], merged: Sequence[Sentence]
+) -> dict[int, _Partner]:
+    """For sentences of a part (by number) the sentence among those `merged` that has the same words."""
+    same: dict[_Text, list[int]] = defaultdict(list)
+    for number, sentence in enumerate(part):
+        if (text := _text(sentence)) in places and not _is_masked(sentence):
+            same[text].append(number)
+    partners: dict[int, _Partner] = {}
+    for text, numbers in same.items():
+        by_id = {merged[place].id: place for place in places[text]}
+        by_id.pop("", None)
+        for number in numbers:
+            if (place := by_id.pop(part[number].id, None)) is not None:
+                partners[number] = _Partner(place)
+        taken = {partner.place for number in numbers if (partner := partners.get(number))}
+        rest = [number for number in numbers if number not in partners]
+        free = [place for place in places[text] if place not in taken]
+        notes = () if len(rest) == len(free) else (BY_ORDER,)
+        partners |= {number: _Partner(place, notes) for number, place in zip(rest, free, strict=False)}
+    return partners
+
+
+def _text(sentence: Sentence) -> _Text:
+    """A sentence's words in one spelling, for all formats, and where the second of a pair begins."""
+    return tuple([normalize("NFC", plain_word(word)) for word in sentence.words]), sentence.second
+
+
+def _is_masked(sentence: Sentence) -> bool:
+    """Whether words are masked; an underscore alone may be a word, but not half of a sentence."""
+    masked = [word for word in sentence.words if word in MASKS]
+    return any(word != "_" for word in masked) or 2 * len(masked) >= max(1, len(sentence))
+
+
+def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentence:
+    layers = {
+        layer: value
+        for layer in LAYERS
+        if first.layer(layer) is None and (value := second.layer(layer)) is not None
+    }
+    if "tree" in layers and first.words != second.words:
+        layers["tree"] = with_words(layers["tree"], first.words)
+    notes = (*first.notes, *second.notes, *notes, *_lost(first, second))
+    return replace(first.with_layers(layers), notes=notes)
+
+
+def _lost(first: Sentence, second: Sentence) -> Iterator[str]:
+    """A note on each layer that two sources have, and not alike: that of the first is kept."""
+    for layer in LAYERS:
+        value = second.layer(layer)
+        if value is not None and first.layer(layer) not in (None, value) and first.words == second.words:
+            yield f"sentence whose '{layer}' of a later source is left out, since an earlier one has another"

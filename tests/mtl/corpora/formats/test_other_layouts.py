@@ -1,0 +1,186 @@
+"""Layouts that people have: of named entities in columns, and of CoNLL-U."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mtl.corpora.formats.conllu import ATTACHED
+from mtl.corpora.formats.table import FORMATS, described, format_of
+from mtl.corpora.readers import read
+from mtl.errors import InputError
+from tasks.sentence import Span
+
+ANN = (("Ann", "Lee", "left"), (Span(0, 2, "PER"),))
+LAYOUTS = {
+    "uner": (
+        "# sent_id = s1\n# text = Ann\n1\tAnn\tB-PER\t-\tme\n2\tLee\tI-PER\t-\tme\n3\tleft\tO\t-\tme\n",
+        "s1",
+    ),
+    "conll2003:word=2,entity=3": (
+        "#\thttp://x.de/y\t[2009-10-17]\n1\tAnn\tB-PER\tO\n2\tLee\tI-PER\tB-LOC\n3\tleft\tO\tO\n",
+        "",
+    ),
+    "conll2003:word=2,entity=4": (
+        "1\tAnn\tO\tB-PER\n2\tLee\tB-LOC\tI-PER\n3\tleft\tO\tO\n",
+        "",
+    ),
+    "conll2003:entity=2": (
+        "Ann\tB-PER\tO\nLee\tI-PER\tO\nleft\tO\tO\tnote\n",
+        "",
+    ),
+    "conll2003:word=3,entity=1": (
+        "B-PER\tx\tAnn\nI-PER\tx\tLee\nO\tx\tleft\n",
+        "",
+    ),
+    "conll2003": (
+        "\n# id 5239d808-f300 domain=en\nAnn _ _ B-PER\nLee _ _ I-PER\nleft _ _ O\n\n",
+        "5239d808-f300",
+    ),
+    "conll2003-iob2": (
+        "# id 5239d808\tdomain=en\nAnn _ _ B-PER\nLee _ _ I-PER\nleft _ _ O\n",
+        "5239d808",
+    ),
+    "conll2003:word=1": (
+        "-DOCSTART- -DOCSTART- O\nAnn N B-PER\nLee N I-PER\nleft V O\n-DOCSTART- -DOCSTART- O\n",
+        "",
+    ),
+    "conll2003-iob1": (
+        "-DOCSTART- -X- O O\n\nAnn NNP I-NP I-PER\nLee NNP I-NP I-PER\nleft VBD I-VP O\n",
+        "",
+    ),
+    "conll2003-iobes": (
+        "Ann B-PER\nLee E-PER\nleft O\n",
+        "",
+    ),
+    "conll2003:tag=3": (
+        "-DOCSTART- -X- -X- -X- O\n\nAnn Ann NE I-NC B-PER\nLee Lee NE I-NC I-PER\nleft x VV I-VC O\n",
+        "",
+    ),
+    "conll2003-lenient": (
+        "Ann I-PER\nLee I-PER\nleft O\n",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_layouts_of_entities(name: str, end: str, tmp_path: Path) -> None:
+    text, named = LAYOUTS[name]
+    path = tmp_path / "a.iob2"
+    path.write_bytes((text + "\n" + text.replace("s1", "s2")).replace("\n", end).encode())
+    sentences = read(path, name)
+    assert [(sentence.words, sentence.entities) for sentence in sentences] == [ANN, ANN]
+    assert sentences[0].id == (named or "a-0001")
+
+
+def test_repairs_are_as_conlleval_takes_them_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("a I-X\nb I-Y\nc O\nd I-Y\ne B-Y\nf I-Y\n\ng B-X\nh B-X\n\ni B-X\nj O\nk B-X\n")
+    first, second, third = read(path, "conll2003-lenient")
+    assert first.entities == (Span(0, 1, "X"), Span(1, 2, "Y"), Span(3, 4, "Y"), Span(4, 6, "Y"))
+    assert (len(first.notes), second.notes, third.notes) == (3, (), ())
+    with pytest.raises(InputError, match=r"a\.conll:1: 'I-X' begins an entity"):
+        read(path, "conll2003")
+    path.write_text("a E-X\nb B-X\nc O\nd S-X\n")
+    (sentence,) = read(path, "conll2003-lenient")
+    assert sentence.entities == (Span(0, 1, "X"), Span(1, 2, "X"), Span(3, 4, "X"))
+    assert len(sentence.notes) == 2
+
+
+ROW = "{0}\t{1}\t_\tX\t{2}\t_\t{3}\troot\t_\t{4}\n"
+
+
+def test_columns_of_conllu_plus_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.cupt"
+    path.write_text(
+        "# global.columns = ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC PARSEME:MWE\n"
+        "# source_sent_id = x\n1\ttake\t_\tVERB\tV\t_\t0\troot\t_\t_\t1:VID\n"
+        "2\tit\t_\tPRON\tP\t_\t1\tobj\t_\t_\t*\n\n"
+        "# sent_id = b\n1\tGo\t_\tVERB\tV\t_\t0\troot\t_\t_\t*\n"
+    )
+    first, second = read(path, "conllu")
+    assert (first.words, first.tags, first.upos) == (("take", "it"), ("V", "P"), ("VERB", "PRON"))
+    assert first.arcs is not None
+    assert first.arcs.heads == (0, 1)
+    assert second.id == "b"
+    path.write_text("# global.columns = FORM NE\nAnn\tB-PER\nleft\tO\n\nGo\tO\n")
+    assert [s.entities for s in read(path, "conllu:entities=NE")] == [(Span(0, 1, "PER"),), ()]
+    (ann, _) = read(path, "conllu")
+    assert (ann.words, ann.tags, ann.arcs, ann.entities) == (("Ann", "left"), None, None, None)
+    path.write_text("# global.columns = ID LEMMA\n1\tgo\n")
+    with pytest.raises(InputError, match=r"a\.cupt:1: the columns must have FORM"):
+        read(path, "conllu")
+    path.write_text("# global.columns = ID FORM\n1\tgo\tx\n")
+    with pytest.raises(InputError, match=r"a\.cupt:2: 3 columns; CoNLL-U has 2"):
+        read(path, "conllu")
+
+
+def test_several_roots_by_choice(tmp_path: Path) -> None:
+    path = tmp_path / "a.conllu"
+    path.write_text(
+        "".join(ROW.format(place, "w", "T", head, "_") for place, head in enumerate((2, 0, 0, 3, 0), 1))
+    )
+    with pytest.raises(InputError, match="3 roots, the first at words 2 and 3"):
+        read(path, "conllu")
+    (sentence,) = read(path, "conllu:roots=attach")
+    assert sentence.arcs is not None
+    assert sentence.arcs.heads == (2, 0, 2, 3, 2)
+    assert sentence.notes == (ATTACHED, ATTACHED)
+
+
+def test_entities_of_misc(tmp_path: Path) -> None:
+    path = tmp_path / "a.conllu"
+
+    def write(*sentences: list[str]) -> None:
+        blocks = (
+            "".join(ROW.format(n, "w", "T", n - 1, misc) for n, misc in enumerate(cells, 1))
+            for cells in sentences
+        )
+        path.write_text("\n".join(blocks))
+
+    write(["NER=B-X", "SpaceAfter=No|NER=I-X"], ["NER=O"], ["_"])
+    assert [s.entities for s in read(path, "conllu")] == [(Span(0, 2, "X"),), (), None]
+    write(["NER=B-X", "_"], ["_"])  # O is left out, as others write it
+    assert [s.entities for s in read(path, "conllu")] == [(Span(0, 1, "X"),), ()]
+    write(["NER=person", "_"])
+    assert read(path, "conllu")[0].entities is None
+    with pytest.raises(InputError, match=r"a\.conllu:1: 'person' is no"):
+        read(path, "conllu:entities=NER")
+    write(["NE=S-X", "NE=O"])
+    assert read(path, "conllu:entities=NE")[0].entities == (Span(0, 1, "X"),)
+    with pytest.raises(InputError, match="no word has 'Entity'"):
+        read(path, "conllu:entities=Entity")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("conll2003:word=0", "counted from 1"),
+        ("conll2003:word=x", "counted from 1"),
+        ("conll2003:word=-1", "counted from 1"),
+        ("conll2003:words=1", "'words=1': the format conll2003 has word=COLUMN, entity=COLUMN, tag=COLUMN"),
+        ("conll2003:word=1,word=2", "once"),
+        ("conll2003:word=2,entity=2", "once"),
+        ("conllu:roots=keep", "roots=refuse|attach"),
+        ("conllu:", "''"),
+        ("jsonl:word=1", "has no columns or options"),
+        ("uner:word=1", "has no columns or options"),
+        ("conll203:word=1", "did you mean 'conll2003'"),
+    ],
+)
+def test_wrong_options_are_named(name: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        format_of(name)
+    assert message in str(error.value)
+
+
+def test_descriptions_are_read_back() -> None:
+    for name, form in FORMATS.items():
+        roles = {role: place for place, role in enumerate(form.roles, start=1)}
+        text = described(name, roles, "attach" if "roots" in form.options else "refuse")
+        assert format_of(text).layers == form.layers
+    assert described("conllu", {}, "attach", "NE") == "conllu:roots=attach,entities=NE"
+    assert "entities" in format_of("conllu:entities=NE").layers

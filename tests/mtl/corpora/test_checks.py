@@ -1,0 +1,216 @@
+"""Every check of what was read finds its case, and nothing in a corpus without faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.checks import CHECKS, Look, notes_on, refuse_shared_files, refuse_source
+from mtl.corpora.convert import convert
+from mtl.corpora.formats.conll2003 import OTHER_COLUMN
+from mtl.corpora.load import load_split, refuse_shared
+from mtl.corpora.merge import BY_ORDER, MASKED, merge
+from mtl.corpora.readers import read
+from mtl.corpora.toy.corpus import toy_corpus
+from mtl.errors import InputError
+from tasks.catalogue import STRUCTURED, TASKS
+from tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from tasks.task import Labels
+from tasks.tree import Tree
+
+ALL = {name: kind() for name, kind in TASKS.items()}
+WORDS = ("We", "ate")
+TREE = Tree.parse("(TOP (S (NP (PRP We)) (VP (VBD ate))))")
+FULL = Sentence(
+    WORDS,
+    tags=("PRP", "VBD"),
+    upos=("PRON", "VERB"),
+    entities=(Span(0, 1, "PER"),),
+    arcs=Arcs((2, 0), ("nsubj", "root")),
+    tree=TREE,
+    frames=(Frame(1, None, (Span(0, 1, "A0"),)),),
+    labels=(Label("cola", "1"),),
+    id="full",
+)
+OTHER = replace(FULL, words=("They", "sat"), id="other")
+NOTED = replace(OTHER, notes=("tag repaired", "tag repaired"), place="a.conll:7")
+LOOKS = {
+    "_no_label": Look({"train": [replace(FULL, entities=())]}, ALL),
+    "_reader_notes": Look({"train": [FULL, NOTED]}, ALL),
+    "_empty_layer": Look({"train": [FULL], "dev": [replace(OTHER, frames=())]}, ALL),
+    "_masked_words": Look({"train": [FULL, replace(FULL, words=("_", "ate"))]}, ALL),
+    "_split_in_split": Look({"train": [FULL], "dev": [OTHER, FULL]}, ALL),
+    "_unseen_labels": Look({"train": [FULL], "test": [replace(OTHER, tags=("PRP", "NN"))]}, ALL),
+    "_not_represented": Look({"dev": [replace(FULL, entities=(Span(0, 1, "A"), Span(0, 2, "B")))]}, ALL),
+}
+LINES = {
+    "_no_label": "ner: no entity in 1 annotated sentences of train, from full on",
+    "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
+    "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
+    "_masked_words": "train: 1 of 4 words are '_'",
+    "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
+    "_unseen_labels": "test: pos: 1 of 2 labels are ones that training never saw (NN 1)",
+    "_not_represented": "dev: ner: 1 items cannot be represented: they count as missed",
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.look.__name__)
+def test_each_check_finds_its_case(check) -> None:
+    name = check.look.__name__
+    found = [*check.look(LOOKS[name])]
+    assert len(found) == 1
+    assert found[0].startswith(LINES[name])
+    if check.refuses:
+        with pytest.raises(InputError, match=LINES[name]):
+            notes_on(LOOKS[name])
+    else:
+        assert found[0] in notes_on(LOOKS[name])
+
+
+def test_a_corpus_without_faults_has_no_notes() -> None:
+    sentences = list({sentence.words: sentence for sentence in toy_corpus(60, seed=1)}.values())
+    tasks = {kind.name: kind() for kind in STRUCTURED}
+    assert notes_on(Look({"train": sentences[:50]}, tasks)) == []
+    assert notes_on(Look({"train": [FULL], "dev": [OTHER]}, ALL)) == []
+
+
+@pytest.mark.parametrize("kind", STRUCTURED, ids=lambda kind: kind.name)
+def test_a_layer_without_a_label_is_refused_for_every_task(kind) -> None:
+    empty = {"entities": (), "frames": (), "tree": Tree("TOP", tuple(TREE.leaves()))}
+    layer = kind().layer
+    look = Look({"train": [replace(FULL, **{layer: empty[layer]})]} if layer in empty else {"train": []}, ALL)
+    if layer in empty:
+        with pytest.raises(InputError, match=f"{kind.name}: no "):
+            notes_on(look)
+    else:  # a label per word: no sentence is without
+        assert sum(kind().items(FULL).values()) > 0
+
+
+@pytest.mark.parametrize("layer", ["tags", "entities", "arcs", "tree", "frames", "labels"])
+def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> None:
+    changed = {
+        "tags": ("XX", "VBD"),
+        "entities": (Span(0, 1, "XX"),),
+        "arcs": Arcs((2, 0), ("XX", "root")),
+        "tree": Tree.parse("(TOP (S (XX (PRP We)) (VP (VBD ate))))"),
+        "frames": (Frame(1, None, (Span(0, 1, "XX"),)),),
+        "labels": (Label("cola", "0"),),
+    }
+    known = {name: task.labels([FULL]) for name, task in ALL.items() if name not in ("control", "cola")}
+    known |= {"control": Labels(()), "cola": Labels(["1"])}
+    dev = [replace(FULL, **{layer: changed[layer]})]
+    lines = notes_on(Look({"dev": dev}, ALL, known))
+    assert len(lines) == 1
+    assert "1 of " in lines[0]
+    assert ("(0 1)" if layer == "labels" else "(XX 1)") in lines[0]
+    assert any("training never saw" in line for line in notes_on(Look({"train": [FULL], "dev": dev}, ALL)))
+
+
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_words_that_number_themselves_are_refused(start: int) -> None:
+    numbered = [Sentence(tuple(str(start + place) for place in range(n))) for n in (1, 4, 2)]
+    with pytest.raises(InputError, match="is the first column the words' number"):
+        refuse_source("x", numbered)
+    refuse_source("x", [*numbered, Sentence(("3", "apples"))])
+    refuse_source("x", [Sentence(("1",)), Sentence(("7",))])
+
+
+@pytest.mark.parametrize("mask", ["_", "[WORD]"])
+def test_masked_words_are_refused_counted_and_never_joined(mask: str) -> None:
+    masked = Sentence((mask,) * 3, tags=("A", "B", "C"))
+    with pytest.raises(InputError, match=r"x: 3 of 5 words are"):
+        refuse_source("x", [masked, Sentence(WORDS)])
+    refuse_source("x", [masked, Sentence(WORDS), Sentence(WORDS)])
+    merged = merge([[masked, FULL], [replace(masked, tags=None, entities=()), OTHER]])
+    assert [sentence.notes for sentence in merged] == [(MASKED,), (), (MASKED,), ()]
+    assert [sentence.entities for sentence in merged[:3:2]] == [None, ()]
+
+
+def test_an_underscore_may_be_a_word() -> None:
+    words = ("a", "_", "b")
+    (joined,) = merge([[Sentence(words, tags=("A", "B", "C"))], [Sentence(words, entities=())]])
+    assert joined.entities == ()
+
+
+def test_repeated_sentences_join_by_id_and_else_by_order_with_a_note() -> None:
+    first = [Sentence(WORDS, tags=("A", "B"), id=name) for name in ("s1", "s2", "s3")]
+    second = [Sentence(WORDS, entities=(Span(0, 1, "X"),), id="s3"), Sentence(WORDS, entities=(), id="s1")]
+    merged = merge([first, second])
+    assert [sentence.entities for sentence in merged] == [(), None, (Span(0, 1, "X"),)]
+    assert not any(sentence.notes for sentence in merged)
+    merged = merge([first, [replace(sentence, id="") for sentence in second]])
+    assert [sentence.notes for sentence in merged] == [(BY_ORDER,), (BY_ORDER,), ()]
+
+
+def test_a_layer_that_is_left_out_is_counted() -> None:
+    (joined,) = merge(
+        [[Sentence(WORDS, tags=("A", "B"))], [Sentence(WORDS, tags=("A", "C"), upos=("X", "Y"))]]
+    )
+    assert (joined.tags, joined.upos) == (("A", "B"), ("X", "Y"))
+    assert joined.notes == (
+        "sentence whose 'tags' of a later source is left out, since an earlier one has another",
+    )
+    (joined,) = merge([[FULL], [FULL]])
+    assert joined.notes == ()
+
+
+def test_words_join_in_any_spelling() -> None:
+    escaped = Sentence(("-LRB-", "cafe\u0301", "1\\/2"), entities=(Span(1, 2, "X"),))
+    tree = Tree.parse("(TOP (X (A -LRB-) (B caf\u00e9) (C 1/2)))")
+    plain = Sentence(("(", "caf\u00e9", "1/2"), tree=tree)
+    (joined,) = merge([[escaped], [plain]])
+    assert joined.words == escaped.words
+    assert joined.tree is not None
+    assert [leaf.children for leaf in joined.tree.leaves()] == [*escaped.words]
+
+
+def folder_of_splits(folder: Path) -> Path:
+    for number, split in enumerate(("train", "dev", "test"), start=1):
+        row = f"1\tw{number}\t_\tX\tX\t_\t0\troot\t_\t_\n\n"
+        (folder / f"x-{split}.conllu").write_text(row)
+    return folder
+
+
+def test_a_folder_is_not_several_splits(tmp_path: Path) -> None:
+    folder = folder_of_splits(tmp_path)
+    one = str(folder / "x-dev.conllu")
+    whole = Files(str(folder), str(folder), str(folder), "conllu")
+    for files in (
+        whole,
+        replace(whole, dev=one, test=None),
+        replace(whole, train=one, dev=f"{folder}/*.conllu"),
+    ):
+        with pytest.raises(InputError, match="would be read for both train and dev: name the files"):
+            refuse_shared(CorpusConfig(None, files=files), ("dep",))
+    with pytest.raises(InputError, match="would be read for both train and test"):
+        convert({"train": [f"conllu:{folder}"], "test": [f"conllu:{one}"]}, tmp_path / "out")
+    refuse_shared_files({"train": [(one, [Path(one)])], "dev": [(one, [Path(one)])]})
+    converted = convert({"train": [f"conllu:{one}"], "dev": [f"conllu:{one}"]}, tmp_path / "out")
+    assert converted.notes == [f"dev: 1 of 1 sentence in train, too (the first, {one}:1)"]
+
+
+def test_another_column_looks_like_the_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("Ann\tB-PER\tO\nleft\tO\tO\n\nGo\tO\tO\n")
+    assert (
+        read(path, "conll2003")[0].notes[0].startswith(f"{OTHER_COLUMN}, but column 2 has tags such as B-PER")
+    )
+    with pytest.raises(InputError, match=r"a\.tsv: the last column .* \{word: 1, entity: 2\}"):
+        convert({"train": [f"conll2003:{path}"]}, tmp_path / "out")
+    assert read(path, "conll2003:entity=2")[0].entities == (Span(0, 1, "PER"),)
+    assert read(path, "conll2003:entity=3")[0].notes == ()  # named, so meant
+    path.write_text("Ann\tB-NP\tO\nleft\tB-VP\tO\n")
+    assert read(path, "conll2003")[0].notes == ()  # CoNLL-2003's chunks
+
+
+def test_columns_are_a_mapping_under_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("1\tAnn\tB-PER\tO\n2\tleft\tO\tO\n")
+    files = Files(*(str(path),) * 3, format="conll2003", columns={"word": 2, "entity": 3})
+    (sentence,) = load_split(CorpusConfig(None, ner=files), ("ner",), "train")
+    assert (sentence.words, sentence.entities) == (("Ann", "left"), (Span(0, 1, "PER"),))
+    with pytest.raises(InputError, match=r"a\.tsv:1: the first column, where words should be, numbers them"):
+        load_split(CorpusConfig(None, ner=replace(files, columns={})), ("ner",), "train")
