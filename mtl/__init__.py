@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mtl.analysis.plain_models import head_importance
     from mtl.heads.clone import clone_heads, transplant_heads
     from mtl.heads.collaborative import collaborate
-    from mtl.heads.prune import load_pruned, prune_heads
+    from mtl.heads.load import load_pruned
+    from mtl.heads.prune import prune_heads
     from mtl.heads.tap import head_scale
     from mtl.models.joint import JointModel
 

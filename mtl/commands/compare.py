@@ -58,8 +58,8 @@ def compare(
         if out.suffix.lower() not in (*_PICTURES, *_TABLES):
             raise InputError(f"{out}: use a file that ends in {', '.join((*_PICTURES, *_TABLES))}")
         check_file_place(out)
-    sides = [[Run.open(folder) for folder in side] for side in (runs, against)]
-    compared = compare_runs(*sides, split, tasks, level=level, draws=draws, seed=seed)
+    first, second = ([Run.open(folder) for folder in side] for side in (runs, against))
+    compared = compare_runs(first, second, split, tasks, level=level, draws=draws, seed=seed)
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 200

@@ -147,7 +147,7 @@ def settings_in(config: Mapping[str, Any]) -> TrainConfig:
         inner = {key: _number(given[key]) for key in keys if key in given}
         values[group] = dataclasses.replace(getattr(default, group), **inner)
     corpus = config.get("corpus") or {}
-    of_task = {name: Files() for name in TASK_NAMES if corpus.get(name) is not None}
+    of_task: dict[str, Any] = {name: Files() for name in TASK_NAMES if corpus.get(name) is not None}
     return dataclasses.replace(default, **values, corpus=CorpusConfig(**of_task))
 
 

@@ -105,10 +105,9 @@ def remedy_scores(
     twice = table.filter(pl.struct("condition", "task", "seed").is_duplicated())
     if twice.height:
         first = twice.row(0, named=True)
-        alike = twice.filter(condition=first["condition"], seed=first["seed"])["run"].unique(
-            maintain_order=True
-        )
-        raise InputError(f"{alike[0]} and {alike[1]} are the same condition and seed: give one of them")
+        same = twice.filter(condition=first["condition"], seed=first["seed"])
+        names = same["run"].unique(maintain_order=True)
+        raise InputError(f"{names[0]} and {names[1]} are the same condition and seed: give one of them")
     return table, (*notes, *without)
 
 

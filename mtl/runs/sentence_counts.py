@@ -10,9 +10,12 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.runs.run import Run
+from probes.table_files import read_parquet, write_parquet
 from tasks.sentence import Sentence
 
-SCHEMA = pl.Schema({"task": pl.String, "sentence": pl.Int32, "key": pl.UInt32, "counts": pl.List(pl.Float64)})
+SCHEMA = pl.Schema(
+    [("task", pl.String), ("sentence", pl.Int32), ("key", pl.UInt32), ("counts", pl.List(pl.Float64))]
+)
 """A row per task and annotated sentence of the split.
 
 `sentence` counts from 0, `key` follows from the sentence's words, and `counts` are those of
@@ -30,7 +33,7 @@ def write(run: Run, split: str, counts: pl.DataFrame) -> None:
     path = _path(run, split)
     path.parent.mkdir(exist_ok=True)
     with whole_file(path) as file:
-        counts.write_parquet(file)
+        write_parquet(counts, file)
 
 
 def read(run: Run, split: str) -> pl.DataFrame:
@@ -42,7 +45,7 @@ def read(run: Run, split: str) -> pl.DataFrame:
             f"'mtl evaluate {run.folder} --split {split}'"
         )
     try:
-        return pl.read_parquet(path, glob=False).select(SCHEMA.names()).cast(dict(SCHEMA))
+        return read_parquet(path).select(SCHEMA.names()).cast(SCHEMA)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(
             f"{path} cannot be read ({error}); write it again with "

@@ -215,7 +215,9 @@ def _source_of(config: Mapping[str, Any], task: str) -> Any:
 
 def _file(path: str) -> str:
     """A file of masks or claims: the run that it is of, else its name without folder, suffix and draw."""
-    return _run(Path(path).parent) if (Path(path).parent / "config.yaml").is_file() else mask_set(path)[0]
+    if (Path(path).parent / "config.yaml").is_file():
+        return _run(Path(path).parent) or path
+    return mask_set(path)[0]
 
 
 def _run(folder: Any) -> str | None:

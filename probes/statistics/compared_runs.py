@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -78,12 +78,18 @@ def compare(
         as_far += int(np.sum(np.abs(by_chance) >= abs(observed) - 1e-9))
     of_difference = resampled[0].mean(0) - resampled[1].mean(0)
     low, high = np.quantile(of_difference, [(1 - level) / 2, (1 + level) / 2])
-    result = {
-        "first": means[0], "second": means[1], "difference": difference,
-        "sentences": (float(low), float(high)), "p_sentences": (1 + as_far) / (draws + 1),
-    }  # fmt: skip
+    result = Comparison(
+        first=means[0],
+        second=means[1],
+        difference=difference,
+        sentences=(float(low), float(high)),
+        seeds=UNKNOWN,
+        both=UNKNOWN,
+        p_sentences=(1 + as_far) / (draws + 1),
+        p=float("nan"),
+    )
     if min(map(len, setups)) < 2:
-        return Comparison(**result, seeds=UNKNOWN, both=UNKNOWN, p=float("nan"))
+        return result
     # The variance of each setup's mean over runs, and the part that runs and sentences make together.
     over_runs = np.array([values.var(ddof=1) / len(values) for values in scores])
     together = sum(
@@ -95,7 +101,7 @@ def compare(
     seeds, _ = _student(difference, over_runs, freedom, level)
     parts = np.array([*over_runs, max(over_sentences - together, 0.0)])
     both, p = _student(difference, parts, np.array([*freedom, sentences - 1]), level)
-    return Comparison(**result, seeds=seeds, both=both, p=p)
+    return replace(result, seeds=seeds, both=both, p=p)
 
 
 def _student(
