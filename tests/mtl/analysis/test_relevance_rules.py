@@ -20,7 +20,10 @@ from mtl.models.modes import frozen
 from tests.mtl import tiny
 
 # Rotary positions, root mean square norms, or the softmax of eager attention.
-FLOAT32_INSIDE = ("modernbert", "eurobert", *(name for name in tiny.CAUSAL if name != "gpt2"))
+FLOAT32_INSIDE = (
+    "modernbert", "eurobert", "gte", "jina_embeddings_v3", "layoutlm", "nomic_bert", "splinter",
+    *(name for name in tiny.CAUSAL if name != "gpt2"),
+)  # fmt: skip
 BOTH: tuple[Rules, Rules] = ("paper", "attnlrp")
 
 
@@ -216,6 +219,10 @@ def test_every_family_conserves_relevance(name: str, rules: Rules) -> None:
     double = name not in FLOAT32_INSIDE
     model = tiny.model(name, dtype=torch.float64 if double else torch.float32)
     under = RelevanceRules(rules, name, account=True)
+    if name == "apertus":  # its activation is not 0 at 0
+        with pytest.raises(InputError, match=r"no rule for torch\.min in model type 'apertus'"):
+            forward(model, under)
+        return
     score, vectors = forward(model, under)
     ended = relevance_by_rule(under.sources, score)
     assert sum(ended.values()) == pytest.approx(score.item(), rel=1e-9 if double else 1e-4)
@@ -224,7 +231,8 @@ def test_every_family_conserves_relevance(name: str, rules: Rules) -> None:
     ids, mask = tiny.batch()
     with torch.no_grad(), eager_attention(model):
         plain = model(input_ids=ids, attention_mask=mask).last_hidden_state
-    torch.testing.assert_close(vectors[mask.bool()], plain[mask.bool()])
+    close = {"rtol": 1e-5, "atol": 3e-5} if name == "nemotron" else {}  # squares, in 32 bits
+    torch.testing.assert_close(vectors[mask.bool()], plain[mask.bool()], **close)
 
 
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "distilbert", "roberta-prelayernorm"])

@@ -108,6 +108,6 @@ def test_gates_by_group_cut_whole_groups(
     transformer = JointModel.from_pretrained(tmp_path / "cut").encoder.transformer
     kept = [layer.self_attn for layer in transformer.layers if hasattr(layer.self_attn, "k_proj")]
     assert sum(attention.k_proj.out_features for attention in kept) == 2 * tiny.HEAD_DIM
-    assert "keys and values: 2 of 4 groups of heads" in capsys.readouterr().out.splitlines()
+    assert "keys and values: 4 -> 2" in capsys.readouterr().out.splitlines()
     assert main([*words, "--name=odd", "--gates.target_open=3"]) == 2
     assert "heads go by groups of 2" in " ".join(capsys.readouterr().err.split())

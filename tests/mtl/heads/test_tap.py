@@ -130,6 +130,8 @@ def test_the_gradient_of_the_scale_is_the_finite_difference(name: str, rows: tup
     (gradient,) = torch.autograd.grad(loss(scale), scale)
     direction = torch.randn(scale.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     size, rtol, atol = (5e-3, 1e-3, 1e-3) if name in FLOAT32_INSIDE else (1e-3, 1e-7, 1e-7)
+    if name in ("exaone4", "jais2"):  # so curved that a step of 0.005 is off by more
+        size = 2e-3
     with torch.no_grad():
         near, far = (loss(scale + k * size * direction) - loss(scale - k * size * direction) for k in (1, 2))
     torch.testing.assert_close(
