@@ -100,9 +100,9 @@ def _closed_by_hand(
 ) -> Ablation | None:
     """The set of heads that the user names; `None` where none are named."""
     from mtl.analysis.ablation import Ablation
+    from mtl.commands.heads_given import heads_given
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import gates_from_file
-    from probes.head_names import read_head
 
     tap = trained.model.encoder.tap
     closed: set[tuple[int, int]] = set()
@@ -113,12 +113,9 @@ def _closed_by_hand(
             raise InputError(f"{mask} closes no head: there is nothing to ablate")
     elif heads is None:
         return None
-    for name in () if heads is None else map(str.strip, heads.split(",")):
-        try:
-            site, head = read_head(name, tap.sites, tap.heads)
-        except ValueError as error:
-            raise InputError(f"--heads={name}: {error}") from error
-        closed |= {(site, number) for number in (range(tap.heads) if head is None else (head,))}
+    if heads is not None:
+        given = heads_given(heads, tap.sites, tap.heads)
+        closed |= {(site, head) for site, numbers in given.items() for head in numbers}
     return Ablation("chosen", frozenset(closed))
 
 
