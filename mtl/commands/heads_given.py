@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mtl.errors import InputError
-from probes.head_names import read_head
-from probes.sites import Site
+
+if TYPE_CHECKING:
+    from probes.sites import Site
 
 
 def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[int]]:
@@ -15,6 +17,8 @@ def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[
     `L5` is a whole layer. With several kinds of attention the kind stands before it (`cross L2H9`).
     Raises `InputError` for what is no name, or is not there in a model of these sites of `heads` heads each.
     """
+    from probes.head_names import read_head
+
     found: dict[int, set[int]] = {}
     for name in text.split(","):
         try:

@@ -224,7 +224,7 @@ def scale_of(scale: Any, what: str) -> Tensor:
 
 
 def folder_of(folder: Any) -> Path:
-    """A path; raises `InputError` for what is neither text nor a path."""
+    """A path, or a name on the hub; raises `InputError` for what is neither text nor a path."""
     if not isinstance(folder, str | PathLike) or isinstance(fspath(folder), bytes):
         raise InputError(f"folder={shown(folder)}: use a folder's name or path")
     return Path(folder)

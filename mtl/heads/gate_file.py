@@ -77,7 +77,7 @@ def read_masks(path: Path) -> pl.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
     try:
-        table = pl.read_parquet(path)
+        table = table_files.read_parquet(path)
         absent = [name for name in ("task", "layer", "head", "gate") if name not in table.columns]
         if absent:
             raise InputError(

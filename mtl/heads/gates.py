@@ -186,7 +186,8 @@ class HeadGates(Gates):
     def together(self, values: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
         """The values with each head's replaced by the mean of its group.
 
-        Log alphas pass through it, so heads of a group start equal, get equal gradients and stay equal.
+        Log alphas pass through it, so heads of a group start equal, get equal gradients and stay equal. What
+        is computed from them does, too: vectorised functions give equal numbers different last digits.
         """
         if self.group == 1:
             return values
@@ -226,16 +227,18 @@ class HeadGates(Gates):
         log_alpha = self.together(self.log_alpha.float())
         u = torch.empty_like(log_alpha[..., :: self.group], requires_grad=False)
         u = u.uniform_(self.eps, 1 - self.eps).repeat_interleave(self.group, -1)
-        return self._with_ungated(torch.sigmoid((torch.logit(u) + log_alpha) / self.temperature))
+        share = torch.sigmoid((torch.logit(u) + log_alpha) / self.temperature)
+        return self._with_ungated(self.together(share))
 
     def gate(self) -> Float[Tensor, "mask site head"]:
         """The evaluation gates, neither sampled nor rounded, without the temperature (eq. 13)."""
-        return self._with_ungated(torch.sigmoid(self.together(self.log_alpha.float())))
+        return self._with_ungated(self.together(torch.sigmoid(self.together(self.log_alpha.float()))))
 
     def probability_open(self) -> Float[Tensor, "mask site head"]:
         """P(z > 0) of a sampled gate (eq. 12); at the closing point it is still 0.17 (default settings)."""
         low, high = self.stretch
-        return torch.sigmoid(self.together(self.log_alpha.float()) - self.temperature * math.log(-low / high))
+        shift = self.temperature * math.log(-low / high)
+        return self.together(torch.sigmoid(self.together(self.log_alpha.float()) - shift))
 
     def expected_l0(self) -> Float[Tensor, " mask"]:
         """The expected number of sampled gates that are not 0, which is not the number of open heads."""

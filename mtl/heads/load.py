@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.arguments import dtype_of, folder_of
 from mtl.heads.collaborative import fix_mixing, put_components
 from mtl.heads.families import (
     attentions,
@@ -77,6 +78,9 @@ def load_pruned(
     Raises:
         InputError: what cannot be loaded, an unknown class of model, and weights that do not fit config.json.
     """
+    name = folder_of(name)
+    if dtype != "auto":
+        dtype = dtype_of(dtype)
     of_files = {
         key: options[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in options
     }

@@ -134,6 +134,10 @@ def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
             if key in one.values:
                 by_size = values.setdefault(_among(key, one), {})
                 by_size.setdefault(len(one.tasks), set()).add(repr(one.values[key]))
+            elif key in _BY_KIND_IN_WORDS and one.pruning != "none":
+                # A penalty beside a number of heads, each for other kinds of attention.
+                by_size = values.setdefault(_among(key, one), {})
+                by_size.setdefault(len(one.tasks), set()).add("")
         varying = {size for of in values.values() for size, found in of.items() if len(found) > 1}
         if not varying and any(len(set().union(*of.values())) > 1 for of in values.values()):
             varying = {size for of in values.values() for size in of}
@@ -181,7 +185,12 @@ def _baseline(
     plainest = min(single, key=_plainness)
     if base == "STL":
         return None if variant == plainest else plainest
-    return min(single, key=lambda other: (len(settings.differing(single[other])), _plainness(other)))
+
+    def unlike(other: Variant) -> tuple[bool, int, object]:
+        differing = settings.differing(single[other])
+        return settings.pruning != single[other].pruning, len(differing), _plainness(other)
+
+    return min(single, key=unlike)
 
 
 def _plainness(words: Variant) -> tuple[int, list[list[str | int]]]:

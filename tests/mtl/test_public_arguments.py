@@ -49,7 +49,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "head_scale": {"scale": torch.ones(SHAPE), "neighbours": 1},
     "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
     "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
-    "load_pruned": {"folder": "nowhere", "dtype": torch.float32},
+    "load_pruned": {"name": "nowhere", "dtype": torch.float32},
     "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512},
     "JointModel.from_pretrained": {"folder": "nowhere", "attention": "sdpa"},
 }
@@ -113,7 +113,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "kind": ("heads", None, 1, "chosen"), "copies": COUNT, "draws": COUNT, "seed": (-1, 1.5, None,
         True, "a"),
     },
-    "load_pruned": {"folder": (None, 3, "nowhere", Path("nowhere"), b"x", ["a"]),
+    "load_pruned": {"name": (None, 3, "nowhere", Path("nowhere"), b"x", ["a"]),
     "dtype": ("float32", None, torch.int8, 32)},
     "JointModel.annotate": {
         "sentences": (

@@ -121,7 +121,7 @@ def test_dose_draws_a_panel_for_each_pair_and_what_is_lost():
     lines = [line for line in figure.axes[0].lines if line.get_marker() == "None"]
     assert [line.get_ydata() for line in lines] == [pytest.approx([1.0, 0.0, -1.0])] * 2
     assert len(points(figure.axes[0], "o")) == 12
-    assert "none to all in common: +2.00 points lost" in figure.legends[0].get_title().get_text()
+    assert "none to all in common: 2.00 points lost" in figure.legends[0].get_title().get_text()
     with pytest.raises(ValueError, match="pruning=fixed"):
         dose_figure(scores.clear(), dose(scores, draws=9))
 

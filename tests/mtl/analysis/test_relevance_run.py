@@ -179,5 +179,5 @@ def test_a_layer_without_open_heads_has_no_most_relevant_one(
     assert main(["relevance", str(tmp_path / "run")]) == 0
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     layer, pos, dep = (cell.strip() for cell in rows[2][1:4])
-    assert (layer, dep) == ("2", "none open")
+    assert (layer, dep) == ("L2", "none open")
     assert "none" not in pos

@@ -50,6 +50,7 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
         "data convert": [f"--train=jsonl:{corpus}/train.jsonl"],
         "data select": [str(corpus), f"--ids={corpus}/train.jsonl"],
         "evaluate": measured,
+        "compare": [str(run), f"--against={run}"],
         "figure": ["masks", str(run)],
         "prune": measured,
         "probe": measured,
@@ -129,7 +130,7 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
 
 
 def test_every_argument_that_names_something_to_write_is_in_the_table():
-    read = {"source", "mask", "corpus", "run", "folder", "cache", "model"}
+    read = {"source", "mask", "corpus", "run", "folder", "cache", "model", "file"}
     for name, command in COMMANDS.items():
         if command.takes != "signature":
             continue

@@ -51,7 +51,7 @@ def test_what_there_is_not_is_said_in_one_line(language: str, message: str) -> N
 
 def test_without_spacy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(InputError, match=r"which is not installed: pip install 'mtl\[languages\]'"):
+    with pytest.raises(InputError, match=r"which is not installed: pip install 'mtl-heads\[languages\]'"):
         splitter_of("de")
 
 

@@ -257,7 +257,7 @@ def test_setups_with_targets_by_kind_are_named_by_kind():
     assert [setup.name for setup in setups_of(configs)] == [
         "STL, dynamic, target 24",
         "STL, dynamic, encoder target 8, cross target 4",
-        "STL, dynamic, encoder penalty 0.5, cross target 4",
+        "STL, dynamic, cross target 4, encoder penalty 0.5",
     ]
 
 

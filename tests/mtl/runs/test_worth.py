@@ -127,7 +127,7 @@ def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:
 def test_what_cannot_be_drawn_is_said(study, tmp_path) -> None:
     runs = list(study.truth)
     out = tmp_path / "no.pdf"
-    with pytest.raises(InputError, match="'relevance'; there are importance, ablation"):
+    with pytest.raises(InputError, match="'relevance'; there are ablation, importance"):
         figure("heads", runs, out, measure="relevance")
     with pytest.raises(InputError, match="several seeds or tasks"):
         figure("agreement", runs[:1], out)

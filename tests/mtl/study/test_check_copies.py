@@ -87,7 +87,7 @@ def test_a_given_file_without_a_contested_head_is_refused_when_the_study_is_plan
     assert dry_run(tmp_path, toy, tiny_encoder, [block]) == 0
     placebo = block | {"set": block["set"] | {"clones.heads": "uncontested"}}
     assert dry_run(tmp_path, toy, tiny_encoder, [placebo]) == 2
-    assert "run all-C-seed1: layer 0 has 1 head for the placebo" in capsys.readouterr().err
+    assert "run all-C-seed1: L0 has 1 head for the placebo" in capsys.readouterr().err
 
 
 def gates(folder: Path, task: str, *opened: int) -> None:
@@ -141,7 +141,7 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
     for name in ("pos", "dep"):
         gates(study.run(name), name, 0, 1)
     [line] = copies_that_fail(jobs, set(), study)
-    assert line.startswith("D will fail: layer 0 has 1 head for the placebo")
+    assert line.startswith("D will fail: L0 has 1 head for the placebo")
     (study.run("dep") / "gates.parquet").write_text("no table")
     line, _ = copies_that_fail(jobs, set(), study)
     assert line.startswith("C will fail: ")

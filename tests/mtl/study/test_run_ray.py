@@ -464,7 +464,7 @@ def test_a_cluster_of_other_versions_is_said_with_both():
 
 def test_without_ray_the_mend_is_said(planned, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"^--engine ray needs Ray.*; run: pip install 'mtl\[ray\]'$"):
+    with pytest.raises(InputError, match=r"^--engine ray needs Ray.*; run: pip install 'mtl-heads\[ray\]'$"):
         run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
 
 

@@ -86,7 +86,7 @@ def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_score
 
     run = Run(Path(config.runs) / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "evaluate", interrupt)
+        patch.setattr(module, "evaluate_sentences", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(config, console=QUIET)
     assert (run.status()["state"], run.status()["trained"], epochs(run)) == ("interrupted", True, ["1", "2"])
@@ -96,7 +96,7 @@ def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_score
     del status["trained"], status["training_seconds"]
     (run.folder / "status.json").write_text(json.dumps(status))
     with monkeypatch.context() as patch:
-        patch.setattr(module, "evaluate", interrupt)
+        patch.setattr(module, "evaluate_sentences", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(config, console=QUIET)
     assert (run.status()["trained"], epochs(run)) == (True, ["1", "2"])
