@@ -137,7 +137,7 @@ def joint(toy: Path) -> JointModel:
     return worth.joint_model(toy, ("pos",))
 
 
-def call(name: str, joint: JointModel, **given: Any) -> Any:
+def call(name: str, joint: JointModel, /, **given: Any) -> Any:
     """Call a public function on a fresh model; wrong arguments must leave the model as it was."""
     if name.startswith("JointModel.") or name == "load_pruned":
         owner = joint if name == "JointModel.annotate" else JointModel if "." in name else mtl

@@ -23,7 +23,7 @@ HEADS = 3
 
 def table(measure, task, labels, value, regime="stl", seed=1, choice=""):
     """Rows of a measure (label, layer, head) of one run."""
-    count = np.full(len(labels), 10)
+    count = np.full(len(labels), 40)
     rows = heads_table.rows(measure, task, labels, np.asarray(value, dtype=float), count, choice)
     names = {"regime": regime, "run": f"{task or 'all'}-{regime}-{seed}", "seed": seed}
     return rows.with_columns(*(pl.lit(name).alias(key) for key, name in names.items()))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import mtl
 from mtl.commands.command_table import COMMANDS, load
 from mtl.commands.main import main
 from tests.mtl.commands.runs_for_commands import TRAINING, made_run
@@ -98,6 +101,11 @@ WRITES = [
 @pytest.fixture
 def no_work(monkeypatch) -> Callable[[], None]:
     """Once called, everything heavy fails the test."""
+
+    # What is imported for the first time while the names are replaced would keep the replacements.
+    for module in pkgutil.walk_packages(mtl.__path__, "mtl."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
     def arm() -> None:
         for path in HEAVY:
