@@ -210,7 +210,7 @@ CASES = {
     "encoding given": Case(given_encoding, TRANSLATORS),
 }
 ALL = [
-    pytest.param(case, name, id=f"{case}-{name}", marks=pytest.mark.slow if name in ("gpt2", "t5") else ())
+    pytest.param(case, name, id=f"{case}-{name}", marks=() if name in ("bert", "llama") else pytest.mark.slow)
     for case, (_, models, *_) in CASES.items()
     for name in models
 ]
