@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 (done), 1 (failed), 2 (bad arguments or input) or 130 (interrupted)."""
     if arguments is None:
         _use_utf8()
+        _drop_thread_counts()
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Otherwise tokenizers warns when a process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -81,6 +82,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _one_line(message: str) -> str:
     """The message without characters that would break the line or act on the terminal, as names may have."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
+
+
+def _drop_thread_counts() -> None:
+    """Take numbers of threads that are none out of the environment: libraries end the process over them."""
+    for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON", "POLARS"):
+        variable = f"{name}_MAX_THREADS" if name == "POLARS" else f"{name}_NUM_THREADS"
+        if not os.environ.get(variable, "1").isdecimal() or os.environ.get(variable) == "0":
+            del os.environ[variable]
 
 
 def _use_utf8() -> None:
