@@ -60,7 +60,7 @@ def compare(
         check_file_place(out)
     first, second = ([Run.open(folder) for folder in side] for side in (runs, against))
     compared = compare_runs(first, second, split, tasks, level=level, draws=draws, seed=seed)
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
     console.print(_table(compared.table, split, level))
