@@ -40,9 +40,9 @@ class Watch:
         """
         self.look()
         arrived: Callable[[], object] = bool
-        if values.is_cuda:
+        if values.device.type != "cpu":
+            event = torch.get_device_module(values.device).Event()
             values = values.detach().to("cpu", non_blocking=True)
-            event = torch.cuda.Event()
             event.record()
             arrived = event.synchronize
         self._noted = _Noted(where, names, values, arrived)

@@ -42,6 +42,15 @@ class _Backend(_DummyBackendModule):
     def set_rng_state(self, state, device=None) -> None:
         pass
 
+    class Event:
+        """A mark in the queue of the device, which computes at once."""
+
+        def record(self) -> None:
+            pass
+
+        def synchronize(self) -> None:
+            pass
+
 
 _setup_privateuseone_for_python_backend(NAME, _Backend())
 DEVICE = torch.device(NAME, 0)
@@ -134,7 +143,8 @@ def perform(operation, arguments, options):
     if name == "copy_":
         result_there = isinstance(arguments[0], OtherTensor)
     conditions = indexing and any(index is not None and index.dtype == torch.bool for index in arguments[1])
-    if others and (name in WAIT or conditions or not result_there):
+    copied = not result_there and not options.get("non_blocking")
+    if others and (name in WAIT or conditions or copied):
         WAITS.note()
     result = operation(*tree_map(memory_of, arguments), **tree_map(memory_of, options))
     if not result_there:

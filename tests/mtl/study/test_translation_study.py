@@ -100,7 +100,7 @@ def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_
 
 @pytest.mark.slow
 def test_a_run_that_translates_is_probed_on_annotated_sources_that_are_given(tmp_path):
-    write_jsonl(tmp_path / "parsed" / "test.jsonl", [Sentence(("1", "2"), tags=("A", "B"))])
+    write_jsonl(tmp_path / "parsed" / "test.jsonl", [Sentence(("2", "1"), tags=("A", "B"))])
     study = study_of(
         digits.config(tmp_path), PLAIN,
         probes=ProbesConfig(measures=("probes", "importance"), corpus=str(tmp_path / "parsed")),
@@ -113,7 +113,7 @@ def test_a_run_that_translates_is_probed_on_annotated_sources_that_are_given(tmp
     moved = dataclasses.replace(study.probes, corpus=str(tmp_path / "moved"))
     [again] = make_plan(dataclasses.replace(study, probes=moved), folder, None).wanted
     assert again.made_of == job.made_of
-    write_jsonl(tmp_path / "moved" / "test.jsonl", [Sentence(("1", "2"), tags=("A", "C"))])
+    write_jsonl(tmp_path / "moved" / "test.jsonl", [Sentence(("2", "1"), tags=("A", "C"))])
     [changed] = make_plan(dataclasses.replace(study, probes=moved), folder, None).wanted
     assert {key for key in changed.made_of if changed.made_of[key] != job.made_of[key]} == {"probes"}
     on_dev = dataclasses.replace(study.probes, split="dev")
