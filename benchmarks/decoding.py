@@ -12,8 +12,8 @@ import warnings
 import torch
 
 from mtl.analysis.timing import alternate
-from tasks.cky import best_brackets
-from tasks.mst import maximum_trees
+from mtl.tasks.cky import best_brackets
+from mtl.tasks.mst import maximum_trees
 
 
 def main() -> None:

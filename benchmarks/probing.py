@@ -19,9 +19,9 @@ from mtl.analysis.probe import Mask, index_corpus, probe
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.encoder import Encoder
 from mtl.models.subwords import Subwords
-from probes.best_heads import best_heads
-from probes.measures.items import PROBE_TARGETS
-from tasks.sentence import Sentence
+from mtl.probes.best_heads import best_heads
+from mtl.probes.measures.items import PROBE_TARGETS
+from mtl.tasks.sentence import Sentence
 
 
 def main() -> None:

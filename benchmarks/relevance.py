@@ -14,7 +14,7 @@ from mtl.analysis.relevance import Explainer, Item
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.batches import BatchLoader, Step, examples
 from mtl.models.joint import JointModel
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 def seconds(action: Callable[[], None], rounds: int) -> float:

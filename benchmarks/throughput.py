@@ -28,11 +28,11 @@ from mtl.models.batches import Batch, BatchLoader, Example, Step, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 from mtl.training.balancers import Uniform
 from mtl.training.plans import planner
 from mtl.training.step import JointTraining
-from tasks.sentence import Sentence
-from tasks.task import Task
 
 
 def main() -> None:

@@ -34,10 +34,10 @@ from mtl.models.device import has_fast_bfloat16
 from mtl.models.joint import JointModel
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import Seq2Seq
+from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.task import Labels
 from mtl.training.gate_loss import gate_loss, new_gates
 from mtl.training.initial_seq2seq import build_seq2seq
-from tasks.sentence import Label, Sentence
-from tasks.task import Labels
 
 CONFIG = Path(__file__).parents[1] / "configs" / "translation.yaml"
 PIECES = 16

@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from probes.head_names import with_names
-from probes.label_scores import FEWEST_ITEMS, best_of_labels, label_scores, weighted_mean
-from probes.measures.table import BY_NAME, MEASURES
-from probes.sites import KEYS
+from mtl.probes.head_names import with_names
+from mtl.probes.label_scores import FEWEST_ITEMS, best_of_labels, label_scores, weighted_mean
+from mtl.probes.measures.table import BY_NAME, MEASURES
+from mtl.probes.sites import KEYS
 
 
 def best_heads(table: pl.DataFrame) -> pl.DataFrame:

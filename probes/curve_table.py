@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from probes import table_files
-from probes.sites import KEYS
+from mtl.probes import table_files
+from mtl.probes.sites import KEYS
 
 SCORES = pl.Schema(
     {

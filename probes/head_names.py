@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from probes.sites import KEYS, Site, several_kinds, sites_of
+from mtl.probes.sites import KEYS, Site, several_kinds, sites_of
 
 _NAME = re.compile(
     r"(?:(?P<kind>[a-z]+)[. ] *)?"

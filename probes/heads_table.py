@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from probes import table_files
-from probes.sites import Site
+from mtl.probes import table_files
+from mtl.probes.sites import Site
 
 SCHEMA = pl.Schema(
     {

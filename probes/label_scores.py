@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from probes.measures.table import BY_NAME, SKILLS
-from probes.sites import KEYS, in_order, sites_of
+from mtl.probes.measures.table import BY_NAME, SKILLS
+from mtl.probes.sites import KEYS, in_order, sites_of
 
 FEWEST_ITEMS = 30
 """Items that a label needs to count: with fewer, some of many heads is above chance by luck."""

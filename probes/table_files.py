@@ -14,7 +14,7 @@ from typing import Literal
 
 import polars as pl
 
-from probes.head_names import by_name, with_names
+from mtl.probes.head_names import by_name, with_names
 
 _LATEX = {
     "\\": r"\textbackslash{}",

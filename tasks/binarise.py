@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tasks.sentence import Span
-from tasks.tree import ROOTS, Tree
+from mtl.tasks.sentence import Span
+from mtl.tasks.tree import ROOTS, Tree
 
 NULL = ""
 """The label of a bracket that is no constituent: an intermediate one, or a word without one of its own."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tasks.classify import Classify
-from tasks.con import Con
-from tasks.control import Control
-from tasks.dep import Dep
-from tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
-from tasks.ner import Ner
-from tasks.pos import Pos
-from tasks.regress import Regress
-from tasks.sentence_task import SentenceTask
-from tasks.srl import Srl
-from tasks.task import Task
-from tasks.translate import Translate
+from mtl.tasks.classify import Classify
+from mtl.tasks.con import Con
+from mtl.tasks.control import Control
+from mtl.tasks.dep import Dep
+from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
+from mtl.tasks.ner import Ner
+from mtl.tasks.pos import Pos
+from mtl.tasks.regress import Regress
+from mtl.tasks.sentence_task import SentenceTask
+from mtl.tasks.srl import Srl
+from mtl.tasks.task import Task
+from mtl.tasks.translate import Translate
 
 STRUCTURED: tuple[type[Task], ...] = (Pos, Ner, Dep, Con, Srl)
 """The tasks on words, trained where a configuration names none, in the order in which layers are predicted

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tasks.sentence import Sentence
-from tasks.sentence_task import SentenceTask
-from tasks.task import Labels
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence_task import SentenceTask
+from mtl.tasks.task import Labels
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -30,23 +30,23 @@ class Classify(SentenceTask):
         return Labels(self.inventory or sorted({self._value(s) for s in sentences if self.annotated(s)}))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.classifier import label_targets
+        from mtl.tasks.decoders.classifier import label_targets
 
         return label_targets([self._value(sentence)], labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.classifier import collate_sentences
+        from mtl.tasks.decoders.classifier import collate_sentences
 
         return collate_sentences(targets)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.classifier import SentenceClassifier
+        from mtl.tasks.decoders.classifier import SentenceClassifier
 
         return SentenceClassifier(hidden, labels, self.dropout, self.pooling)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.accuracy import Accuracy
-        from tasks.metrics.classes import Classes
+        from mtl.tasks.metrics.accuracy import Accuracy
+        from mtl.tasks.metrics.classes import Classes
 
         if not self.inventory:
             return Accuracy(self.name)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.binarise import NULL, binarise, build, constituents
-from tasks.sentence import Sentence, Span
-from tasks.task import Labels, Task
+from mtl.tasks.binarise import NULL, binarise, build, constituents
+from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ class Con(Task):
         return Labels(sorted(names))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.con import bracket_targets
+        from mtl.tasks.decoders.con import bracket_targets
 
         return bracket_targets(sentence, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.con import collate_brackets
+        from mtl.tasks.decoders.con import collate_brackets
 
         return collate_brackets(targets)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.con import ConDecoder
+        from mtl.tasks.decoders.con import ConDecoder
 
         return ConDecoder(hidden, labels, self.span_dim, self.label_dim, self.dropout)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.evalb import BracketScores
+        from mtl.tasks.metrics.evalb import BracketScores
 
         return BracketScores()
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.sentence import Sentence
-from tasks.task import Labels, Task
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -59,22 +59,22 @@ class Control(Task):
         return Labels(map(str, range(self.classes)))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.classifier import label_targets
+        from mtl.tasks.decoders.classifier import label_targets
 
         return label_targets(map(self.label, sentence.words), labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.classifier import collate_words
+        from mtl.tasks.decoders.classifier import collate_words
 
         return collate_words(targets, width)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.classifier import WordClassifier
+        from mtl.tasks.decoders.classifier import WordClassifier
 
         return WordClassifier(hidden, labels, self.dropout)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.accuracy import Accuracy
+        from mtl.tasks.metrics.accuracy import Accuracy
 
         return Accuracy(self.layer, self.label)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tasks.crf_recursions import best_paths, expectations, log_partitions
+from mtl.tasks.crf_recursions import best_paths, expectations, log_partitions
 
 _NEVER = -1e30
 """Stands for log 0 where minus infinity would make gradients NaN."""

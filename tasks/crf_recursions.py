@@ -2,7 +2,7 @@
 
 Tags are O, then B of every label, then I of every label; states are O and the labels. Public functions take
 `scores` [row word tag], `lengths` [row], at least 1 but for `best_paths`, and the fields of
-`tasks.crf.Transitions`.
+`mtl.tasks.crf.Transitions`.
 """
 
 from __future__ import annotations

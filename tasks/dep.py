@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.sentence import Arcs, Sentence
-from tasks.task import Labels, Task
+from mtl.tasks.sentence import Arcs, Sentence
+from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Dep(Task):
         )
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.dep import arc_targets
+        from mtl.tasks.decoders.dep import arc_targets
 
         return arc_targets(sentence, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.dep import collate_arcs
+        from mtl.tasks.decoders.dep import collate_arcs
 
         return collate_arcs(targets, width)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.dep import DepDecoder
+        from mtl.tasks.decoders.dep import DepDecoder
 
         return DepDecoder(hidden, labels, self.arc_dim, self.relation_dim, self.dropout)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.attachment import AttachmentScores
+        from mtl.tasks.metrics.attachment import AttachmentScores
 
         return AttachmentScores()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tasks.sentence import Frame, Sentence, Span
-from tasks.spans import without_overlaps
-from tasks.task import Labels
+from mtl.tasks.sentence import Frame, Sentence, Span
+from mtl.tasks.spans import without_overlaps
+from mtl.tasks.task import Labels
 
 _VERB = ("V", "C-V")
 """The predicate's own span and its continuation: neither is an argument."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tasks.classify import Classify
-from tasks.regress import Regress
+from mtl.tasks.classify import Classify
+from mtl.tasks.regress import Regress
 
 
 class Cola(Classify):

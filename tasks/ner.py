@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.sentence import Sentence, Span
-from tasks.spans import without_overlaps
-from tasks.task import Labels, Task
+from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.spans import without_overlaps
+from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,22 @@ class Ner(Task):
         return Labels(sorted({span.label for sentence in sentences for span in sentence.entities or ()}))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.ner import entity_targets
+        from mtl.tasks.decoders.ner import entity_targets
 
         return entity_targets(sentence, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.ner import collate_entities
+        from mtl.tasks.decoders.ner import collate_entities
 
         return collate_entities(targets)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.ner import NerDecoder
+        from mtl.tasks.decoders.ner import NerDecoder
 
         return NerDecoder(hidden, labels, self.dim, self.dropout, self.threshold)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.span_scores import SpanScores
+        from mtl.tasks.metrics.span_scores import SpanScores
 
         return SpanScores()
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.sentence import Sentence
-from tasks.task import Labels, Task
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Pos(Task):
         return Labels(sorted({tag for sentence in sentences for tag in self._tags(sentence) or ()}))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.classifier import label_targets
+        from mtl.tasks.decoders.classifier import label_targets
 
         tags = self._tags(sentence)
         if tags is None:
@@ -49,17 +49,17 @@ class Pos(Task):
         return label_targets(tags, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.classifier import collate_words
+        from mtl.tasks.decoders.classifier import collate_words
 
         return collate_words(targets, width)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.classifier import WordClassifier
+        from mtl.tasks.decoders.classifier import WordClassifier
 
         return WordClassifier(hidden, labels, self.dropout)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.accuracy import Accuracy
+        from mtl.tasks.metrics.accuracy import Accuracy
 
         return Accuracy(self.layer)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tasks.sentence import Sentence
-from tasks.sentence_task import SentenceTask
-from tasks.task import Labels
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence_task import SentenceTask
+from mtl.tasks.task import Labels
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 LARGEST = 1e15
 """The largest number accepted: float32 has room for its square, and for the sum of many such squares."""
@@ -31,7 +31,7 @@ class Regress(SentenceTask):
         return Labels(())
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.regressor import number_targets
+        from mtl.tasks.decoders.regressor import number_targets
 
         value = sentence.layer(self.name)
         if value is None:
@@ -39,17 +39,17 @@ class Regress(SentenceTask):
         return number_targets(float(value))
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.regressor import collate_numbers
+        from mtl.tasks.decoders.regressor import collate_numbers
 
         return collate_numbers(targets)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.regressor import SentenceRegressor
+        from mtl.tasks.decoders.regressor import SentenceRegressor
 
         return SentenceRegressor(hidden, self.dropout, self.pooling)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.correlation import Correlation
+        from mtl.tasks.metrics.correlation import Correlation
 
         return Correlation(self.name)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from tasks.tree import Tree
+from mtl.tasks.tree import Tree
 
 
 class Span(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tasks.sentence import Sentence
-from tasks.task import Task
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tasks.sentence import Span
+from mtl.tasks.sentence import Span
 
 
 def without_overlaps(spans: Iterable[Span]) -> list[Span]:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.frames import dropped, roles
-from tasks.sentence import Frame, Sentence
-from tasks.task import Labels, Task
+from mtl.tasks.frames import dropped, roles
+from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class Srl(Task):
         return Labels(roles(sentences))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        from tasks.decoders.srl import frame_targets
+        from mtl.tasks.decoders.srl import frame_targets
 
         if sentence.frames is None:
             raise ValueError(f"sentence '{sentence.id}' has no frames: ask annotated() first")
         return frame_targets(sentence, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.srl import collate_frames
+        from mtl.tasks.decoders.srl import collate_frames
 
         return collate_frames(targets, width)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.srl import SrlDecoder
+        from mtl.tasks.decoders.srl import SrlDecoder
 
         return SrlDecoder(hidden, labels, self.dim, self.reach, self.dropout)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.arguments import ArgumentScores
+        from mtl.tasks.metrics.arguments import ArgumentScores
 
         return ArgumentScores()
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.sentence import Sentence
-from tasks.task import Labels, Task
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
-    from tasks.decoders.decoder import Decoder
-    from tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
 
 
 @dataclass(frozen=True)
@@ -60,28 +60,28 @@ class Translate(Task):
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         """No pieces: those of the translation come from the model's tokenizer."""
-        from tasks.decoders.translator import no_pieces
+        from mtl.tasks.decoders.translator import no_pieces
 
         return no_pieces()
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
-        from tasks.decoders.translator import collate_pieces
+        from mtl.tasks.decoders.translator import collate_pieces
 
         return collate_pieces(targets)
 
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
-        from tasks.decoders.translator import Translator
+        from mtl.tasks.decoders.translator import Translator
 
         return Translator(self.label_smoothing)
 
     def metric(self) -> TaskMetric:
-        from tasks.metrics.bleu import Bleu
+        from mtl.tasks.metrics.bleu import Bleu
 
         return Bleu(self.name, self.tokenizer())
 
     def tokenizer(self) -> str:
         """sacreBLEU's name of the tokeniser that BLEU is counted with."""
-        from tasks.metrics.bleu import tokenizer_for
+        from mtl.tasks.metrics.bleu import tokenizer_for
 
         return tokenizer_for(self.target) if self.tokenize == "auto" else self.tokenize
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 Part = Literal["a", "b"]
 PARTS: tuple[Part, ...] = ("a", "b")

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tasks.sentence import Arcs, Frame, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.tree import Tree
 
 _LABELS = ("NP", "VP", "PP", "ADVP", "PRT", "S", "SBAR", "ADJP", "X", "PRN", "NP-TMP", "SQ=1")
 _ROLES = (

@@ -20,7 +20,7 @@ import pytest
 import torch
 import yaml
 
-import tasks.metrics
+import mtl.tasks.metrics
 from mtl.config.parse import configuration_from
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
@@ -28,7 +28,7 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.family_table import FAMILIES
 from mtl.study.config import MASKS, Block, ClaimsConfig, OverlapConfig, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -59,7 +59,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packages with the task of the page in it."""
     folder = tmp_path_factory.mktemp("extended")
     for package in (*PACKAGES, "configs"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        left_out = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=left_out)
     for title, text in blocks("own-task.md", "python"):
         (folder / title).write_text(text)
     for title, text in blocks("own-task.md", "diff"):
@@ -70,11 +71,11 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def case(extended: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The task of the page as a module among our own, until the test is over."""
-    for package in (tasks, tasks.metrics):
-        folder = extended / package.__name__.replace(".", "/")
+    for package in (mtl.tasks, mtl.tasks.metrics):
+        folder = extended / package.__name__.removeprefix("mtl.").replace(".", "/")
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-    yield importlib.import_module("tasks.case")
-    for name in ("tasks.case", "tasks.metrics.capitals"):
+    yield importlib.import_module("mtl.tasks.case")
+    for name in ("mtl.tasks.case", "mtl.tasks.metrics.capitals"):
         sys.modules.pop(name, None)
 
 
@@ -239,9 +240,9 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
         assert not [each for each in loaded if re.match(r"(https?:)?//", "".join(each))], path
     reference = "".join(page for path, page in pages.items() if path.parts[0] == "reference")
     modules = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
+        ".".join(path.relative_to(above).with_suffix("").parts).removesuffix(".__init__")
+        for above, package in ((ROOT, "mtl"), (ROOT / "mtl", "tasks"), (ROOT / "mtl", "probes"))
+        for path in (above / package).rglob("*.py")
     }
     known = set(re.findall(r'id="([\w.]+)"', reference))
     missing = modules - known - {"mtl.__main__"}

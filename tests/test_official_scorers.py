@@ -16,10 +16,10 @@ from mtl.corpora.ewt5.build import build_ewt5
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.scorer_files import export
 from mtl.corpora.toy.corpus import toy_corpus
-from tasks.binarise import constituents
-from tasks.catalogue import TASKS
-from tasks.sentence import Arcs, Frame, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.binarise import constituents
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.tree import Tree
 from tests.mtl.corpora.hostile import hostile_sentences, otherwise_annotated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

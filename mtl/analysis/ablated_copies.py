@@ -17,7 +17,7 @@ from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 CountsByTask = dict[str, np.ndarray]
 """By task the metric's counts per sentence, of shape (sentence, count)."""

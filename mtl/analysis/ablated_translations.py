@@ -15,7 +15,7 @@ from mtl.models.joint import JointModel
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.translations import translations
-from tasks.translate import Translate
+from mtl.tasks.translate import Translate
 
 
 class TranslatedCopies(AblatedCopies):

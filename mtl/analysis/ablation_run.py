@@ -29,9 +29,9 @@ from mtl.analysis.ablation import (
 from mtl.analysis.probe import open_masks
 from mtl.analysis.trained import TrainedRun
 from mtl.files import fingerprint, whole_file
-from probes import heads_table
-from probes.measures.table import BY_NAME
-from probes.statistics.paired_scores import DRAWS, ScoreLosses, score_losses
+from mtl.probes import heads_table
+from mtl.probes.measures.table import BY_NAME
+from mtl.probes.statistics.paired_scores import DRAWS, ScoreLosses, score_losses
 
 Advance = Callable[[int], None]
 BATCH_TOKENS = {"cpu": 256, "cuda": 2048}

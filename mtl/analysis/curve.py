@@ -18,8 +18,8 @@ from mtl.analysis.head_order import Head, NextHeads, loader, remaining
 from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError
 from mtl.models.evaluate import evaluate
-from probes import curve_table
-from probes.heads_table import Site
+from mtl.probes import curve_table
+from mtl.probes.heads_table import Site
 
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 

@@ -21,7 +21,7 @@ from mtl.models.batches import Example, collate
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
-from probes import curve_table
+from mtl.probes import curve_table
 
 BATCHES = (1, 4, 16, 64)
 """Sentences in a batch whose time is measured (Michel et al. 2019, table 3)."""

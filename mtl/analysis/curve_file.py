@@ -11,10 +11,10 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.probes import curve_table
+from mtl.probes.table_files import write_parquet
 from mtl.runs.heads_file import require_finite
 from mtl.workers.lease import changing
-from probes import curve_table
-from probes.table_files import write_parquet
 
 Part = Mapping[str, str | int]
 """Values of columns that select a part of a table."""

@@ -21,8 +21,8 @@ from mtl.analysis.head_order import (
 from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.errors import InputError, did_you_mean
 from mtl.models.device import Accelerator
+from mtl.probes.measures.table import BY_NAME
 from mtl.runs.heads_file import read_measures
-from probes.measures.table import BY_NAME
 
 ORDERS = ("importance", "recomputed", "random", "greedy")
 """Orders that are computed; every other order is a measure of heads.parquet."""

@@ -10,7 +10,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import ClonesConfig, TrainConfig, WandbConfig
 from mtl.models.device import Accelerator
 from mtl.runs.run import Run
-from tasks.twins import tasks_of
+from mtl.tasks.twins import tasks_of
 
 
 def gate_settings(

@@ -28,10 +28,10 @@ from mtl.models.derived_run import write_cut_run
 from mtl.models.device import Accelerator, prepare
 from mtl.models.evaluate import evaluate
 from mtl.models.joint import JointModel
+from mtl.probes import curve_table
 from mtl.runs.run import Run
 from mtl.training.check import check_settings
 from mtl.training.gate_loss import gate_loss, new_gates_of
-from probes import curve_table
 
 GATES = "gates"
 """The name of learned gates in the column `by`."""

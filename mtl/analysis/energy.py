@@ -18,7 +18,7 @@ from mtl.errors import InputError
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import Attention, attentions, family_of, head_dim
 from mtl.heads.query_key import QueryKey, query_key
-from probes.energy_table import ENERGY, MIXING
+from mtl.probes.energy_table import ENERGY, MIXING
 
 
 @torch.no_grad()

@@ -37,7 +37,7 @@ from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
 from mtl.models.modes import frozen, in_evaluation_mode
-from probes import heads_table
+from mtl.probes import heads_table
 
 Per = Literal["example", "token"]
 """Where absolute values are taken: of a sentence's derivative (the paper), or at each of its positions."""

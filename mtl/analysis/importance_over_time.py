@@ -16,10 +16,10 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.runs.importance_history import add_importance
 from mtl.runs.run import Run
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
-from tasks.sentence import Sentence
-from tasks.task import Task
 
 
 class ImportanceOverTime(Observer):

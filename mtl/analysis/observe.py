@@ -17,8 +17,8 @@ from mtl.models.encoder import Encoder, Observation
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
-from probes.measures.record import NOTHING, HeadRecords
-from tasks.sentence import Sentence
+from mtl.probes.measures.record import NOTHING, HeadRecords
+from mtl.tasks.sentence import Sentence
 
 BATCH_TOKENS = 2048
 """Padded positions in a batch: few, since the attention of all layers is held at once."""

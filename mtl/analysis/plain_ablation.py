@@ -27,7 +27,7 @@ from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay, OtherPassError
 from mtl.heads.tap import HeadTap
 from mtl.models.modes import in_evaluation_mode
-from probes.statistics.paired_scores import DRAWS, score_losses
+from mtl.probes.statistics.paired_scores import DRAWS, score_losses
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = TypeVar("Inputs")

@@ -14,15 +14,15 @@ from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.source_encoder import SourceEncoder
-from probes import heads_table
-from probes.measures import passes
-from probes.measures.corpus import ProbeCorpus, ProbeSettings
-from probes.measures.probe import FittedProbe
-from probes.measures.projection import DRAWS, random_projections
-from probes.measures.record import HeadRecords
-from probes.measures.table import probes_for
-from tasks.sentence import Sentence
-from tasks.twins import task_of
+from mtl.probes import heads_table
+from mtl.probes.measures import passes
+from mtl.probes.measures.corpus import ProbeCorpus, ProbeSettings
+from mtl.probes.measures.probe import FittedProbe
+from mtl.probes.measures.projection import DRAWS, random_projections
+from mtl.probes.measures.record import HeadRecords
+from mtl.probes.measures.table import probes_for
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.twins import task_of
 
 
 @dataclass(frozen=True, slots=True)

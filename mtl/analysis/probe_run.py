@@ -22,13 +22,13 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
+from mtl.probes.measures.items import PROBE_TARGETS
+from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.heads_file import check_place, write_measures
 from mtl.runs.run import Run, git_revision, versions
-from probes.measures.items import PROBE_TARGETS
-from probes.measures.table import MADE_BY_PROBING
-from tasks.catalogue import TASKS
-from tasks.sentence import Sentence
-from tasks.twins import task_of
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.twins import task_of
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]

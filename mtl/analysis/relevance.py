@@ -24,10 +24,10 @@ from mtl.heads.tap import HeadOutputs, eager_attention
 from mtl.models.batches import Batch, Example, buckets, collate, examples
 from mtl.models.joint import JointModel, TaskScores
 from mtl.models.modes import frozen, in_evaluation_mode
-from tasks.decoders.decoder import StructureScore
-from tasks.decoders.translator import Translator
-from tasks.sentence import Sentence
-from tasks.task import Task
+from mtl.tasks.decoders.decoder import StructureScore
+from mtl.tasks.decoders.translator import Translator
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 
 BATCH_TOKENS = 1024
 """Padded positions in a batch: few, since a batch's whole graph is held, which is also faster on a CPU."""

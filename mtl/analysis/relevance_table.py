@@ -15,8 +15,8 @@ from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import Conservation, Explainer, Item, Output, reads_gold
 from mtl.analysis.relevance_rules import Rules
 from mtl.models.joint import JointModel
-from probes import heads_table
-from tasks.sentence import Sentence
+from mtl.probes import heads_table
+from mtl.tasks.sentence import Sentence
 
 
 def shares(

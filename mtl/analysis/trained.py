@@ -20,7 +20,7 @@ from mtl.models.joint import JointModel
 from mtl.models.limits import require_limit
 from mtl.runs.heads_file import check_place, write_measures
 from mtl.runs.run import Run, git_revision, versions
-from tasks.task import Task
+from mtl.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None
 
 def _closed(ablation: Ablation, tap: HeadTap) -> str:
     """The names of what was closed: whole layers by theirs, and a number where there are many heads."""
-    from probes.head_names import head_name
+    from mtl.probes.head_names import head_name
 
     if ablation.site is not None:
         return head_name(tap.sites[ablation.site], ablation.head, tap.sites)

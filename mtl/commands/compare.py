@@ -73,9 +73,9 @@ def compare(
 
 def _write(table: pl.DataFrame, out: Path, names: tuple[str, ...]) -> list[Path]:
     from mtl.files import whole_file
+    from mtl.probes import table_files
+    from mtl.probes.figures.comparison import comparison_figure
     from mtl.runs.figures.drawn import FigureWithTables, save
-    from probes import table_files
-    from probes.figures.comparison import comparison_figure
 
     if out.suffix.lower() in _PICTURES:
         return save(FigureWithTables(comparison_figure(table, *names), (), {"": table}), out)

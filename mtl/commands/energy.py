@@ -33,8 +33,8 @@ def energy(
     from mtl.commands.tables_out import check_table, write_table
     from mtl.errors import InputError
     from mtl.models.opened import open_encoder
-    from probes.energy_table import components_needed
-    from probes.figures.style import FORMATS
+    from mtl.probes.energy_table import components_needed
+    from mtl.probes.figures.style import FORMATS
 
     for path in (out, mixing):
         check_table(path)
@@ -59,8 +59,8 @@ def energy(
         _compare(needed, console)
     if figure is not None:
         from mtl.files import whole_file
-        from probes.figures.energy import energy_curves
-        from probes.figures.style import render
+        from mtl.probes.figures.energy import energy_curves
+        from mtl.probes.figures.style import render
 
         kind = next(kind for kind in FORMATS if kind == figure.suffix.removeprefix("."))
         contents = render(energy_curves(table), kind)
@@ -77,10 +77,10 @@ def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
     """Per layer the components that hold 50, 90 and 95 % of the variance; of heads apart their mean."""
     import polars as pl
 
-    from probes.energy_table import MATRICES
-    from probes.head_names import layer_name
-    from probes.heads_table import Site
-    from probes.sites import sites_of
+    from mtl.probes.energy_table import MATRICES
+    from mtl.probes.head_names import layer_name
+    from mtl.probes.heads_table import Site
+    from mtl.probes.sites import sites_of
 
     together, apart = (
         needed.filter(pl.col("head").is_null()),
@@ -105,7 +105,7 @@ def _compare(needed: pl.DataFrame, console: Console) -> None:
     """A row per model: the components for 90 %, means over layers."""
     import polars as pl
 
-    from probes.energy_table import MATRICES
+    from mtl.probes.energy_table import MATRICES
 
     shown = Table(title="components for 90 % of the variance, means over layers")
     shown.add_column("model", overflow="fold")

@@ -13,7 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.run import Run
-from tasks.catalogue import LAYERS
+from mtl.tasks.catalogue import LAYERS
 
 
 def evaluate(

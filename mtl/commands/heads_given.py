@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
-    from probes.sites import Site
+    from mtl.probes.sites import Site
 
 
 def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[int]]:
@@ -17,7 +17,7 @@ def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[
     `L5` is a whole layer. With several kinds of attention the kind stands before it (`cross L2H9`).
     Raises `InputError` for what is no name, or is not there in a model of these sites of `heads` heads each.
     """
-    from probes.head_names import read_head
+    from mtl.probes.head_names import read_head
 
     found: dict[int, set[int]] = {}
     for name in text.split(","):

@@ -63,7 +63,7 @@ def importance(
 
 def _show(heads: pl.DataFrame, tasks: Iterable[str], top: int, console: Console) -> None:
     """Print the `top` most important heads of each task with all that was measured on them."""
-    from probes.head_names import by_name
+    from mtl.probes.head_names import by_name
 
     for task in tasks:
         of_task = heads.filter(heads["task"] == task)

@@ -109,7 +109,7 @@ def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: 
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
     from mtl.models.seq2seq import Seq2Seq
-    from tasks.sentence import Sentence
+    from mtl.tasks.sentence import Sentence
 
     model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
     if isinstance(model.encoder, Seq2Seq):

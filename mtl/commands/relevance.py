@@ -60,10 +60,10 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
     """Print the most relevant head of every layer, with its share of the layer."""
     import polars as pl
 
-    from probes.best_heads import per_cent
-    from probes.head_names import head_name, layer_name
-    from probes.heads_table import Site
-    from probes.sites import sites_of
+    from mtl.probes.best_heads import per_cent
+    from mtl.probes.head_names import head_name, layer_name
+    from mtl.probes.heads_table import Site
+    from mtl.probes.sites import sites_of
 
     shares = heads.filter(measure="relevance")
     titles = [

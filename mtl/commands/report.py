@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from probes.report.sweep import SweepEvidence
+    from mtl.probes.report.sweep import SweepEvidence
 
 
 def report(
@@ -29,6 +29,9 @@ def report(
     """
     from mtl.config.schema import TrainConfig
     from mtl.files import check_file_place, write_text
+    from mtl.probes.report.claims import claim_sets
+    from mtl.probes.report.overlaps import masks_by_setup
+    from mtl.probes.report.report import report as page
     from mtl.runs.gather import gather
     from mtl.study.folder import StudyFolder
     from mtl.study.primary_setup import (
@@ -37,9 +40,6 @@ def report(
         only_claiming_seeds,
         stored_study,
     )
-    from probes.report.claims import claim_sets
-    from probes.report.overlaps import masks_by_setup
-    from probes.report.report import report as page
 
     out = out or folder / "report.html"
     check_file_place(out)

@@ -12,10 +12,10 @@ from rich.table import Table
 from mtl.analysis.curve import CurvePoint
 from mtl.analysis.curve_start import Start
 from mtl.errors import counted
+from mtl.probes import curve_table
+from mtl.probes.sites import kinds_in_order, several_kinds
+from mtl.probes.statistics.surviving_heads import ROLES, heads_with_roles, surviving_kinds, surviving_roles
 from mtl.runs.heads_file import read_measures
-from probes import curve_table
-from probes.sites import kinds_in_order, several_kinds
-from probes.statistics.surviving_heads import ROLES, heads_with_roles, surviving_kinds, surviving_roles
 
 
 def show_scores(

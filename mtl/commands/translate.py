@@ -14,8 +14,8 @@ from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.input_lines import lines_as_they_come, text_of
 from mtl.errors import InputError, counted
 from mtl.runs.run import Run
-from tasks.sentence import Sentence
-from tasks.translate import Translate
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.translate import Translate
 
 _LINE_END = re.compile(r"[\r\n]+")
 """What a model may write into a translation, which is one line of output."""

@@ -22,7 +22,7 @@ from mtl.config.schema import (
     PruningRegime,
     TrainConfig,
 )
-from tasks.twins import tasks_of
+from mtl.tasks.twins import tasks_of
 
 CHANGED_DEFAULTS: dict[str, Any] = {
     "gates.penalty": 0.01,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from mtl.config.task_slots import Slot, slot_per_task
-from tasks.catalogue import STRUCTURED, TASKS
-from tasks.task import Task
-from tasks.twins import task_of, twins_of
+from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.task import Task
+from mtl.tasks.twins import task_of, twins_of
 
 TASK_NAMES = tuple(TASKS)
 """The tasks, each of which has a key for its settings."""
@@ -16,7 +16,7 @@ DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
 """The tasks trained where none are named."""
 _TWINS = {task.name: twins_of(task.name) for task in STRUCTURED}
 NAMES = tuple(name for task in TASK_NAMES for name in (task, *_TWINS.get(task, ())))
-"""What can be trained: the tasks, and twins of those on words (`tasks.twins`), in the catalogue's order."""
+"""What can be trained: the tasks and the twins of those on words (`mtl.tasks.twins`), as in the catalogue."""
 if TYPE_CHECKING:
     TaskName = str
 else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from tasks.catalogue import TASKS
-from tasks.task import Task
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.task import Task
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from mtl.corpora.formats.conll2003 import OTHER_COLUMN, counts
 from mtl.corpora.merge import MASKS
 from mtl.errors import InputError, counted
-from tasks.binarise import CHAIN, constituents
-from tasks.frames import without_verb
-from tasks.sentence import Sentence
-from tasks.task import Labels, Task
+from mtl.tasks.binarise import CHAIN, constituents
+from mtl.tasks.frames import without_verb
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
 
 Splits = Mapping[str, Sequence[Sentence]]
 

@@ -13,7 +13,7 @@ from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, read
 from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
 from mtl.errors import InputError
-from tasks.catalogue import TASKS
+from mtl.tasks.catalogue import TASKS
 
 
 class Source(NamedTuple):

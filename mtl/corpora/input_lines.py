@@ -9,7 +9,7 @@ from io import BufferedIOBase
 from typing import NamedTuple
 
 from mtl.corpora.formats.soundness import fault
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 _BLOCK = 1 << 16
 """Bytes asked for at once: as many as a pipe holds."""

@@ -15,11 +15,11 @@ from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, iterate, no_sentence, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from tasks.catalogue import LAYERS, TASKS
-from tasks.sentence import Sentence
-from tasks.task import Task
-from tasks.translate import Translate
-from tasks.twins import task_of, tasks_of
+from mtl.tasks.catalogue import LAYERS, TASKS
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
+from mtl.tasks.translate import Translate
+from mtl.tasks.twins import task_of, tasks_of
 
 SPLITS = ("train", "dev", "test")
 

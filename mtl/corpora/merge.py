@@ -9,8 +9,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from mtl.corpora.formats.treebank import plain_word, with_words
-from tasks.catalogue import LAYERS
-from tasks.sentence import Sentence
+from mtl.tasks.catalogue import LAYERS
+from mtl.tasks.sentence import Sentence
 
 MASKS = frozenset({"_", "[WORD]", "[MASK]", "[UNK]", "<mask>", "<unk>"})
 """What stands for words in files without their text."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from mtl.corpora.input_lines import Splitter
 from mtl.errors import InputError, did_you_mean
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 _NO_LIMIT = 1 << 40
 """Characters of a text: spaCy's limit is for its parser's memory, and rules need none."""

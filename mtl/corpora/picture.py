@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree as Branch
 
-from tasks.catalogue import LAYERS
-from tasks.sentence import Arcs, Frame, Sentence
-from tasks.tree import Tree
+from mtl.tasks.catalogue import LAYERS
+from mtl.tasks.sentence import Arcs, Frame, Sentence
+from mtl.tasks.tree import Tree
 
 _WIDE = 10_000
 _SLASH = "\\/"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from nltk.tokenize.destructive import NLTKWordTokenizer
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 _ABBREVIATIONS = (
     "a.m adm al approx apr assn attn aug ave bros capt cf cmdr co col conf corp d.c dec dept dr e.g ed "

@@ -13,7 +13,7 @@ from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.errors import InputError
 from mtl.files import matching
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 def read(path: str | Path, format: str) -> list[Sentence]:

@@ -17,13 +17,13 @@ from mtl.corpora.formats.treebank import IN_BRACKETS
 from mtl.corpora.scorer_limits import EVALB_WORD, LIMITS
 from mtl.errors import InputError
 from mtl.files import write_text
-from tasks.catalogue import SENTENCE_TASKS
-from tasks.frames import without_verb
-from tasks.sentence import Frame, Sentence
-from tasks.spans import without_overlaps
-from tasks.task import Task
-from tasks.translate import Translate
-from tasks.tree import Tree
+from mtl.tasks.catalogue import SENTENCE_TASKS
+from mtl.tasks.frames import without_verb
+from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.spans import without_overlaps
+from mtl.tasks.task import Task
+from mtl.tasks.translate import Translate
+from mtl.tasks.tree import Tree
 
 
 @dataclass(frozen=True)

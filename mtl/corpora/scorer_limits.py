@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tasks.sentence import Arcs, Sentence
+from mtl.tasks.sentence import Arcs, Sentence
 
 EVALB_WORD = 90
 """Bytes of a word that EVALB gets: its buffers hold 100, and it only asks whether the words are the same."""

@@ -9,7 +9,7 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.formats.lines import BLANKS, malformed, read_lines
 from mtl.corpora.splits import refuse_existing, write_splits
 from mtl.errors import InputError
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool = False) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mtl.corpora.formats.jsonl import to_line
 from mtl.errors import InputError
 from mtl.files import whole_file
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 PROVENANCE = "provenance.json"
 

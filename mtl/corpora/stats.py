@@ -10,8 +10,8 @@ from rich.table import Table
 
 from mtl.corpora.readers import read
 from mtl.errors import InputError
-from tasks.catalogue import STRUCTURED, TASKS
-from tasks.sentence import Sentence
+from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.sentence import Sentence
 
 Figures = dict[str, int | dict[str, int]]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
-from probes import heads_table, table_files
-from probes.head_names import head_name
-from probes.heads_table import Site
-from probes.sites import sites_of
+from mtl.probes import heads_table, table_files
+from mtl.probes.head_names import head_name
+from mtl.probes.heads_table import Site
+from mtl.probes.sites import sites_of
 
 SCHEMA = pl.Schema(
     {

@@ -18,8 +18,8 @@ from mtl.heads.arguments import scale_of, transformer_of, whole_number
 from mtl.heads.blocks import Block
 from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
-from probes.head_names import layer_name
-from probes.heads_table import Site
+from mtl.probes.head_names import layer_name
+from mtl.probes.heads_table import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
 """Given a site's index and its heads' outputs side by side, their replacement (`None`: keep them)."""

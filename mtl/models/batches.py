@@ -15,9 +15,9 @@ from torch import Tensor
 from mtl.models.limits import BATCH_PAIRS
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer, ParallelTokens
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
-from tasks.sentence import Sentence
-from tasks.task import Labels, Task
-from tasks.twins import part_of, task_and_part
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
+from mtl.tasks.twins import part_of, task_and_part
 
 Tokenizer = SubwordTokenizer | ParallelTokenizer
 
@@ -45,7 +45,7 @@ def examples(
 ) -> list[Example]:
     """Tokenise the sentences, unless `tokens` are given, and compute their targets.
 
-    With `halves`, as in training, a twin has only the sentences of its half (`tasks.twins`).
+    With `halves`, as in training, a twin has only the sentences of its half (`mtl.tasks.twins`).
     """
     if tokens is None:
         tokens = [*tokenizer.encode_sentences(sentences)]

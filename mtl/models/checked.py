@@ -14,7 +14,7 @@ from torch import OutOfMemoryError
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.heads.arguments import is_iterable, shown
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 _NO_LIST = (str, bytes, Mapping, Set)
 

@@ -14,10 +14,10 @@ from mtl.models.joint import JointModel, TaskScale
 from mtl.models.modes import in_evaluation_mode
 from mtl.runs.run import SIGNATURES
 from mtl.runs.sentence_counts import SCHEMA, key_of
-from tasks.metrics.metric import TaskMetric
-from tasks.sentence import Sentence
-from tasks.task import Task
-from tasks.translate import Translate
+from mtl.tasks.metrics.metric import TaskMetric
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
+from mtl.tasks.translate import Translate
 
 Scores = dict[str, dict[str, float]]
 """Per task its figures by name, in per cent."""
@@ -102,7 +102,7 @@ def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, st
     task = tasks.get(Translate.name)
     if not isinstance(task, Translate):
         return {}
-    from tasks.metrics.bleu import signatures
+    from mtl.tasks.metrics.bleu import signatures
 
     return {SIGNATURES: {Translate.name: signatures(task.tokenizer())}}
 

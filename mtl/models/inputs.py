@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.load import load_split
 from mtl.corpora.readers import files, read
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:  # a study that is only planned needs no torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -28,13 +28,13 @@ from mtl.models.pretrained import AttentionKind
 from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.translations import translations
-from tasks.catalogue import TASKS
-from tasks.decoders.decoder import Decoder
-from tasks.decoders.translator import Translator
-from tasks.sentence import Sentence
-from tasks.task import Labels, Task
-from tasks.translate import Translate
-from tasks.twins import task_of
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.decoders.decoder import Decoder
+from mtl.tasks.decoders.translator import Translator
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
+from mtl.tasks.translate import Translate
+from mtl.tasks.twins import task_of
 
 TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
 """A head scale for all tasks, or one per task in the order of the model's tasks."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 MAX_WORDS = BatchConfig.max_words
 """Words in a sentence, at most, unless a configuration says otherwise."""

@@ -13,10 +13,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mtl.errors import InputError
-from tasks.decoders.translator import PieceTargets
-from tasks.sentence import Sentence
-from tasks.task import UNKNOWN
-from tasks.translate import Translate
+from mtl.tasks.decoders.translator import PieceTargets
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import UNKNOWN
+from mtl.tasks.translate import Translate
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from mtl.models import pretrained
 from mtl.models.languages import require_language_codes, require_languages
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
 from mtl.models.pretrained import AttentionKind
-from tasks.task import UNKNOWN
+from mtl.tasks.task import UNKNOWN
 
 HeadScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
 _SETTINGS = "seq2seq.json"

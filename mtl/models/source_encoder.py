@@ -20,7 +20,7 @@ from mtl.models.pooling import pool
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from mtl.models.windows import Rows
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 class SourceTokenizer:

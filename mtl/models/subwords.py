@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from mtl.errors import InputError
 from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
 from mtl.models.windows import Rows, rows_of
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import HeadScale, Seq2Seq
-from tasks.sentence import Sentence
-from tasks.translate import Translate
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.translate import Translate
 
 
 def translations(

@@ -10,7 +10,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOTS = ("mtl", "tasks", "probes")
 TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
 """The entry modules of training and of probing: they import everything that these run."""
 MEASURING = {
@@ -88,8 +87,8 @@ def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
     """Modules of this project that import statements name; functions and classes are no modules."""
     for node in statements:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] in ROOTS)
-        elif node.module and node.module.split(".")[0] in ROOTS:
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "mtl")
+        elif node.module and node.module.split(".")[0] == "mtl":
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes import heads_table
+from mtl.probes.heads_table import Site
+from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
+from mtl.probes.report.data import Setup
+from mtl.probes.sites import shape_text, sites_of
 from mtl.runs.run import Run
 from mtl.runs.tables import SAME, encoder_of, heads_of
-from probes import heads_table
-from probes.heads_table import Site
-from probes.measures.table import MADE_BY_PROBING, SKILLS
-from probes.report.data import Setup
-from probes.sites import shape_text, sites_of
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ import polars as pl
 from jaxtyping import Float
 
 from mtl.errors import InputError, counted
+from mtl.probes.statistics.claims_by_setup import holm
+from mtl.probes.statistics.compared_runs import compare
 from mtl.runs import sentence_counts
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
-from probes.statistics.claims_by_setup import holm
-from probes.statistics.compared_runs import compare
-from tasks.catalogue import TASKS
-from tasks.twins import task_of
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.twins import task_of
 
 _INTERVALS = ("sentences", "seeds", "both")
 SCHEMA = pl.Schema(
@@ -27,7 +27,7 @@ SCHEMA = pl.Schema(
     | {f"{name}_{end}": pl.Float64 for name in _INTERVALS for end in ("low", "high")}
     | dict.fromkeys(("p_sentences", "p", "holm"), pl.Float64)
 )
-"""A row per task: scores and differences in points, and what `probes.statistics.compared_runs` says of them.
+"""A row per task: scores and differences in points, and what `compared_runs` says of them.
 
 `sentences` is their number, `sentences_low` and so on the intervals. `holm` corrects p for the number of
 tasks. With a single run on a side, only the interval and p over sentences are known, and `holm` corrects

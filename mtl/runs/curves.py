@@ -8,13 +8,13 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes import curve_table, heads_table
+from mtl.probes.report.data import PruningCurves
+from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.run import Run, is_probed_encoder
 from mtl.runs.settings import differences, settings_of_run
 from mtl.runs.tables import check_encoders, encoder_of
-from probes import curve_table, heads_table
-from probes.report.data import PruningCurves
-from probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
 
 FIRST = ("importance", "recomputed", "greedy", "random")
 """The order of methods in figures; others come after them."""

@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 
 from mtl.errors import InputError, counted
+from mtl.probes.report.sweep import SweepEvidence
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
 from mtl.runs.settings import settings_of
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import encoder_of
-from probes.report.sweep import SweepEvidence
 
 MOST_SETTINGS = 12
 """Most settings of a sweep whose runs the report shows below the sweep's table."""

@@ -12,6 +12,9 @@ import polars as pl
 
 from mtl.config.schema import DEFAULT_TASKS
 from mtl.errors import InputError
+from mtl.probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
+from mtl.probes.report.sweep import SweepEvidence
+from mtl.probes.sites import sites_of
 from mtl.runs.comparable import (
     RunWithSetup,
     line,
@@ -31,10 +34,7 @@ from mtl.runs.settings import MASKS, keys_in_words, settings_of
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
-from probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
-from probes.report.sweep import SweepEvidence
-from probes.sites import sites_of
-from tasks.twins import task_of
+from mtl.tasks.twins import task_of
 
 Split = Literal["dev", "test"]
 FACTS = (

@@ -13,8 +13,8 @@ import polars.selectors as cs
 
 from mtl.errors import InputError, counted
 from mtl.files import check_file_place, whole_file
+from mtl.probes import heads_table as table
 from mtl.workers.lease import changing
-from probes import heads_table as table
 
 
 def write_measures(

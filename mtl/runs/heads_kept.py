@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.report.data import HeadsKept
 from mtl.runs.run import Run
 from mtl.runs.settings import settings_of
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import gates_of, scores_of
-from probes.report.data import HeadsKept
 
 KEEPING = ("penalty", "target_open")
 """Keys of `gates` that set how many heads are kept."""

@@ -8,8 +8,8 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.probes.table_files import read_parquet, write_parquet
 from mtl.runs.run import Run
-from probes.table_files import read_parquet, write_parquet
 
 SCHEMA = pl.Schema(
     {

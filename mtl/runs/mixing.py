@@ -15,7 +15,7 @@ from mtl.errors import InputError
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import attentions, family_of
 from mtl.heads.load import load_pruned
-from probes.statistics.mixing import OVERLAPS, absolute_cosines
+from mtl.probes.statistics.mixing import OVERLAPS, absolute_cosines
 
 
 class SharedComponents(NamedTuple):

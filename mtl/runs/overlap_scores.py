@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 
 from mtl.heads.gate_file import read_gates
+from mtl.probes.sites import KEYS
 from mtl.runs.run import Run
 from mtl.runs.settings import comparable, mask_set, settings_of
 from mtl.runs.tables import scores_of
-from probes.sites import KEYS
 
 MAY_DIFFER = ("gates.masks",)
 """What is compared: masks that have more or fewer heads in common."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
-from probes import heads_table
-from probes.label_scores import weighted_mean
-from probes.sites import KEYS
+from mtl.probes import heads_table
+from mtl.probes.label_scores import weighted_mean
+from mtl.probes.sites import KEYS
 
 
 def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:

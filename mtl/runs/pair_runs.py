@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import polars as pl
 
 from mtl.config.effective import neutral_values
+from mtl.probes.report.data import PAIRS
+from mtl.probes.statistics.contest_cells import CONTROL, TWIN
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.settings import comparable, settings_of
-from probes.report.data import PAIRS
-from probes.statistics.contest_cells import CONTROL, TWIN
-from tasks.twins import task_of
+from mtl.tasks.twins import task_of
 
 
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:

@@ -11,10 +11,10 @@ from typing import Any
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.statistics.remedies import JOINT, SINGLE
 from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, comparable, settings_of
 from mtl.runs.tables import scores_of
-from probes.statistics.remedies import JOINT, SINGLE
 
 SCHEMA = pl.Schema(
     {

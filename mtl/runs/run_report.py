@@ -14,16 +14,16 @@ import polars as pl
 
 from mtl.errors import InputError, counted
 from mtl.files import whole_file, write_text
+from mtl.probes import table_files as tables
+from mtl.probes.report.report import report
 from mtl.runs.figures.drawn import FigureWithTables, save
 from mtl.workers.lease import lease
-from probes import table_files as tables
-from probes.report.report import report
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from probes.report.claims import PrimarySetup
-    from probes.report.data import ReportData
+    from mtl.probes.report.claims import PrimarySetup
+    from mtl.probes.report.data import ReportData
 
 FORMS = ("pdf", "png")
 """Formats of the figures' files."""

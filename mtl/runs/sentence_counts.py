@@ -9,9 +9,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.probes.table_files import read_parquet, write_parquet
 from mtl.runs.run import Run
-from probes.table_files import read_parquet, write_parquet
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 SCHEMA = pl.Schema(
     [("task", pl.String), ("sentence", pl.Int32), ("key", pl.UInt32), ("counts", pl.List(pl.Float64))]
@@ -19,7 +19,7 @@ SCHEMA = pl.Schema(
 """A row per task and annotated sentence of the split.
 
 `sentence` counts from 0, `key` follows from the sentence's words, and `counts` are those of
-`tasks.metrics.metric.TaskMetric.sentence_counts`.
+`mtl.tasks.metrics.metric.TaskMetric.sentence_counts`.
 """
 
 

@@ -15,7 +15,7 @@ from mtl.config.effective import neutral_values, reference, settings_in, unused_
 from mtl.config.schema import NAMES
 from mtl.errors import InputError, counted
 from mtl.runs.run import Run
-from tasks.twins import task_of, tasks_of
+from mtl.tasks.twins import task_of, tasks_of
 
 OF_ONE_RUN = ("name", "runs", "overwrite", "seed", "wandb", "trainer.threads", "trainer.checkpoint_minutes")
 """Keys in which runs that are repetitions of each other may differ."""

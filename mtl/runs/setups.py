@@ -7,8 +7,8 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from mtl.probes.report.data import Setup
 from mtl.runs.settings import MASKS, MEASURING, Settings, in_order_of_catalogue, settings_of
-from probes.report.data import Setup
 
 Variant = tuple[str, ...]
 """What a setup's name adds to the tasks."""

@@ -12,12 +12,12 @@ import polars as pl
 
 from mtl.errors import InputError, counted
 from mtl.heads.gate_file import read_gates
+from mtl.probes import heads_table, table_files
+from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, comparable, differences, settings_of_run
-from probes import heads_table, table_files
-from probes.measures.table import MADE_BY_PROBING
-from tasks.catalogue import TASKS
-from tasks.twins import task_of
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.twins import task_of
 
 MAY_DIFFER = (*MASKS, "encoder.name")
 """In what runs of one regime may differ: masks, of which a note tells; another encoder is refused."""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.report.data import CHOICES
+from mtl.probes.sites import KEYS
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
 from mtl.runs.tables import NoMasks, gates_of
-from probes.report.data import CHOICES
-from probes.sites import KEYS
 
 
 def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:

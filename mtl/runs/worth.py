@@ -9,13 +9,13 @@ import polars as pl
 
 from mtl.errors import InputError, counted
 from mtl.heads.gate_file import last_log_alphas
+from mtl.probes import heads_table
+from mtl.probes.measures.table import BY_NAME
+from mtl.probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
 from mtl.runs.run import Run, is_probed_encoder
 from mtl.runs.settings import settings_of_run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of, nothing_left
-from probes import heads_table
-from probes.measures.table import BY_NAME
-from probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
 
 WORTH = (ABLATION, "importance", "taylor", "fisher", "integrated", "relevance")
 """Measures that say what a head is worth; a run without any of them has nothing to be compared."""

@@ -181,8 +181,8 @@ def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[Measure
     table = folder.run(name) / "heads.parquet"
     if not measures or not table.exists():
         return
+    from mtl.probes.measures.table import MADE_BY
     from mtl.runs.heads_file import forget_measures, read_measures
-    from probes.measures.table import MADE_BY
 
     # Curves and carry-over are in files of their own, which a new measurement replaces.
     forgotten = {name for maker, names in MADE_BY.items() if maker in measures for name in names}

@@ -11,12 +11,12 @@ import polars as pl
 
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError, did_you_mean
+from mtl.probes.report.claims import PrimarySetup
+from mtl.probes.report.data import ReportData
 from mtl.study.config import Block, Masks, StudyConfig
 from mtl.study.grid import planned
 from mtl.study.planned import Planned
 from mtl.study.task_sets import task_sets
-from probes.report.claims import PrimarySetup
-from probes.report.data import ReportData
 
 RULE = "fixed beforehand as those of the first block with masks in the study's file"
 

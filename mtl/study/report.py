@@ -10,6 +10,9 @@ import polars as pl
 from rich.console import Console
 
 from mtl.config.schema import DEFAULT_TASKS
+from mtl.probes.report.claims import PrimarySetup
+from mtl.probes.report.data import ReportData
+from mtl.probes.statistics.head_values import ABLATION
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.gather import gather
 from mtl.runs.run_report import archive_report, only_reporter, run_report
@@ -18,9 +21,6 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.primary_setup import fixed_claims, only_claiming_seeds
 from mtl.study.wandb_study import log_study
-from probes.report.claims import PrimarySetup
-from probes.report.data import ReportData
-from probes.statistics.head_values import ABLATION
 
 CHANNELS = 3
 """Runs in an RGB figure: one for each channel."""

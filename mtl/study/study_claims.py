@@ -78,7 +78,7 @@ def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Cl
     import polars as pl  # here, so that planning loads nothing heavy
 
     from mtl.heads.gate_file import read_gates
-    from probes.statistics.masks import final_masks
+    from mtl.probes.statistics.masks import final_masks
 
     tables: dict[str, list[pl.DataFrame]] = {}
     names: dict[str, list[str]] = {}

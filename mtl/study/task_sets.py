@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
-from tasks.catalogue import TASKS
-from tasks.twins import task_of, twins_of
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.twins import task_of, twins_of
 
 STATIC, TWINS = "static", "twins"
 SETUPS = (STATIC, "single", "pairs", TWINS, "all")

@@ -13,12 +13,12 @@ import polars as pl
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.files import write_json
+from mtl.probes.best_heads import best_heads, weighted_means
+from mtl.probes.table_files import read_csv
 from mtl.runs.run import Run
 from mtl.runs.wandb_view import STEP, View, new_identity, view_of
 from mtl.study.config import StudyConfig
 from mtl.training.wandb_logger import flat
-from probes.best_heads import best_heads, weighted_means
-from probes.table_files import read_csv
 
 KNOWN = "wandb.json"
 """The file in a study's folder that names its W&B run."""

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
+from mtl.probes.figures.parallel_coordinates import Axis
+from mtl.probes.report.sweep import SweepEvidence, TrialRow
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.figures.table import draw
 from mtl.runs.gather import gather
@@ -20,8 +22,6 @@ from mtl.sweep.folder import SweepFolder, progress_of, trials_of
 from mtl.sweep.parameter import Parameter
 from mtl.sweep.status import best_of, value_text, values_of
 from mtl.sweep.trial_config import trial_name
-from probes.figures.parallel_coordinates import Axis
-from probes.report.sweep import SweepEvidence, TrialRow
 
 
 def collect(folder: SweepFolder, console: Console) -> Path | None:

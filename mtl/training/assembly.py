@@ -21,6 +21,9 @@ from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.unknown_words import describe_unknown
 from mtl.runs.run import Run
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
+from mtl.tasks.twins import task_of
 from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
@@ -33,9 +36,6 @@ from mtl.training.plans import planner
 from mtl.training.ranks import distributed, rank_and_ranks
 from mtl.training.step import JointTraining
 from mtl.training.trainer import trainer_for
-from tasks.sentence import Sentence
-from tasks.task import Labels, Task
-from tasks.twins import task_of
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from mtl.config.schema import BalancerConfig
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
 from mtl.models.seq2seq import Seq2Seq
+from mtl.tasks.twins import task_of
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
 from mtl.training.check import check_balancer
-from tasks.twins import task_of
 
 
 def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Balancer:

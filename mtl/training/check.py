@@ -9,9 +9,9 @@ from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, PruningRegime, TrainConfig
 from mtl.errors import InputError, plain_name
 from mtl.heads.family_table import FAMILIES
+from mtl.tasks.translate import Translate
+from mtl.tasks.twins import tasks_of
 from mtl.training.check_gates import check_gates
-from tasks.translate import Translate
-from tasks.twins import tasks_of
 
 _COMPARING = ("gradnorm", "pcgrad")
 """Balancers that compare the tasks' gradients in every step."""
@@ -89,7 +89,7 @@ def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
 
 def check_tokenizer(task: Translate) -> None:
     """Raise `InputError` if BLEU cannot be counted as the task says, or as its target language needs."""
-    from tasks.metrics.bleu import require_tokenizer
+    from mtl.tasks.metrics.bleu import require_tokenizer
 
     given = f"translate.tokenize={task.tokenize}"
     key = f"{given} with translate.target={task.target}" if task.tokenize == "auto" else given

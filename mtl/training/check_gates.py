@@ -13,7 +13,7 @@ from mtl.config.schema import ByKind, GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import KINDS_OF_TRANSLATION
 from mtl.heads.wanted import heads_wanted
-from tasks.translate import Translate
+from mtl.tasks.translate import Translate
 
 
 def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:

@@ -95,8 +95,8 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
         for layer, head in claims[name]:
             if not (0 <= layer < shape[0] and 0 <= head < shape[1]):
                 # Not at the top: polars is not needed to read a configuration.
-                from probes.head_names import head_name
-                from probes.sites import Site
+                from mtl.probes.head_names import head_name
+                from mtl.probes.sites import Site
 
                 where = head_name(Site("self", layer), head)
                 raise InputError(f"clones.claims={path}: {name} claims {where}, which is not there")

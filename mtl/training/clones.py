@@ -12,9 +12,9 @@ from mtl.config.schema import ClonesConfig
 from mtl.errors import InputError, counted
 from mtl.models.encoder import Encoder
 from mtl.models.routes import Owners, Place
+from mtl.probes.head_names import head_name
+from mtl.probes.heads_table import Site
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
-from probes.head_names import head_name
-from probes.heads_table import Site
 
 
 @dataclass(frozen=True)

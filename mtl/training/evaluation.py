@@ -13,12 +13,12 @@ from mtl.files import whole_file, whole_folder
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table, open_heads
 from mtl.models.batches import Batch
 from mtl.models.evaluate import evaluate, mean_score
+from mtl.probes.table_files import write_parquet
 from mtl.runs.run import Run
 from mtl.training.gate_loss import choice_warnings
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
 from mtl.training.watch import require_finite
-from probes.table_files import write_parquet
 
 
 class Evaluation(pl.Callback):

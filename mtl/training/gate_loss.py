@@ -17,8 +17,8 @@ from mtl.heads.target import Choice, HeadTarget
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
+from mtl.probes.heads_table import Site
 from mtl.training.check_gates import check_kinds
-from probes.heads_table import Site
 
 RATE_TIMES_UPDATES = 10.0
 """Default of rate x planned updates. Adam moves a log alpha by about its rate per update, so this is the

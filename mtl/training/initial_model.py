@@ -19,13 +19,13 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
 from mtl.models.seq2seq import Seq2Seq
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
+from mtl.tasks.translate import Translate
+from mtl.tasks.twins import task_of
 from mtl.training.clones import describe_clones, make_clones
 from mtl.training.initial_seq2seq import build_seq2seq
-from tasks.catalogue import TASKS
-from tasks.sentence import Sentence
-from tasks.task import Task
-from tasks.translate import Translate
-from tasks.twins import task_of
 
 
 def with_settings_of_source(config: TrainConfig) -> TrainConfig:

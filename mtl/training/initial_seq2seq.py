@@ -8,8 +8,8 @@ from mtl.config.schema import TrainConfig
 from mtl.models.architectures import MAX_LENGTH, from_scratch
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
-from tasks.sentence import Sentence
-from tasks.translate import Translate
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.translate import Translate
 
 
 def build_seq2seq(config: TrainConfig, task: Translate, sentences: Sequence[Sentence]) -> Seq2Seq:

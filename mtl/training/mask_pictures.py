@@ -11,10 +11,10 @@ import pytorch_lightning as pl
 
 from mtl.config.schema import TrainConfig
 from mtl.files import whole_file
+from mtl.probes.figures.masks import animation, mask_picture
+from mtl.probes.table_files import read_parquet
 from mtl.runs.run import Run
 from mtl.training.observer import Observer
-from probes.figures.masks import animation, mask_picture
-from probes.table_files import read_parquet
 
 
 class MaskPictures(Observer):

@@ -35,6 +35,9 @@ from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.models.mask_file import check_masks
 from mtl.runs import sentence_counts
 from mtl.runs.run import Run, git_revision, versions
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
+from mtl.tasks.translate import Translate
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target, unused_gates
@@ -46,9 +49,6 @@ from mtl.training.ranks import is_first_process, own_rank
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
 from mtl.workers.launch import placed
 from mtl.workers.lease import holder_of, lease
-from tasks.sentence import Sentence
-from tasks.task import Task
-from tasks.translate import Translate
 
 
 def train(

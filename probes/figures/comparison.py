@@ -6,7 +6,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled
+from mtl.probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled
 
 _INTERVALS = {
     "both": ("other runs on other sentences", COLOURS[0], 2.2),

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
-from probes.statistics.conflict import CLASSES, ConflictByClaims
+from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
+from mtl.probes.statistics.conflict import CLASSES, ConflictByClaims
 
 TWINS = "twins"
 NAMES = {"neither": "neither\nclaims it", "one": "one\nclaims it", "both": "both\nclaim it", TWINS: TWINS}

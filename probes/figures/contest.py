@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
-from probes.statistics.contest_cells import CONTROL, TWIN
+from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
+from mtl.probes.statistics.contest_cells import CONTROL, TWIN
 
 APART, BESIDE = 1.0, 2.0
 SIDES = {CONTROL: 0.0, TWIN: 3.0}
@@ -22,7 +22,7 @@ def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame
     """Grey: the heads that a task claims itself. Blue: their mean, and its fall by beta with the interval.
 
     At the sides are the control task and the twin, with intervals over seeds. The tables are those of
-    `head_lines`, `task_means` and `side_means` (`probes.statistics.contest_lines`). Raises `ValueError`
+    `head_lines`, `task_means` and `side_means` (`mtl.probes.statistics.contest_lines`). Raises `ValueError`
     without a head to compare.
     """
     tasks = list(lines["task"].unique(maintain_order=True))

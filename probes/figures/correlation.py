@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, INK, new_figure, styled
+from mtl.probes.figures.style import COLUMN, INK, new_figure, styled
 
 MAP = "RdBu_r"
 """Diverging: white is a correlation of zero, blue below, red above."""

@@ -7,9 +7,9 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import COLUMN, GRID, LOOKS, new_figure, styled
-from probes.signed_words import SignedWords
-from probes.statistics.dose import ALL
+from mtl.probes.figures.style import COLUMN, GRID, LOOKS, new_figure, styled
+from mtl.probes.signed_words import SignedWords
+from mtl.probes.statistics.dose import ALL
 
 
 @styled
@@ -17,7 +17,7 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
     """A panel per pair: a dot per run and task (points from the task's mean), lines through means.
 
     The title has the points lost if all heads are in common instead of none, with interval and p. `scores` as
-    `probes.statistics.dose.dose` takes them, `losses` as it gives them. Raises `ValueError` without scores.
+    `mtl.probes.statistics.dose` takes them, `losses` as it gives them. Raises `ValueError` without scores.
     """
     if scores.is_empty():
         raise ValueError("no pair with a fixed mask per task: 'pruning=fixed' with gates.masks trains some")

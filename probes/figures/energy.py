@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.energy_table import MATRICES
-from probes.figures.style import COLUMN, GRID, INK, LOOKS, PANEL, new_figure, styled
+from mtl.probes.energy_table import MATRICES
+from mtl.probes.figures.style import COLUMN, GRID, INK, LOOKS, PANEL, new_figure, styled
 
 
 @styled

@@ -9,8 +9,8 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
-from probes.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, TENTH
+from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
+from mtl.probes.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, TENTH
 
 WORD_COLOURS = {SUPPORTED: COLOURS[1], REFUTED: COLOURS[0], CANNOT_TELL: FAINT}
 
@@ -20,7 +20,7 @@ def forest(table: pl.DataFrame) -> Figure:
     """A dot and an interval per estimate, in per cent of a claimed head's worth; the primary one is bold.
 
     The band ends at a tenth: an interval inside it refutes a loss of that size. `table`: group, estimate,
-    primary, share, share_low, share_high, word (`probes.statistics.contest_table`). Estimates that are not
+    primary, share, share_low, share_high, word (`mtl.probes.statistics.contest_table`). Estimates not
     defined have a name and no dot; an interval without an end reaches the figure's edge. Raises `ValueError`
     without estimates.
     """

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site_ticks, styled
-from probes.sites import in_order, kind_starts
+from mtl.probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site_ticks, styled
+from mtl.probes.sites import in_order, kind_starts
 
 
 def gates_over_time(gates: pl.DataFrame) -> Figure:

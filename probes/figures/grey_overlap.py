@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, cell_inches, head_axes, new_figure, styled
-from probes.heads_table import Site
+from mtl.probes.figures.style import COLUMN, cell_inches, head_axes, new_figure, styled
+from mtl.probes.heads_table import Site
 
 
 @styled

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, INK, grid_size, new_figure, site_ticks, styled
-from probes.sites import grid, kind_starts
+from mtl.probes.figures.style import COLUMN, INK, grid_size, new_figure, site_ticks, styled
+from mtl.probes.sites import grid, kind_starts
 
 
 @styled

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.correlation import MAP
-from probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, styled
-from probes.sites import grid
-from probes.statistics.head_values import SIGNED
+from mtl.probes.figures.correlation import MAP
+from mtl.probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, styled
+from mtl.probes.sites import grid
+from mtl.probes.statistics.head_values import SIGNED
 
 WIDEST = 2
 """Columns of a paper that a figure with several kinds of attention takes, at most."""

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import Look, styled, task_panels
+from mtl.probes.figures.style import Look, styled, task_panels
 
 
 @styled

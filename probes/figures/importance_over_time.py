@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.gates_over_time import heads_over_time
-from probes.figures.head_history import HeadHistory, by_step, names_of
-from probes.figures.style import grid_size
+from mtl.probes.figures.gates_over_time import heads_over_time
+from mtl.probes.figures.head_history import HeadHistory, by_step, names_of
+from mtl.probes.figures.style import grid_size
 
 KEY = "importance, share of the most important head's at the evaluation"
 

@@ -8,7 +8,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import styled, task_panels
+from mtl.probes.figures.style import styled, task_panels
 
 
 @styled

@@ -8,8 +8,8 @@ from typing import Literal
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.head_history import HeadHistory, animate, by_step, names_of, picture
-from probes.figures.style import grid_size
+from mtl.probes.figures.head_history import HeadHistory, animate, by_step, names_of, picture
+from mtl.probes.figures.style import grid_size
 
 
 def mask_picture(gates: pl.DataFrame) -> Figure:

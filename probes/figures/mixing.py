@@ -7,9 +7,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, site_ticks, styled
-from probes.sites import sites_of
-from probes.statistics.mixing import CLASSES
+from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, site_ticks, styled
+from mtl.probes.sites import sites_of
+from mtl.probes.statistics.mixing import CLASSES
 
 NAMES = {"none": "no task", "one": "one task", "several": "several tasks"}
 """Of heads claimed by ..."""

@@ -16,7 +16,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from probes.figures.style import FAINT, INK, new_figure, styled
+from mtl.probes.figures.style import FAINT, INK, new_figure, styled
 
 NEAR = 0.09
 """Smallest distance between marks of an axis, as a share of its length."""

@@ -8,8 +8,8 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import COLUMN, FAINT, GRID, LOOKS, new_figure, styled
-from probes.statistics.head_values import PREDICTORS
+from mtl.probes.figures.style import COLUMN, FAINT, GRID, LOOKS, new_figure, styled
+from mtl.probes.statistics.head_values import PREDICTORS
 
 _CHARACTERS = 56
 """Most characters of a setup's name on a line of the legend."""
@@ -19,7 +19,7 @@ _CHARACTERS = 56
 def prediction_dots(table: pl.DataFrame) -> Figure:
     """A panel per task, a row per measure, a colour per setup; full dots over all heads, empty within layers.
 
-    `table` as `probes.statistics.prediction.prediction` gives it.
+    `table` as `mtl.probes.statistics.prediction.prediction` gives it.
     """
     tasks = list(table["task"].unique(maintain_order=True))
     setups = list(table["setup"].unique(maintain_order=True))

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import FAINT, Look, styled, task_panels
-from probes.sites import kinds_in_order
+from mtl.probes.figures.style import FAINT, Look, styled, task_panels
+from mtl.probes.sites import kinds_in_order
 
 METHOD_NAMES = {
     "importance": "importance",

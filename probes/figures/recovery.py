@@ -6,8 +6,8 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, Look, new_figure, styled
-from probes.statistics.remedies import CONDITIONS, JOINT, SINGLE, recoveries
+from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, Look, new_figure, styled
+from mtl.probes.statistics.remedies import CONDITIONS, JOINT, SINGLE, recoveries
 
 ROW = 0.17
 """Height in inches of a condition's row."""

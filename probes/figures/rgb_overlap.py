@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from probes.figures.style import COLUMN, INK, cell_inches, head_axes, new_figure, styled
-from probes.heads_table import Site
+from mtl.probes.figures.style import COLUMN, INK, cell_inches, head_axes, new_figure, styled
+from mtl.probes.heads_table import Site
 
 
 def rgb_image(gates: Float[np.ndarray, "3 site head"]) -> UInt8[np.ndarray, "site head 3"]:

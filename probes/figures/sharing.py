@@ -7,15 +7,15 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, styled
-from probes.statistics.sharing import ALL, MARGIN
+from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, styled
+from mtl.probes.statistics.sharing import ALL, MARGIN
 
 
 @styled
 def sharing_figure(table: pl.DataFrame) -> Figure:
     """A row per task, a colour per setup; right of the line sharing hurts, the dashed line is the margin.
 
-    `table` is that of `probes.statistics.sharing.sharing`. Intervals (wide with two seeds) are cut at three
+    `table` is that of `mtl.probes.statistics.sharing`. Intervals (wide with two seeds) are cut at three
     times the largest loss or margin.
     """
     setups = list(table["setup"].unique(maintain_order=True))

@@ -6,15 +6,15 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from probes.figures.style import COLOURS, COLUMN, GRID, new_figure, styled
-from probes.statistics.wanted import KINDS
+from mtl.probes.figures.style import COLOURS, COLUMN, GRID, new_figure, styled
+from mtl.probes.statistics.wanted import KINDS
 
 
 @styled
 def wanted_figure(table: pl.DataFrame) -> Figure:
     """A column of dots per kind of comparison (a dot per pair of tasks, or task) and their mean as a bar.
 
-    `table` is that of `probes.statistics.wanted.wanted`.
+    `table` is that of `mtl.probes.statistics.wanted.wanted`.
     """
     kinds = [kind for kind in KINDS if kind in set(table["kind"])]
     figure = new_figure(1.8, COLUMN)

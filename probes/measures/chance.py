@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from probes.measures.items import Items
+from mtl.probes.measures.items import Items
 
 OFFSETS = tuple(range(-5, 6))
 """Relative positions of the baseline heads that always look at the same one."""

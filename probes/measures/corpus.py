@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from probes.measures.items import PROBE_TARGETS, Items, index
-from tasks.sentence import Sentence
+from mtl.probes.measures.items import PROBE_TARGETS, Items, index
+from mtl.tasks.sentence import Sentence
 
 FREQUENT = 500
 """How many words count as frequent (Voita et al. 2019)."""

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from probes.measures.record import ROOT, HeadRecords, ragged
-from tasks.sentence import Sentence
-from tasks.tree import Tree
+from mtl.probes.measures.record import ROOT, HeadRecords, ragged
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.tree import Tree
 
 
 class Item(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from probes.measures.probe import FittedProbe, Probe
-from probes.measures.record import HeadRecords
+from mtl.probes.measures.probe import FittedProbe, Probe
+from mtl.probes.measures.record import HeadRecords
 
 KEPT = 2**30
 """Default bound on the records kept from the first pass for the second one, in bytes."""

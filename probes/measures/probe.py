@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import polars as pl
 
-from probes.measures.record import HeadRecords
+from mtl.probes.measures.record import HeadRecords
 
 
 class Probe(ABC):

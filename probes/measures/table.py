@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from probes.measures import attention, clustering, roles
-from probes.measures.corpus import ProbeSettings
-from probes.measures.probe import Probe
+from mtl.probes.measures import attention, clustering, roles
+from mtl.probes.measures.corpus import ProbeSettings
+from mtl.probes.measures.probe import Probe
 
 MadeBy = Literal["training", "probes", "importance", "relevance", "ablation"]
 """What makes a measure: training itself, or what `probes.measures` of a study names (`mtl probe`,

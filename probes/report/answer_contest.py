@@ -7,20 +7,20 @@ from collections.abc import Mapping
 import polars as pl
 from markupsafe import Markup
 
-from probes.figures.conflict import conflict_figure
-from probes.figures.contest import contest_figure
-from probes.figures.forest import forest
-from probes.report.answer import CANNOT_TELL, Answer
-from probes.report.claims import ClaimsAndLosses, claim_sets
-from probes.report.data import ReportData
-from probes.report.embedded import embedded
-from probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
-from probes.statistics.contest_cells import contest_cells
-from probes.statistics.contest_lines import head_lines, side_means, task_means
-from probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
-from probes.statistics.masks import Masks
-from probes.statistics.uncut_skill import SKILL_UNITS, uncut_skill
-from probes.statistics.worth_units import Unit
+from mtl.probes.figures.conflict import conflict_figure
+from mtl.probes.figures.contest import contest_figure
+from mtl.probes.figures.forest import forest
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.claims import ClaimsAndLosses, claim_sets
+from mtl.probes.report.data import ReportData
+from mtl.probes.report.embedded import embedded
+from mtl.probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
+from mtl.probes.statistics.contest_cells import contest_cells
+from mtl.probes.statistics.contest_lines import head_lines, side_means, task_means
+from mtl.probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.uncut_skill import SKILL_UNITS, uncut_skill
+from mtl.probes.statistics.worth_units import Unit
 
 QUESTION = "Is a head worth less to a task beside a partner that claims it, too?"
 LIMIT = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from probes.figures.recovery import recovery
-from probes.report.answer import CANNOT_TELL, Answer
-from probes.report.data import ReportData
-from probes.report.embedded import embedded
-from probes.statistics.equivalence import BAND
-from probes.statistics.remedies import (
+from mtl.probes.figures.recovery import recovery
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.data import ReportData
+from mtl.probes.report.embedded import embedded
+from mtl.probes.statistics.equivalence import BAND
+from mtl.probes.statistics.remedies import (
     CONDITIONS,
     FEWEST_SEEDS,
     PLACEBO_OF,

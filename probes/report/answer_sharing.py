@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from probes.figures.dose import dose_figure
-from probes.figures.sharing import sharing_figure
-from probes.report.answer import CANNOT_TELL, Answer
-from probes.report.data import ReportData, Setup
-from probes.report.embedded import embedded
-from probes.statistics.contest_cells import CONTROL
-from probes.statistics.dose import dose, word_on
-from probes.statistics.sharing import sharing
-from tasks.twins import task_of
+from mtl.probes.figures.dose import dose_figure
+from mtl.probes.figures.sharing import sharing_figure
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.data import ReportData, Setup
+from mtl.probes.report.embedded import embedded
+from mtl.probes.statistics.contest_cells import CONTROL
+from mtl.probes.statistics.dose import dose, word_on
+from mtl.probes.statistics.sharing import sharing
+from mtl.tasks.twins import task_of
 
 QUESTION = "Does sharing an encoder hurt?"
 LIMIT = (

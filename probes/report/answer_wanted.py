@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from probes.figures.wanted import wanted_figure
-from probes.report.answer import CANNOT_TELL, Answer
-from probes.report.claims import ClaimsAndLosses
-from probes.report.embedded import embedded
-from probes.statistics.wanted import wanted
+from mtl.probes.figures.wanted import wanted_figure
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.claims import ClaimsAndLosses
+from mtl.probes.report.embedded import embedded
+from mtl.probes.statistics.wanted import wanted
 
 QUESTION = "Do tasks want the same heads?"
 LIMIT = "Which heads a mask keeps depends on how many it may keep: compare equal budgets only."

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from probes.report.answer import Answer
-from probes.report.answer_contest import contest_answer
-from probes.report.answer_remedy import remedy_answer
-from probes.report.answer_sharing import sharing_answer
-from probes.report.answer_wanted import wanted_answer
-from probes.report.claims import ClaimsAndLosses
-from probes.report.data import ReportData
-from probes.statistics.masks import Masks
+from mtl.probes.report.answer import Answer
+from mtl.probes.report.answer_contest import contest_answer
+from mtl.probes.report.answer_remedy import remedy_answer
+from mtl.probes.report.answer_sharing import sharing_answer
+from mtl.probes.report.answer_wanted import wanted_answer
+from mtl.probes.report.claims import ClaimsAndLosses
+from mtl.probes.report.data import ReportData
+from mtl.probes.statistics.masks import Masks
 
 
 def answers(

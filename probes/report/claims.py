@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from probes.report.data import ReportData, Setup
-from probes.statistics.claims_by_setup import by_claims
-from probes.statistics.competition import Competition, compete
-from probes.statistics.contest_cells import CONTROL
-from probes.statistics.masks import Masks
+from mtl.probes.report.data import ReportData, Setup
+from mtl.probes.statistics.claims_by_setup import by_claims
+from mtl.probes.statistics.competition import Competition, compete
+from mtl.probes.statistics.contest_cells import CONTROL
+from mtl.probes.statistics.masks import Masks
 
 DEFAULT = (
     "by default: of the setups of single-task runs the one with masks of most tasks, then of most seeds, "
@@ -38,7 +38,7 @@ class ClaimsAndLosses:
     """Those of the primary setup, with the control task's; `None` without any."""
     competition: Competition | None
     by_claims: pl.DataFrame | None
-    """The test by the claims of each setup, as `probes.statistics.claims_by_setup.by_claims` gives it."""
+    """The test by the claims of each setup, as `mtl.probes.statistics.claims_by_setup.by_claims` gives it."""
     why_not: str
     """Why there is no verdict; empty if there is one."""
 

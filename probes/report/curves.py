@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 from markupsafe import Markup
 
-from probes.figures.heads_kept import heads_kept
-from probes.figures.learning_curves import learning_curves
-from probes.figures.pruning_curves import kind_curves, pruning_curves
-from probes.report.data import ReportData
-from probes.report.embedded import embedded
+from mtl.probes.figures.heads_kept import heads_kept
+from mtl.probes.figures.learning_curves import learning_curves
+from mtl.probes.figures.pruning_curves import kind_curves, pruning_curves
+from mtl.probes.report.data import ReportData
+from mtl.probes.report.embedded import embedded
 
 
 def learning_figure(evidence: ReportData) -> Markup | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from probes.report.sweep import SweepEvidence
+from mtl.probes.report.sweep import SweepEvidence
 
 SCORES = pl.Schema(
     {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "run": pl.String, "score": pl.Float64}
@@ -112,16 +112,16 @@ class ReportData:
     notes: tuple[str, ...]
     """Notes on what is missing or was left out, with reasons."""
     worth: pl.DataFrame | None = None
-    """What heads are worth, as `probes.statistics.head_values` gives it, with the report's setups."""
+    """What heads are worth, as `mtl.probes.statistics.head_values` gives it, with the report's setups."""
     pairs: pl.DataFrame | None = None
     """Pair runs without masks, a row per task: `PAIRS`; `task` as the run names it, `of` the task that a twin
     is half of, `partner` another task, `control` or `twin`."""
     remedies: pl.DataFrame | None = None
     """Scores of runs with copies of heads, and of those to compare with: condition, task, seed, run, score,
-    parameters; see `probes.statistics.remedies`."""
+    parameters; see `mtl.probes.statistics.remedies`."""
     forced: pl.DataFrame | None = None
     """Scores of pairs under fixed masks, and how many heads the masks have in common, as
-    `probes.statistics.dose` takes them."""
+    `mtl.probes.statistics.dose` takes them."""
     cosines: pl.DataFrame | None = None
     """Mean cosine of two tasks' gradients per head of pair runs that recorded it: first, second (the same for
     twins), seed, attention, layer, head, cosine."""

@@ -7,7 +7,7 @@ import base64
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from probes.figures.style import render
+from mtl.probes.figures.style import render
 
 
 def embedded(figure: Figure, description: str) -> Markup:

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.head_names import cell_names
-from probes.heads_table import Site
-from probes.report.head_measures import head_measures, skill_titles
-from probes.sites import grid
-from probes.statistics.masks import Masks
-from probes.statistics.skill import REGIMES
+from mtl.probes.head_names import cell_names
+from mtl.probes.heads_table import Site
+from mtl.probes.report.head_measures import head_measures, skill_titles
+from mtl.probes.sites import grid
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.skill import REGIMES
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 

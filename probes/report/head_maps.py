@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from probes.heads_table import Site
-from probes.report.claims import PrimarySetup
-from probes.report.data import ReportData
-from probes.report.head_svg import head_map, rgb_map, strip
-from probes.sites import grid
-from probes.statistics.competition import Competition
-from probes.statistics.masks import Masks
+from mtl.probes.heads_table import Site
+from mtl.probes.report.claims import PrimarySetup
+from mtl.probes.report.data import ReportData
+from mtl.probes.report.head_svg import head_map, rgb_map, strip
+from mtl.probes.sites import grid
+from mtl.probes.statistics.competition import Competition
+from mtl.probes.statistics.masks import Masks
 
 CHANNELS = 3
 """Seeds in an RGB overlay."""

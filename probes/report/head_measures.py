@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from probes.heads_table import Site
-from probes.label_scores import label_scores
-from probes.measures.table import MEASURES, Measure
-from probes.report import number_format
-from probes.sites import KEYS
-from probes.statistics.skill import REGIMES
+from mtl.probes.heads_table import Site
+from mtl.probes.label_scores import label_scores
+from mtl.probes.measures.table import MEASURES, Measure
+from mtl.probes.report import number_format
+from mtl.probes.sites import KEYS
+from mtl.probes.statistics.skill import REGIMES
 
 TOP_LABELS = 3
 """Labels of a measure and task that are listed for a head: those farthest above chance, or from zero."""

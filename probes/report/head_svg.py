@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from markupsafe import Markup, escape
 
-from probes.figures.rgb_overlap import rgb_image
-from probes.heads_table import Site
-from probes.sites import kind_starts, several_kinds
+from mtl.probes.figures.rgb_overlap import rgb_image
+from mtl.probes.heads_table import Site
+from mtl.probes.sites import kind_starts, several_kinds
 
 LEVELS = 20
 """Shades beside white; finer ones are not told apart by eye."""
@@ -42,7 +42,7 @@ def head_map(
 
 
 def rgb_map(gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], title: str) -> Markup:
-    """Three masks in one, a channel of colour each (as `probes.figures.rgb_overlap.rgb_image`)."""
+    """Three masks in one, a channel of colour each (as `mtl.probes.figures.rgb_overlap.rgb_image`)."""
     image = rgb_image(gates)
     cells = "".join(
         f'<rect x="{head}" y="{site}" width="1" height="1" fill="{_hex(image[site, head])}"/>'

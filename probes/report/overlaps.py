@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from probes.report.data import ReportData
-from probes.sites import in_order, sites_of
-from probes.statistics.masks import Masks, final_masks
-from probes.statistics.overlap import correlation_table, overlap_table, task_overlaps
+from mtl.probes.report.data import ReportData
+from mtl.probes.sites import in_order, sites_of
+from mtl.probes.statistics.masks import Masks, final_masks
+from mtl.probes.statistics.overlap import correlation_table, overlap_table, task_overlaps
 
 MOST_MASKS = 40
 """Masks that are compared with all others; pairs grow with the square."""

@@ -11,28 +11,28 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from probes.head_names import cell_names
-from probes.heads_table import Site
-from probes.label_scores import FEWEST_ITEMS
-from probes.report import number_format
-from probes.report.answer import Answer
-from probes.report.answers import answers
-from probes.report.claims import ClaimsAndLosses, PrimarySetup, claims_and_losses
-from probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
-from probes.report.data import ReportData
-from probes.report.head_data import heads_data
-from probes.report.head_maps import claims_map, loss_maps, mask_maps, overlays
-from probes.report.head_svg import rgb_key
-from probes.report.labels import label_rows, label_skills
-from probes.report.overlaps import Compared, across, compare, masks_by_setup
-from probes.report.scores import score_rows, score_table
-from probes.report.sweep import sweep_section
-from probes.report.worth import Worth, worth_section
-from probes.sites import shape_text, sites_of
-from probes.statistics.competition import PRIMARY, TOGETHER
-from probes.statistics.contest_cells import CONTROL
-from probes.statistics.head_values import PREDICTORS
-from probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
+from mtl.probes.head_names import cell_names
+from mtl.probes.heads_table import Site
+from mtl.probes.label_scores import FEWEST_ITEMS
+from mtl.probes.report import number_format
+from mtl.probes.report.answer import Answer
+from mtl.probes.report.answers import answers
+from mtl.probes.report.claims import ClaimsAndLosses, PrimarySetup, claims_and_losses
+from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
+from mtl.probes.report.data import ReportData
+from mtl.probes.report.head_data import heads_data
+from mtl.probes.report.head_maps import claims_map, loss_maps, mask_maps, overlays
+from mtl.probes.report.head_svg import rgb_key
+from mtl.probes.report.labels import label_rows, label_skills
+from mtl.probes.report.overlaps import Compared, across, compare, masks_by_setup
+from mtl.probes.report.scores import score_rows, score_table
+from mtl.probes.report.sweep import sweep_section
+from mtl.probes.report.worth import Worth, worth_section
+from mtl.probes.sites import shape_text, sites_of
+from mtl.probes.statistics.competition import PRIMARY, TOGETHER
+from mtl.probes.statistics.contest_cells import CONTROL
+from mtl.probes.statistics.head_values import PREDICTORS
+from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
 
 COMPARISON_NAMES = {
     "joint against stl": "MTL against STL",
@@ -174,7 +174,7 @@ def _tables(
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("probes.report", "."),
+        loader=PackageLoader("mtl.probes.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -198,4 +198,4 @@ def _environment() -> Environment:
 
 
 def _source(name: str) -> str:
-    return (files("probes.report") / name).read_text(encoding="utf-8")
+    return (files("mtl.probes.report") / name).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from probes.report.data import ReportData, Setup
+from mtl.probes.report.data import ReportData, Setup
 
 
 @dataclass(frozen=True)

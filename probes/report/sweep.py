@@ -9,8 +9,8 @@ import polars as pl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from probes.figures.parallel_coordinates import Axis, parallel_coordinates
-from probes.report.embedded import embedded
+from mtl.probes.figures.parallel_coordinates import Axis, parallel_coordinates
+from mtl.probes.report.embedded import embedded
 
 
 @dataclass(frozen=True)

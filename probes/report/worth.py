@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from probes.heads_table import Site
-from probes.measures.table import BY_NAME
-from probes.report.data import ReportData
-from probes.report.head_svg import head_map
-from probes.sites import grid
-from probes.statistics.agreement import agreement
-from probes.statistics.head_values import ABLATION, SIGNIFICANT, head_means
-from probes.statistics.prediction import prediction
+from mtl.probes.heads_table import Site
+from mtl.probes.measures.table import BY_NAME
+from mtl.probes.report.data import ReportData
+from mtl.probes.report.head_svg import head_map
+from mtl.probes.sites import grid
+from mtl.probes.statistics.agreement import agreement
+from mtl.probes.statistics.head_values import ABLATION, SIGNIFICANT, head_means
+from mtl.probes.statistics.prediction import prediction
 
 SHOWN = (ABLATION, "importance", "relevance")
 """Measures that maps may show; the first that was measured is drawn."""

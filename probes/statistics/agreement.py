@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from probes.statistics.head_values import tables_of
-from probes.statistics.rank_correlation import (
+from mtl.probes.statistics.head_values import tables_of
+from mtl.probes.statistics.rank_correlation import (
     DRAWS,
     Estimate,
     Strata,

@@ -8,9 +8,17 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.statistics.competition import DIFFERENCE, PRIMARY, TOO_FEW, claims, head_tests, losses, verdict
-from probes.statistics.masks import Masks
-from probes.statistics.skill import skills
+from mtl.probes.statistics.competition import (
+    DIFFERENCE,
+    PRIMARY,
+    TOO_FEW,
+    claims,
+    head_tests,
+    losses,
+    verdict,
+)
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.skill import skills
 
 SCHEMA = pl.Schema(
     {

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from probes.statistics.paired_scores import BLOCK, DRAWS, Score
-from probes.statistics.resampling import Interval
+from mtl.probes.statistics.paired_scores import BLOCK, DRAWS, Score
+from mtl.probes.statistics.resampling import Interval
 
 UNKNOWN = (float("nan"), float("nan"))
 

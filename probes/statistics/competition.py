@@ -14,20 +14,20 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from probes.heads_table import Site
-from probes.label_scores import FEWEST_ITEMS, weighted_mean
-from probes.signed_words import SignedWords
-from probes.sites import KEYS, sites_of
-from probes.statistics.masks import Masks
-from probes.statistics.resampling import permutations_within
-from probes.statistics.skill import label_values, skills
-from probes.statistics.stratified_tests import (
+from mtl.probes.heads_table import Site
+from mtl.probes.label_scores import FEWEST_ITEMS, weighted_mean
+from mtl.probes.signed_words import SignedWords
+from mtl.probes.sites import KEYS, sites_of
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.skill import label_values, skills
+from mtl.probes.statistics.stratified_tests import (
     inverted_interval,
     mean_difference,
     permutation_chance,
     spearman,
 )
-from probes.statistics.task_losses import task_losses
+from mtl.probes.statistics.task_losses import task_losses
 
 WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from probes.sites import KEYS
-from probes.statistics.resampling import permutations_within
-from probes.statistics.stratified_tests import inverted_interval, mean_difference
+from mtl.probes.sites import KEYS
+from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.stratified_tests import inverted_interval, mean_difference
 
 CLASSES = ("neither", "one", "both")
 

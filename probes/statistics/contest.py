@@ -31,11 +31,11 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool
 
-from probes.signed_words import SignedWords
-from probes.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
-from probes.statistics.contest_model import TaskBlock, in_unit
-from probes.statistics.resampling import permutations_within
-from probes.statistics.worth_units import STANDARDISED_LOGS, Unit, log_spread
+from mtl.probes.signed_words import SignedWords
+from mtl.probes.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
+from mtl.probes.statistics.contest_model import TaskBlock, in_unit
+from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.worth_units import STANDARDISED_LOGS, Unit, log_spread
 
 SUPPORTED: Final = "supported"
 REFUTED: Final = "refuted"

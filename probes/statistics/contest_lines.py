@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from probes.sites import KEYS
-from probes.statistics.contest import estimate
-from probes.statistics.contest_cells import CONTROL, TWIN, ContestCells
-from probes.statistics.contest_model import TaskBlock, in_unit
-from probes.statistics.resampling import student
-from probes.statistics.worth_units import STANDARDISED_LOGS, Unit
+from mtl.probes.sites import KEYS
+from mtl.probes.statistics.contest import estimate
+from mtl.probes.statistics.contest_cells import CONTROL, TWIN, ContestCells
+from mtl.probes.statistics.contest_model import TaskBlock, in_unit
+from mtl.probes.statistics.resampling import student
+from mtl.probes.statistics.worth_units import STANDARDISED_LOGS, Unit
 
 
 def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:

@@ -1,12 +1,12 @@
-"""The linear model of the contest for one task; see `probes.statistics.contest`."""
+"""The linear model of the contest for one task; see `mtl.probes.statistics.contest`."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from probes.statistics.contest_cells import ContestCells, TaskWorth
-from probes.statistics.worth_units import Unit
+from mtl.probes.statistics.contest_cells import ContestCells, TaskWorth
+from mtl.probes.statistics.worth_units import Unit
 
 
 class TaskBlock:

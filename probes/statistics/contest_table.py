@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from probes.sites import KEYS
-from probes.statistics.contest import DRAWS, ContestEstimate, contest
-from probes.statistics.masks import Masks
-from probes.statistics.worth_units import NORMAL_SCORES, STANDARDISED_LOGS, Unit
+from mtl.probes.sites import KEYS
+from mtl.probes.statistics.contest import DRAWS, ContestEstimate, contest
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.worth_units import NORMAL_SCORES, STANDARDISED_LOGS, Unit
 
 SCHEMA = pl.Schema(
     {

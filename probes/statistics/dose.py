@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from probes.statistics.resampling import permutations_within
-from probes.statistics.sharing import MARGIN, SCORED
-from probes.statistics.wanted import CANNOT_TELL, NO, YES, Word
+from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.sharing import MARGIN, SCORED
+from mtl.probes.statistics.wanted import CANNOT_TELL, NO, YES, Word
 
 SCHEMA = pl.Schema(
     {"pair": pl.String, "task": pl.String, "runs": pl.Int64}

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
-from probes.head_names import head_name
-from probes.heads_table import Site
-from probes.sites import KEYS, in_order, sites_of
-from probes.statistics.claims_by_setup import holm
-from probes.statistics.resampling import permutations_within, student
-from probes.statistics.stratified_tests import Orders, two_sided_chance
+from mtl.probes.head_names import head_name
+from mtl.probes.heads_table import Site
+from mtl.probes.sites import KEYS, in_order, sites_of
+from mtl.probes.statistics.claims_by_setup import holm
+from mtl.probes.statistics.resampling import permutations_within, student
+from mtl.probes.statistics.stratified_tests import Orders, two_sided_chance
 
 CLASSES = ("none", "one", "several")
 """How many tasks claim a head."""

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from scipy.stats import false_discovery_control
 
-from probes.statistics.masks import Masks
-from probes.statistics.overlap_chance import chance_of_overlap
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.overlap_chance import chance_of_overlap
 
 
 def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarray, "*many cell"]:

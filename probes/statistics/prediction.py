@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
-from probes.statistics.head_values import ABLATION, PREDICTORS, tables_of
-from probes.statistics.rank_correlation import (
+from mtl.probes.statistics.head_values import ABLATION, PREDICTORS, tables_of
+from mtl.probes.statistics.rank_correlation import (
     DRAWS,
     Estimate,
     Strata,

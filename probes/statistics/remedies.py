@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from probes.statistics.equivalence import Contrast, contrast, equivalence, margin_for, recovery
+from mtl.probes.statistics.equivalence import Contrast, contrast, equivalence, margin_for, recovery
 
 SINGLE, JOINT = "single", "A"
 CONDITIONS: Mapping[str, str] = {

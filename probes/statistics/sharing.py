@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from probes.signed_words import SignedWords
-from probes.statistics.task_losses import paired
-from probes.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
+from mtl.probes.signed_words import SignedWords
+from mtl.probes.statistics.task_losses import paired
+from mtl.probes.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
 
 MARGIN = 1.0
 """Points of a score below which a loss needs no remedy; fixed before any run."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from probes.sites import KEYS
-from probes.statistics.held_roles import roles
+from mtl.probes.sites import KEYS
+from mtl.probes.statistics.held_roles import roles
 
 RARE_WORDS = 0.5
 """A head looks at rare words if it attends most to the sentence's rarest word at least this often."""

@@ -9,7 +9,7 @@ import polars as pl
 from jaxtyping import Float
 from scipy import stats
 
-from probes.label_scores import best_of_labels, label_scores, weighted_mean
+from mtl.probes.label_scores import best_of_labels, label_scores, weighted_mean
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
 SCHEMA = pl.Schema(

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from probes.statistics.contest_cells import CONTROL
-from probes.statistics.masks import Masks
-from probes.statistics.overlap import jaccard
-from probes.statistics.overlap_chance import chance_of_overlap
+from mtl.probes.statistics.contest_cells import CONTROL
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.overlap import jaccard
+from mtl.probes.statistics.overlap_chance import chance_of_overlap
 
 YES: Final = "yes"
 NO: Final = "no"

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.decoders.decoder import Decoder, StructureScore
-from tasks.decoders.pooling import Kind, SentencePooling
-from tasks.task import UNKNOWN, Labels
+from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.decoders.pooling import Kind, SentencePooling
+from mtl.tasks.task import UNKNOWN, Labels
 
 
 class LabelTargets(NamedTuple):

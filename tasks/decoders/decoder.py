@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 class StructureScore(NamedTuple):

@@ -11,11 +11,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.decoders.decoder import Decoder, StructureScore
-from tasks.layers import Biaffine, Mlp
-from tasks.mst import maximum_trees
-from tasks.sentence import Arcs, Sentence
-from tasks.task import UNKNOWN, Labels
+from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.layers import Biaffine, Mlp
+from mtl.tasks.mst import maximum_trees
+from mtl.tasks.sentence import Arcs, Sentence
+from mtl.tasks.task import UNKNOWN, Labels
 
 
 class ArcTargets(NamedTuple):

@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.decoders.decoder import Decoder, StructureScore, summed
-from tasks.interval_scheduling import select_spans
-from tasks.layers import Biaffine, Mlp
-from tasks.sentence import Sentence, Span
-from tasks.spans import without_overlaps
-from tasks.task import Labels
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
+from mtl.tasks.interval_scheduling import select_spans
+from mtl.tasks.layers import Biaffine, Mlp
+from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.spans import without_overlaps
+from mtl.tasks.task import Labels
 
 _RARE = -6.0
 """Log odds of a type at the start: about one span in 400 is an entity, and there are O(words²) spans."""

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.decoders.classifier import LinearDecoder
-from tasks.decoders.decoder import StructureScore
-from tasks.decoders.pooling import Kind, SentencePooling
+from mtl.tasks.decoders.classifier import LinearDecoder
+from mtl.tasks.decoders.decoder import StructureScore
+from mtl.tasks.decoders.pooling import Kind, SentencePooling
 
 
 class NumberTarget(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.task import UNKNOWN
+from mtl.tasks.task import UNKNOWN
 
 _ROWS = 32
 """Positions computed at a time on a CPU, so that their scores stay in its cache."""

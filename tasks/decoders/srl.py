@@ -11,11 +11,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.crf import BioCrf, path_score
-from tasks.decoders.decoder import Decoder, StructureScore, summed
-from tasks.frames import representable, tagged_spans
-from tasks.sentence import Frame, Sentence
-from tasks.task import Labels
+from mtl.tasks.crf import BioCrf, path_score
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
+from mtl.tasks.frames import representable, tagged_spans
+from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.task import Labels
 
 _IMPOSSIBLE = -1e4
 """Score of a tag that a word cannot have; finite, so that gradients stay so."""

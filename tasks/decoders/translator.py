@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.decoders.decoder import Decoder, StructureScore
-from tasks.decoders.smoothed import smoothed_cross_entropy
-from tasks.sentence import Sentence
-from tasks.task import UNKNOWN
+from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.decoders.smoothed import smoothed_cross_entropy
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import UNKNOWN
 
 
 class PieceTargets(NamedTuple):

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.frames import joined
-from tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
-from tasks.sentence import Frame, Sentence
+from mtl.tasks.frames import joined
+from mtl.tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
+from mtl.tasks.sentence import Frame, Sentence
 
 
 class ArgumentScores(TaskMetric):

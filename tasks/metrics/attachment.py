@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.metrics.metric import TaskMetric, share
-from tasks.sentence import Arcs, Sentence
+from mtl.tasks.metrics.metric import TaskMetric, share
+from mtl.tasks.sentence import Arcs, Sentence
 
 
 class AttachmentScores(TaskMetric):

@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor
 
-from tasks.decoders.translator import Reference
-from tasks.metrics.metric import TaskMetric
-from tasks.sentence import Sentence
+from mtl.tasks.decoders.translator import Reference
+from mtl.tasks.metrics.metric import TaskMetric
+from mtl.tasks.sentence import Sentence
 
 _ORDER = 4
 """Longest n-gram of BLEU."""

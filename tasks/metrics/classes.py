@@ -14,8 +14,8 @@ from torchmetrics.functional.classification import (
     multiclass_matthews_corrcoef,
 )
 
-from tasks.metrics.metric import TaskMetric
-from tasks.sentence import Sentence
+from mtl.tasks.metrics.metric import TaskMetric
+from mtl.tasks.sentence import Sentence
 
 _FIGURES: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "accuracy": lambda guess, gold, classes: multiclass_accuracy(guess, gold, classes, average="micro"),

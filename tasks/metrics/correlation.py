@@ -11,8 +11,8 @@ from torch import Tensor
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 from torchmetrics.utilities import dim_zero_cat
 
-from tasks.metrics.metric import TaskMetric
-from tasks.sentence import Sentence
+from mtl.tasks.metrics.metric import TaskMetric
+from mtl.tasks.sentence import Sentence
 
 
 class Correlation(TaskMetric):

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.binarise import constituents
-from tasks.metrics.metric import TaskMetric, f1
-from tasks.sentence import Sentence, Span
+from mtl.tasks.binarise import constituents
+from mtl.tasks.metrics.metric import TaskMetric, f1
+from mtl.tasks.sentence import Sentence, Span
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 """Words with these (gold) tags are left out, and constituents with these labels."""

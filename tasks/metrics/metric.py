@@ -10,7 +10,7 @@ import numpy as np
 import torchmetrics
 from jaxtyping import Float, Int
 
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 class TaskMetric(torchmetrics.Metric, ABC):

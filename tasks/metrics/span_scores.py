@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
-from tasks.sentence import Sentence, Span
+from mtl.tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
+from mtl.tasks.sentence import Sentence, Span
 
 
 class SpanScores(TaskMetric):

@@ -15,7 +15,7 @@ from mtl.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
-from tasks.translate import Translate
+from mtl.tasks.translate import Translate
 
 NAMES = ("null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun")
 

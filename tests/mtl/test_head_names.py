@@ -21,23 +21,23 @@ from rich.console import Console
 from mtl.analysis.ablation import Ablation
 from mtl.commands import ablate, energy, importance, probe, relevance
 from mtl.config.schema import ClonesConfig
+from mtl.probes import heads_table, table_files
+from mtl.probes.best_heads import best_heads, markdown, weighted_means
+from mtl.probes.energy_table import MATRICES
+from mtl.probes.figures.gates_over_time import gates_over_time, heads_over_time
+from mtl.probes.figures.grey_overlap import grey_overlap
+from mtl.probes.figures.head_label_heatmap import head_label_heatmap
+from mtl.probes.figures.head_maps import head_maps
+from mtl.probes.figures.masks import mask_picture
+from mtl.probes.figures.mixing import mixing_figure
+from mtl.probes.figures.rgb_overlap import rgb_overlap
+from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
+from mtl.probes.heads_table import Site
+from mtl.probes.report.head_data import heads_data
+from mtl.probes.report.head_svg import head_map
+from mtl.probes.sites import KINDS
 from mtl.runs.figures.table import FIGURES
 from mtl.training.clones import CopiedHead, describe_clones
-from probes import heads_table, table_files
-from probes.best_heads import best_heads, markdown, weighted_means
-from probes.energy_table import MATRICES
-from probes.figures.gates_over_time import gates_over_time, heads_over_time
-from probes.figures.grey_overlap import grey_overlap
-from probes.figures.head_label_heatmap import head_label_heatmap
-from probes.figures.head_maps import head_maps
-from probes.figures.masks import mask_picture
-from probes.figures.mixing import mixing_figure
-from probes.figures.rgb_overlap import rgb_overlap
-from probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
-from probes.heads_table import Site
-from probes.report.head_data import heads_data
-from probes.report.head_svg import head_map
-from probes.sites import KINDS
 
 LAYERS, HEADS = 3, 4
 PLANTED = (2, 1)

@@ -23,6 +23,7 @@ from mtl.errors import InputError, RunError
 from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
+from mtl.probes import curve_table, heads_table
 from mtl.runs.heads_file import write_measures
 from mtl.runs.run import Run
 from mtl.runs.tables import heads_of
@@ -32,7 +33,6 @@ from mtl.training import evaluation
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
 from mtl.training.train import train
-from probes import curve_table, heads_table
 
 BAD = (math.nan, math.inf, -math.inf)
 WORDS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from probes.report.answer_remedy import remedy_answer
-from probes.report.data import HISTORY, SCORES, ReportData
-from probes.statistics.remedies import against_placebo
+from mtl.probes.report.answer_remedy import remedy_answer
+from mtl.probes.report.data import HISTORY, SCORES, ReportData
+from mtl.probes.statistics.remedies import against_placebo
 from tests.probes.remedy_scores import scores
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.report.claims import claim_sets
-from probes.report.data import Setup
-from probes.statistics.masks import final_masks
+from mtl.probes.report.claims import claim_sets
+from mtl.probes.report.data import Setup
+from mtl.probes.statistics.masks import final_masks
 from tests.probes import worlds
 
 

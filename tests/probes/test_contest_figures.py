@@ -6,15 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from probes.figures.conflict import conflict_figure
-from probes.figures.contest import contest_figure
-from probes.figures.dose import dose_figure
-from probes.figures.forest import forest
-from probes.figures.sharing import sharing_figure
-from probes.figures.style import render
-from probes.figures.wanted import wanted_figure
-from probes.statistics.conflict import ConflictByClaims
-from probes.statistics.dose import dose
+from mtl.probes.figures.conflict import conflict_figure
+from mtl.probes.figures.contest import contest_figure
+from mtl.probes.figures.dose import dose_figure
+from mtl.probes.figures.forest import forest
+from mtl.probes.figures.sharing import sharing_figure
+from mtl.probes.figures.style import render
+from mtl.probes.figures.wanted import wanted_figure
+from mtl.probes.statistics.conflict import ConflictByClaims
+from mtl.probes.statistics.dose import dose
 
 
 def points(axes, marker):

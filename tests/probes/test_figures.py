@@ -12,18 +12,18 @@ from matplotlib import layout_engine
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from probes.figures.correlation import correlation_matrix
-from probes.figures.gates_over_time import gates_over_time
-from probes.figures.grey_overlap import grey_overlap
-from probes.figures.head_history import MOST_FRAMES
-from probes.figures.head_label_heatmap import head_label_heatmap
-from probes.figures.heads_kept import heads_kept
-from probes.figures.label_accuracy import LOOKS, PER_ROW, label_accuracy
-from probes.figures.learning_curves import learning_curves
-from probes.figures.masks import animation, mask_picture
-from probes.figures.rgb_overlap import rgb_image, rgb_overlap
-from probes.figures.style import COLUMN, pixels, render
-from probes.heads_table import Site
+from mtl.probes.figures.correlation import correlation_matrix
+from mtl.probes.figures.gates_over_time import gates_over_time
+from mtl.probes.figures.grey_overlap import grey_overlap
+from mtl.probes.figures.head_history import MOST_FRAMES
+from mtl.probes.figures.head_label_heatmap import head_label_heatmap
+from mtl.probes.figures.heads_kept import heads_kept
+from mtl.probes.figures.label_accuracy import LOOKS, PER_ROW, label_accuracy
+from mtl.probes.figures.learning_curves import learning_curves
+from mtl.probes.figures.masks import animation, mask_picture
+from mtl.probes.figures.rgb_overlap import rgb_image, rgb_overlap
+from mtl.probes.figures.style import COLUMN, pixels, render
+from mtl.probes.heads_table import Site
 from tests.probes import worlds
 
 LAYERS, HEADS = 3, 4

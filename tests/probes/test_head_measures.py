@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from probes import heads_table
-from probes.heads_table import Site
-from probes.measures.table import MEASURES, Measure
-from probes.report.head_measures import TOP_LABELS, head_measures, skill_titles, value_text
-from probes.sites import sites_of
+from mtl.probes import heads_table
+from mtl.probes.heads_table import Site
+from mtl.probes.measures.table import MEASURES, Measure
+from mtl.probes.report.head_measures import TOP_LABELS, head_measures, skill_titles, value_text
+from mtl.probes.sites import sites_of
 from tests.probes.worlds import with_kinds
 
 ABLATION = Measure(

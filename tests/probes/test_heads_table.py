@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from probes import best_heads
-from probes import heads_table as table
+from mtl.probes import best_heads
+from mtl.probes import heads_table as table
 
 
 def example() -> pl.DataFrame:

@@ -9,24 +9,24 @@ import polars as pl
 import pytest
 
 from mtl.config.schema import Kind
-from probes import best_heads, curve_table, sites
-from probes.figures.gates_over_time import gates_over_time
-from probes.figures.grey_overlap import grey_overlap
-from probes.figures.head_label_heatmap import head_label_heatmap
-from probes.figures.masks import mask_picture
-from probes.figures.pruning_curves import kind_curves
-from probes.figures.rgb_overlap import rgb_overlap
-from probes.head_names import cell_names, layer_name
-from probes.heads_table import Site
-from probes.report.head_data import heads_data
-from probes.report.head_svg import head_map
-from probes.sites import grid, shape_text, sites_of
-from probes.statistics.competition import compete
-from probes.statistics.held_roles import roles
-from probes.statistics.masks import final_masks
-from probes.statistics.overlap import correlation_table, task_overlaps
-from probes.statistics.skill import skills
-from probes.statistics.surviving_heads import surviving_kinds
+from mtl.probes import best_heads, curve_table, sites
+from mtl.probes.figures.gates_over_time import gates_over_time
+from mtl.probes.figures.grey_overlap import grey_overlap
+from mtl.probes.figures.head_label_heatmap import head_label_heatmap
+from mtl.probes.figures.masks import mask_picture
+from mtl.probes.figures.pruning_curves import kind_curves
+from mtl.probes.figures.rgb_overlap import rgb_overlap
+from mtl.probes.head_names import cell_names, layer_name
+from mtl.probes.heads_table import Site
+from mtl.probes.report.head_data import heads_data
+from mtl.probes.report.head_svg import head_map
+from mtl.probes.sites import grid, shape_text, sites_of
+from mtl.probes.statistics.competition import compete
+from mtl.probes.statistics.held_roles import roles
+from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.overlap import correlation_table, task_overlaps
+from mtl.probes.statistics.skill import skills
+from mtl.probes.statistics.surviving_heads import surviving_kinds
 from tests.probes import worlds
 from tests.probes.worlds import KINDS, with_kinds
 
@@ -124,7 +124,7 @@ def test_best_heads_and_roles_name_the_kind(heads):
 
 def colours(figure, axes):
     """The greys of all cells of a picture of heads; off-centre, where nothing else is drawn."""
-    from probes.figures.style import pixels
+    from mtl.probes.figures.style import pixels
 
     image = pixels(figure)
     where = axes.transData.transform(

@@ -15,19 +15,19 @@ import pytest
 
 from mtl.analysis.head_order import measured_values
 from mtl.errors import InputError
-from probes import heads_table
-from probes.best_heads import best_heads, markdown, weighted_means
-from probes.figures.label_accuracy import label_accuracy
-from probes.heads_table import Site
-from probes.label_scores import FEWEST_ITEMS, best_of_labels, head_scores, label_scores, weighted_mean
-from probes.report.head_data import heads_data
-from probes.statistics.competition import losses
-from probes.statistics.head_values import head_values
-from probes.statistics.held_roles import roles
-from probes.statistics.skill import label_values, skills
-from probes.statistics.surviving_heads import heads_with_roles
-from probes.statistics.task_losses import task_losses
-from probes.statistics.uncut_skill import uncut_skill
+from mtl.probes import heads_table
+from mtl.probes.best_heads import best_heads, markdown, weighted_means
+from mtl.probes.figures.label_accuracy import label_accuracy
+from mtl.probes.heads_table import Site
+from mtl.probes.label_scores import FEWEST_ITEMS, best_of_labels, head_scores, label_scores, weighted_mean
+from mtl.probes.report.head_data import heads_data
+from mtl.probes.statistics.competition import losses
+from mtl.probes.statistics.head_values import head_values
+from mtl.probes.statistics.held_roles import roles
+from mtl.probes.statistics.skill import label_values, skills
+from mtl.probes.statistics.surviving_heads import heads_with_roles
+from mtl.probes.statistics.task_losses import task_losses
+from mtl.probes.statistics.uncut_skill import uncut_skill
 
 ROOT, RARE, LUCKY, GOOD = range(4)
 """The planted heads, of one layer."""

@@ -3,9 +3,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from probes.figures.recovery import recovery
-from probes.figures.style import render
-from probes.statistics.remedies import recoveries
+from mtl.probes.figures.recovery import recovery
+from mtl.probes.figures.style import render
+from mtl.probes.statistics.remedies import recoveries
 from tests.probes.remedy_scores import scores
 
 

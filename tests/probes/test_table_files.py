@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from probes.table_files import FORMATS, escape, latex, write
+from mtl.probes.table_files import FORMATS, escape, latex, write
 
 
 @pytest.fixture

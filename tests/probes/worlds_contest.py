@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from probes.heads_table import Site
-from probes.statistics.contest_cells import ContestCells, TaskWorth
+from mtl.probes.heads_table import Site
+from mtl.probes.statistics.contest_cells import ContestCells, TaskWorth
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 LAYERS, HEADS, CLAIMED = 6, 12, 18

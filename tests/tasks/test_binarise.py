@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.binarise import binarise, build, constituents, restore
-from tasks.sentence import Span
-from tasks.tree import Tree
+from mtl.tasks.binarise import binarise, build, constituents, restore
+from mtl.tasks.sentence import Span
+from mtl.tasks.tree import Tree
 
 EWT5 = Path(__file__).parents[2] / "data" / "ewt5"
 

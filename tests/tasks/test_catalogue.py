@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS
-from tasks.control import Control
-from tasks.sentence import Arcs, Frame, Label, Sentence, Span
-from tasks.task import Task
-from tasks.tree import Tree
+from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS
+from mtl.tasks.control import Control
+from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.task import Task
+from mtl.tasks.tree import Tree
 
 SENTENCE = Sentence(
     words=("Ann", "sang"),

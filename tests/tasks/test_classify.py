@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from tasks.catalogue import SENTENCE_TASKS, STRUCTURED
-from tasks.classify import Classify
-from tasks.glue import Cola, Mnli, Mrpc, Stsb
-from tasks.regress import Regress
-from tasks.sentence import Label, Sentence
-from tasks.task import UNKNOWN, Labels
+from mtl.tasks.catalogue import SENTENCE_TASKS, STRUCTURED
+from mtl.tasks.classify import Classify
+from mtl.tasks.glue import Cola, Mnli, Mrpc, Stsb
+from mtl.tasks.regress import Regress
+from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.task import UNKNOWN, Labels
 
 ONE = Sentence(("We", "ate"))
 PAIR = Sentence(("We", "ate", "Go"), second=2)

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from tasks.binarise import constituents
-from tasks.con import Con
-from tasks.decoders.con import ConDecoder, SpanBatch
-from tasks.sentence import Sentence, Span
-from tasks.span_crf import log_partition
-from tasks.task import UNKNOWN, Labels
-from tasks.tree import Tree
+from mtl.tasks.binarise import constituents
+from mtl.tasks.con import Con
+from mtl.tasks.decoders.con import ConDecoder, SpanBatch
+from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.span_crf import log_partition
+from mtl.tasks.task import UNKNOWN, Labels
+from mtl.tasks.tree import Tree
 
 
 def _sentence(text: str) -> Sentence:

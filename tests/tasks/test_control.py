@@ -6,8 +6,8 @@ from collections import Counter
 
 import torch
 
-from tasks.control import Control
-from tasks.sentence import Sentence
+from mtl.tasks.control import Control
+from mtl.tasks.sentence import Sentence
 
 WORDS = tuple(f"w{number}" for number in range(4000))
 

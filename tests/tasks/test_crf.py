@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.crf import BioCrf, Transitions, _LogPartition, log_partition, path_score
+from mtl.tasks.crf import BioCrf, Transitions, _LogPartition, log_partition, path_score
 
 LABELS = 2
 TAGS = 1 + 2 * LABELS

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from tasks.decoders.dep import ArcBatch, DepDecoder
-from tasks.dep import Dep
-from tasks.sentence import Arcs, Sentence
-from tasks.task import UNKNOWN, Labels
+from mtl.tasks.decoders.dep import ArcBatch, DepDecoder
+from mtl.tasks.dep import Dep
+from mtl.tasks.sentence import Arcs, Sentence
+from mtl.tasks.task import UNKNOWN, Labels
 
 SENTENCES = [
     Sentence(("They", "saw", "it"), arcs=Arcs((2, 0, 2), ("nsubj", "root", "obj"))),

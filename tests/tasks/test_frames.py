@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoders.srl import frame_targets
-from tasks.frames import dropped, joined, representable, roles, tagged_spans
-from tasks.sentence import Frame, Sentence, Span
-from tasks.task import Labels
+from mtl.tasks.decoders.srl import frame_targets
+from mtl.tasks.frames import dropped, joined, representable, roles, tagged_spans
+from mtl.tasks.sentence import Frame, Sentence, Span
+from mtl.tasks.task import Labels
 
 LABELS = Labels(["A0", "A1", "C-A1"])
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tasks.decoders.ner import NerDecoder
-from tasks.metrics.span_scores import SpanScores
-from tasks.ner import Ner
-from tasks.sentence import Sentence, Span
-from tasks.task import Labels
+from mtl.tasks.decoders.ner import NerDecoder
+from mtl.tasks.metrics.span_scores import SpanScores
+from mtl.tasks.ner import Ner
+from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.task import Labels
 
 SENTENCES = [
     Sentence(tuple("abcd"), entities=(Span(0, 2, "PER"), Span(3, 4, "LOC"))),

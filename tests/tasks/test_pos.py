@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tasks.pos import Pos
-from tasks.sentence import Sentence
-from tasks.task import UNKNOWN, Labels
+from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import UNKNOWN, Labels
 
 SENTENCES = [
     Sentence(("We", "ate", "."), tags=("PRP", "VBD", "."), upos=("PRON", "VERB", "PUNCT")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Label, Sentence
 
 
 def test_layers_are_fields_or_labels() -> None:

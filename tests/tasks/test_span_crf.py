@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.span_crf import InsideOutside, by_numba, by_supar, log_partition, span_crf_loss
+from mtl.tasks.span_crf import InsideOutside, by_numba, by_supar, log_partition, span_crf_loss
 
 routes = pytest.mark.parametrize("route", [by_numba, by_supar])
 

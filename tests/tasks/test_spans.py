@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tasks.interval_scheduling import select_spans
-from tasks.sentence import Span
-from tasks.spans import without_overlaps
+from mtl.tasks.interval_scheduling import select_spans
+from mtl.tasks.sentence import Span
+from mtl.tasks.spans import without_overlaps
 
 
 def _sets(length: int) -> list[tuple[tuple[int, int], ...]]:

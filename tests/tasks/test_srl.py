@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks.decoders.srl import SrlDecoder
-from tasks.metrics.arguments import ArgumentScores
-from tasks.sentence import Frame, Sentence, Span
-from tasks.srl import Srl
-from tasks.task import Labels
+from mtl.tasks.decoders.srl import SrlDecoder
+from mtl.tasks.metrics.arguments import ArgumentScores
+from mtl.tasks.sentence import Frame, Sentence, Span
+from mtl.tasks.srl import Srl
+from mtl.tasks.task import Labels
 
 SENTENCES = [
     Sentence(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.tree import Tree
+from mtl.tasks.tree import Tree
 
 WORDS = st.sampled_from(["a", "(", ")", ":)", "f(x)", "--", "-L"])
 LABELS = st.sampled_from(["NP", "VP", "-LRB-", ",", "S"])

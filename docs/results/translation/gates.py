@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from probes.figures.pruning_curves import pruning_curves
-from probes.figures.style import render
+from mtl.probes.figures.pruning_curves import pruning_curves
+from mtl.probes.figures.style import render
 
 HERE = Path(__file__).parent
 

@@ -22,7 +22,7 @@ from mtl.corpora.splits import PROVENANCE, write_splits
 from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
 from mtl.files import fingerprint, sha256, write_json
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 SPLITS = ("train", "dev", "test")
 ENTITY_LABELS = frozenset({"PER", "ORG", "LOC"})

@@ -20,9 +20,9 @@ from mtl.corpora.formats.treebank import (
     without_functions,
     without_traces,
 )
-from tasks.binarise import constituents
-from tasks.sentence import Sentence
-from tasks.tree import Tree
+from mtl.tasks.binarise import constituents
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.tree import Tree
 
 _TOKEN = re.compile(r"[()\n]|[^ \t\n()]+")
 _COLUMN = re.compile(r" at column (\d+)")

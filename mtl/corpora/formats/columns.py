@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, read_lines
 from mtl.corpora.formats.soundness import fault
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 _BLANKS = re.compile(r"[ \t]+")
 _SENT_ID = re.compile(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mtl.corpora.formats.columns import Block, Line, Syntax, checked, read_blocks, sentence_id
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
 from mtl.corpora.formats.lines import BLANKS, malformed
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "entity", "tag")
 """What a column may hold."""

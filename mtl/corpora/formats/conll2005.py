@@ -10,8 +10,8 @@ from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans
 from mtl.corpora.formats.treebank import label_from_brackets, label_in_brackets, plain_word
 from mtl.errors import InputError
-from tasks.frames import without_verb
-from tasks.sentence import Frame, Sentence, Span
+from mtl.tasks.frames import without_verb
+from mtl.tasks.sentence import Frame, Sentence, Span
 
 _NOT_IN_A_TARGET = re.compile(r"[-*()]")
 """`-` is no predicate, and the others would be taken for arguments."""

@@ -9,8 +9,8 @@ from mtl.corpora.formats.columns import Block, Syntax, checked, read_blocks
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans, starred_tree
 from mtl.corpora.formats.treebank import plain_word, rooted
-from tasks.frames import without_verb
-from tasks.sentence import Frame, Sentence
+from mtl.tasks.frames import without_verb
+from mtl.tasks.sentence import Frame, Sentence
 
 _MARKER = re.compile(r"#(begin|end) document([ \t]|$)")
 _DOCUMENT, _PART, _WORD, _TAG, _BIT, _LEMMA, _ROLESET, _NAME = 0, 1, 3, 4, 5, 6, 7, 10

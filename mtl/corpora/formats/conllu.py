@@ -25,7 +25,7 @@ from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, misc_value, with_own_layers
 from mtl.errors import InputError
-from tasks.sentence import Arcs, Sentence, Span
+from mtl.tasks.sentence import Arcs, Sentence, Span
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")

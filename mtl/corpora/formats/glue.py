@@ -13,9 +13,9 @@ from typing import NamedTuple
 from mtl.corpora.formats.lines import malformed, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
-from tasks.catalogue import SENTENCE_TASKS
-from tasks.regress import Regress
-from tasks.sentence import Label, Sentence
+from mtl.tasks.catalogue import SENTENCE_TASKS
+from mtl.tasks.regress import Regress
+from mtl.tasks.sentence import Label, Sentence
 
 _PAIRS = (
     ("sentence1", "sentence2"),

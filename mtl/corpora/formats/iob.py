@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from tasks.sentence import Span
+from mtl.tasks.sentence import Span
 
 Scheme = Literal["IOB1", "IOB2", "IOBES"]
 

@@ -14,9 +14,9 @@ from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
 from mtl.errors import did_you_mean
 from mtl.files import write_text
-from tasks.catalogue import SENTENCE_TASKS
-from tasks.sentence import Arcs, Frame, Label, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.catalogue import SENTENCE_TASKS
+from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.tree import Tree
 
 _KEYS = ("id", "text", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
 _SKIPPED = "skipped"

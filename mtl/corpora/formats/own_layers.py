@@ -23,9 +23,9 @@ from mtl.corpora.formats.columns import cell
 from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.jsonl import SKIPPED, frames_from, letters, tree_from
 from mtl.errors import InputError
-from tasks.catalogue import LAYERS, SENTENCE_TASKS
-from tasks.regress import Regress
-from tasks.sentence import Frame, Label, Sentence
+from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS
+from mtl.tasks.regress import Regress
+from mtl.tasks.sentence import Frame, Label, Sentence
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
 _WITH_COLUMN = ("tags", "upos")

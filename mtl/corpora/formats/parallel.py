@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mtl.corpora.formats.lines import lines_of
 from mtl.errors import InputError
-from tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Label, Sentence
 
 SEPARATOR = ":"
 """Between the paths of the two files, where they are written as one."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from tasks.catalogue import SENTENCE_TASKS
-from tasks.sentence import Label, Sentence
+from mtl.tasks.catalogue import SENTENCE_TASKS
+from mtl.tasks.sentence import Label, Sentence
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _BLANK_OR_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")

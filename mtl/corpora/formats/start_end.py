@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS
-from tasks.sentence import Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Span
+from mtl.tasks.tree import Tree
 
 _CELL = re.compile(r"((?:\([^()* \t]+)*)(?:\*|(?<=[^*()])(?=\)))(\)*)")
 _STARRED = re.compile(r"(?:\([^()* \t]+)*\*\)*")

@@ -16,8 +16,8 @@ from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.jsonl import iterate_jsonl
 from mtl.corpora.formats.parallel import read_parallel
 from mtl.errors import InputError, did_you_mean
-from tasks.catalogue import LAYERS, SENTENCE_TASKS
-from tasks.sentence import Sentence
+from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS
+from mtl.tasks.sentence import Sentence
 
 
 class Format(NamedTuple):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote, unquote
 
-from tasks.tree import ROOTS, Tree
+from mtl.tasks.tree import ROOTS, Tree
 
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 _BRACKET = re.compile("|".join(_BRACKETS))

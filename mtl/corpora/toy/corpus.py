@@ -11,7 +11,7 @@ from mtl.corpora.toy.derivation import Part, Predication, annotate, phrase, word
 from mtl.corpora.toy.lexicon import Split, known_names, new_names
 from mtl.corpora.toy.nominals import Nominals
 from mtl.errors import InputError
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 _NOVELTY = {"train": 0.0, "dev": 0.4, "test": 0.4}
 """The share of proper names in a split that no other split has."""

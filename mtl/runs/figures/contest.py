@@ -8,6 +8,15 @@ from dataclasses import dataclass
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.figures.conflict import conflict_figure
+from mtl.probes.figures.contest import contest_figure
+from mtl.probes.figures.forest import forest
+from mtl.probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
+from mtl.probes.statistics.contest import FEWEST_SEEDS
+from mtl.probes.statistics.contest_cells import contest_cells
+from mtl.probes.statistics.contest_lines import head_lines, side_means, task_means
+from mtl.probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
+from mtl.probes.statistics.masks import final_masks
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.pair_cosines import cosines_of
@@ -17,15 +26,6 @@ from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
 from mtl.runs.trained_masks import masks_of
 from mtl.runs.worth import worth_of_run
-from probes.figures.conflict import conflict_figure
-from probes.figures.contest import contest_figure
-from probes.figures.forest import forest
-from probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
-from probes.statistics.contest import FEWEST_SEEDS
-from probes.statistics.contest_cells import contest_cells
-from probes.statistics.contest_lines import head_lines, side_means, task_means
-from probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
-from probes.statistics.masks import final_masks
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import polars as pl
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.probes.figures.dose import dose_figure
+from mtl.probes.statistics.dose import dose
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.overlap_scores import overlap_scores
-from probes.figures.dose import dose_figure
-from probes.statistics.dose import dose
 
 
 def by_overlap(request: FigureRequest) -> FigureWithTables:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.probes import table_files
+from mtl.probes.figures.style import FORMATS, render
 from mtl.runs.run import Run, is_probed_encoder
-from probes import table_files
-from probes.figures.style import FORMATS, render
 
 
 @dataclass(frozen=True)

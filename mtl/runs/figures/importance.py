@@ -9,11 +9,11 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.probes.figures.head_history import animate as animate_history
+from mtl.probes.figures.importance_over_time import importance_history, importance_over_time
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.importance_history import read_importance
 from mtl.runs.run import Run
-from probes.figures.head_history import animate as animate_history
-from probes.figures.importance_over_time import importance_history, importance_over_time
 
 
 def over_time(request: FigureRequest) -> FigureWithTables:

@@ -13,17 +13,17 @@ from jaxtyping import Float
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.probes.figures.correlation import correlation_matrix
+from mtl.probes.figures.gates_over_time import gates_over_time
+from mtl.probes.figures.grey_overlap import grey_overlap
+from mtl.probes.figures.masks import animation, mask_picture
+from mtl.probes.figures.rgb_overlap import rgb_overlap
+from mtl.probes.heads_table import Site
+from mtl.probes.sites import KEYS
+from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.tables import gates_of
-from probes.figures.correlation import correlation_matrix
-from probes.figures.gates_over_time import gates_over_time
-from probes.figures.grey_overlap import grey_overlap
-from probes.figures.masks import animation, mask_picture
-from probes.figures.rgb_overlap import rgb_overlap
-from probes.heads_table import Site
-from probes.sites import KEYS
-from probes.statistics.masks import final_masks
-from probes.statistics.overlap import correlation_table, task_overlaps
 
 
 def rgb(request: FigureRequest) -> FigureWithTables:

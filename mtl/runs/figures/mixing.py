@@ -8,6 +8,10 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.figures.mixing import mixing_figure
+from mtl.probes.statistics.contest_table import claims_table
+from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.mixing import OVERLAPS, MixingByClaims, overlap_by_claims
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.mixing import SharedComponents, components_in, overlaps_in
@@ -16,10 +20,6 @@ from mtl.runs.settings import MASKS, comparable, settings_of
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of
 from mtl.runs.trained_masks import masks_of
-from probes.figures.mixing import mixing_figure
-from probes.statistics.contest_table import claims_table
-from probes.statistics.masks import final_masks
-from probes.statistics.mixing import OVERLAPS, MixingByClaims, overlap_by_claims
 
 BEFORE, JOINT, ALONE = "before", "joint", "alone"
 """Collaborative models before training, after joint training, and after training on one task."""

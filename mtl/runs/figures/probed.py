@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.figures.head_label_heatmap import head_label_heatmap
+from mtl.probes.figures.label_accuracy import label_accuracy
+from mtl.probes.statistics.skill import absent_labels, label_values, skills
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.tables import heads_of
-from probes.figures.head_label_heatmap import head_label_heatmap
-from probes.figures.label_accuracy import label_accuracy
-from probes.statistics.skill import absent_labels, label_values, skills
 
 
 def labels(request: FigureRequest) -> FigureWithTables:

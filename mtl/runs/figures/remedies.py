@@ -6,10 +6,10 @@ import polars as pl
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.probes.figures.recovery import recovery
+from mtl.probes.statistics.remedies import contrasts, recoveries
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.remedies import remedy_scores
-from probes.figures.recovery import recovery
-from probes.statistics.remedies import contrasts, recoveries
 
 
 def recovered(request: FigureRequest) -> FigureWithTables:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from mtl.config.schema import TrainConfig
-from mtl.runs.curves import curves_of, kind_survival_of, role_survival_of, times_of
-from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.heads_kept import heads_kept_of
-from probes.figures.heads_kept import heads_kept
-from probes.figures.pruning_curves import (
+from mtl.probes.figures.heads_kept import heads_kept
+from mtl.probes.figures.pruning_curves import (
     kind_curves,
     mean_curves,
     pruning_curves,
     role_curves,
     time_curves,
 )
+from mtl.runs.curves import curves_of, kind_survival_of, role_survival_of, times_of
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.runs.heads_kept import heads_kept_of
 
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:

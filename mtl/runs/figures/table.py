@@ -31,7 +31,7 @@ class FigureRow:
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds of files that the figure can be written to."""
-        from probes.figures.style import FORMATS
+        from mtl.probes.figures.style import FORMATS
 
         return (*(FORMATS if self.draw else ()), *(MOVING if self.animate else ()))
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from mtl.errors import InputError
+from mtl.probes.figures.correlation import correlation_matrix
+from mtl.probes.figures.head_maps import head_maps
+from mtl.probes.figures.prediction import prediction_dots
+from mtl.probes.measures.table import BY_NAME
+from mtl.probes.statistics.agreement import agreement
+from mtl.probes.statistics.head_values import ABLATION, head_means
+from mtl.probes.statistics.prediction import prediction
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.worth import check_measure, with_groups, worth_of
-from probes.figures.correlation import correlation_matrix
-from probes.figures.head_maps import head_maps
-from probes.figures.prediction import prediction_dots
-from probes.measures.table import BY_NAME
-from probes.statistics.agreement import agreement
-from probes.statistics.head_values import ABLATION, head_means
-from probes.statistics.prediction import prediction
 
 
 def maps(request: FigureRequest) -> FigureWithTables:

@@ -9,10 +9,10 @@ from mtl.analysis.importance import task_importance
 from mtl.models.batches import examples
 from mtl.models.evaluate import evaluate
 from mtl.models.joint import JointModel
-from tasks.glue import Cola, Mrpc, Stsb
-from tasks.pos import Pos
-from tasks.sentence import Sentence
-from tasks.task import Labels
+from mtl.tasks.glue import Cola, Mrpc, Stsb
+from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 

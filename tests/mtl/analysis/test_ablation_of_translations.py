@@ -20,9 +20,9 @@ from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.translations import translations
 from mtl.models.vocabulary import train_vocabulary
-from tasks.sentence import Label, Sentence
-from tasks.task import Labels
-from tasks.translate import Translate
+from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.task import Labels
+from mtl.tasks.translate import Translate
 from tests.mtl import tiny
 from tests.mtl.digits import pair
 

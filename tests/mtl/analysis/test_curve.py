@@ -19,7 +19,7 @@ from mtl.analysis.importance import task_importance
 from mtl.analysis.trained import open_trained
 from mtl.models.evaluate import evaluate
 from mtl.models.joint import JointModel
-from probes import curve_table, heads_table
+from mtl.probes import curve_table, heads_table
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 

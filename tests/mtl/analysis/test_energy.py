@@ -11,8 +11,8 @@ from mtl.errors import InputError
 from mtl.heads.collaborative import collaborate
 from mtl.heads.prune import prune_heads
 from mtl.models.encoder import Encoder
-from probes.energy_table import ENERGY, MIXING, components_needed
-from probes.figures.energy import energy_curves
+from mtl.probes.energy_table import ENERGY, MIXING, components_needed
+from mtl.probes.figures.energy import energy_curves
 from tests.mtl import tiny
 
 SIZE = tiny.HEAD_DIM

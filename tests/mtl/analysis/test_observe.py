@@ -10,10 +10,10 @@ from mtl.analysis.observe import Observer, records, word_positions
 from mtl.errors import InputError
 from mtl.heads.families import attentions
 from mtl.models.encoder import Encoder, Observation
-from probes.measures import items
-from probes.measures.attention import AttentionProbe
-from probes.measures.record import NOTHING, ROOT, HeadRecords
-from tasks.sentence import Arcs, Sentence
+from mtl.probes.measures import items
+from mtl.probes.measures.attention import AttentionProbe
+from mtl.probes.measures.record import NOTHING, ROOT, HeadRecords
+from mtl.tasks.sentence import Arcs, Sentence
 from tests.mtl import tiny
 
 SENTENCES = [

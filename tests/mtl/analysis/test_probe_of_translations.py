@@ -22,12 +22,12 @@ from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.source_encoder import SourceEncoder
 from mtl.models.vocabulary import train_vocabulary
-from probes import heads_table
-from probes.measures import corpus as probe_corpus
-from probes.statistics.held_roles import roles
-from tasks.sentence import Arcs, Sentence
-from tasks.task import Labels
-from tasks.translate import Translate
+from mtl.probes import heads_table
+from mtl.probes.measures import corpus as probe_corpus
+from mtl.probes.statistics.held_roles import roles
+from mtl.tasks.sentence import Arcs, Sentence
+from mtl.tasks.task import Labels
+from mtl.tasks.translate import Translate
 
 SIZE, LENGTH, RARE = 32, 20, "7"
 

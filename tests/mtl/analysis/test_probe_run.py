@@ -14,11 +14,11 @@ from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.joint import JointModel
+from mtl.probes import heads_table as table
+from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.tables import heads_of
-from probes import heads_table as table
-from probes.measures.table import MADE_BY_PROBING
-from tasks.catalogue import TASKS
-from tasks.sentence import Sentence
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 
 # All words of the generated corpus are among the 500 most frequent, so that none is rare.

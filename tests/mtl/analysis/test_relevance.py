@@ -15,8 +15,8 @@ from mtl.analysis.relevance_table import head_relevance, shares
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.families import attentions, family_of
 from mtl.models.joint import JointModel
-from tasks.catalogue import TASKS
-from tasks.sentence import Sentence
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 
 NAMES = ("pos", "ner", "dep", "con", "srl")

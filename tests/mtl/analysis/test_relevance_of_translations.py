@@ -20,9 +20,9 @@ from mtl.models.joint import JointModel
 from mtl.models.modes import frozen
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
-from tasks.sentence import Label, Sentence
-from tasks.task import UNKNOWN, Labels
-from tasks.translate import Translate
+from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.task import UNKNOWN, Labels
+from mtl.tasks.translate import Translate
 from tests.mtl import tiny
 from tests.mtl.digits import pair
 

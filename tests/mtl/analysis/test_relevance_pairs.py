@@ -19,9 +19,9 @@ from mtl.commands.main import main
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
-from tasks.glue import Cola, Mrpc, Stsb
-from tasks.pos import Pos
-from tasks.sentence import Label, Sentence
+from mtl.tasks.glue import Cola, Mrpc, Stsb
+from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Label, Sentence
 from tests.mtl import tiny
 from tests.mtl.models.test_pairs import pair, tokenizer_of
 

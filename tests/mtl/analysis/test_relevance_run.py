@@ -20,9 +20,9 @@ from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.gates import HeadGates
 from mtl.models.joint import JointModel
-from probes import heads_table as table
-from probes.measures.table import BY_NAME, MADE_BY_PROBING
-from tasks.catalogue import TASKS
+from mtl.probes import heads_table as table
+from mtl.probes.measures.table import BY_NAME, MADE_BY_PROBING
+from mtl.tasks.catalogue import TASKS
 from tests.mtl import tiny
 
 

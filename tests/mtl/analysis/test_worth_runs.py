@@ -15,7 +15,7 @@ from mtl.analysis.ablation import Ablator
 from mtl.analysis.ablation_run import every_ablation, measure_ablation
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
-from probes import heads_table
+from mtl.probes import heads_table
 from tests.mtl.analysis import worth
 
 

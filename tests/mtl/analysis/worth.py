@@ -11,7 +11,7 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import BatchLoader, Example, aligned_plan, examples
 from mtl.models.joint import JointModel
-from tasks.catalogue import TASKS
+from mtl.tasks.catalogue import TASKS
 from tests.mtl import tiny
 
 STRUCTURED = ("pos", "ner", "dep", "con", "srl")

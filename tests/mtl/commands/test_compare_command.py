@@ -12,10 +12,10 @@ import pytest
 from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
+from mtl.probes.statistics.compared_runs import compare
 from mtl.runs import sentence_counts
 from mtl.runs.run import Run
-from probes.statistics.compared_runs import compare
-from tasks.metrics.metric import share
+from mtl.tasks.metrics.metric import share
 
 SENTENCES = 40
 

@@ -23,8 +23,8 @@ from mtl.commands.show_curve import more_than_at_start
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
-from probes import curve_table, heads_table
-from probes.statistics.surviving_heads import heads_with_roles, surviving_roles
+from mtl.probes import curve_table, heads_table
+from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_roles
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 

@@ -15,7 +15,7 @@ from mtl.commands.main import main
 from mtl.commands.train import print_run
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.runs.run import Run
-from tasks.sentence import Arcs, Sentence, Span
+from mtl.tasks.sentence import Arcs, Sentence, Span
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -16,7 +16,7 @@ from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import write_toy
 from mtl.models.joint import JointModel
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 from tests.mtl.analysis import worth
 
 LINES = {

@@ -23,8 +23,8 @@ from mtl.heads.tap import head_scale
 from mtl.models.apply_masks import gates_for
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from mtl.probes.heads_table import Site
 from mtl.runs.run import Run
-from probes.heads_table import Site
 from tests.mtl import tiny
 
 

@@ -18,9 +18,9 @@ from mtl.analysis.ablation import mean_outputs
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.config.schema import GatesConfig
+from mtl.probes import curve_table
 from mtl.runs.run import Run
 from mtl.training.train import train
-from probes import curve_table
 from tests.mtl import digits
 
 

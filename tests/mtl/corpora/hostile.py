@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tasks.sentence import Arcs, Frame, Label, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.tree import Tree
 
 WORDS = (
     "a",

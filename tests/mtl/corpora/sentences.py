@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tasks.sentence import Arcs, Frame, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.tree import Tree
 
 LUNCH = Sentence(
     words=("We", "ate", "cold", "[b]pizza[/b]", "in", "New", "York", "."),

@@ -16,10 +16,10 @@ from mtl.corpora.merge import BY_ORDER, MASKED, merge
 from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
-from tasks.catalogue import STRUCTURED, TASKS
-from tasks.sentence import Arcs, Frame, Label, Sentence, Span
-from tasks.task import Labels
-from tasks.tree import Tree
+from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.task import Labels
+from mtl.tasks.tree import Tree
 
 ALL = {name: kind() for name, kind in TASKS.items()}
 WORDS = ("We", "ate")

@@ -12,8 +12,8 @@ from mtl.corpora.splits import write_splits
 from mtl.corpora.stats import corpus_stats, stats_table
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
-from tasks.sentence import Arcs, Frame, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.tree import Tree
 
 FULL = Sentence(
     words=("Ann", "left"),

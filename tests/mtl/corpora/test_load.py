@@ -11,9 +11,9 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.load import corpus_fingerprint, load_split, only, require_layers, sources
 from mtl.corpora.merge import merge
 from mtl.errors import InputError
-from tasks.dep import Dep
-from tasks.pos import Pos
-from tasks.sentence import Arcs, Sentence, Span
+from mtl.tasks.dep import Dep
+from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Arcs, Sentence, Span
 
 WORDS = ("We", "ate")
 TAGGED = Sentence(WORDS, tags=("PRP", "VBD"))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.picture import picture
-from tasks.sentence import Arcs, Frame, Label, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH
 
 PICTURE = """\

@@ -9,9 +9,9 @@ from mtl.corpora.formats.lines import iterate_lines, read_lines
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
-from tasks.catalogue import LAYERS as ALL_LAYERS
-from tasks.catalogue import SENTENCE_TASKS
-from tasks.sentence import Sentence
+from mtl.tasks.catalogue import LAYERS as ALL_LAYERS
+from mtl.tasks.catalogue import SENTENCE_TASKS
+from mtl.tasks.sentence import Sentence
 
 SAMPLES = {
     "jsonl": ("a.jsonl", '{"words": ["Go", "!"]}\n'),

@@ -10,8 +10,8 @@ import pytest
 from mtl.corpora.formats.conll2005 import read_conll2005, to_props
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
-from tasks.sentence import Arcs, Label, Sentence
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Label, Sentence
+from mtl.tasks.tree import Tree
 from tests.mtl.corpora.hostile import hostile_sentences
 
 

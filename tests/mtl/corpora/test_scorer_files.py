@@ -6,11 +6,11 @@ import pytest
 
 from mtl.corpora.scorer_files import export
 from mtl.errors import InputError
-from tasks.catalogue import TASKS
-from tasks.pos import Pos
-from tasks.sentence import Arcs, Frame, Sentence, Span
-from tasks.task import Task
-from tasks.tree import Tree
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.task import Task
+from mtl.tasks.tree import Tree
 
 FIVE = ("pos", "ner", "dep", "con", "srl")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mtl.models.batches import Example, aligned_plan, buckets
 from mtl.models.subwords import Tokens
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 NO_TOKENS = Tokens(np.zeros(1, np.int32), np.ones(1, np.int32))
 

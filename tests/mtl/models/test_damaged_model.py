@@ -13,8 +13,8 @@ from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from tasks.dep import Dep
-from tasks.pos import Pos
+from mtl.tasks.dep import Dep
+from mtl.tasks.pos import Pos
 from tests.mtl import tiny
 
 TASKS = {"pos": Pos(), "dep": Dep()}

@@ -14,8 +14,8 @@ from mtl.models.joint import JointModel
 from mtl.models.reading import Reading
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.windows import windows
-from tasks.glue import Cola
-from tasks.task import Labels
+from mtl.tasks.glue import Cola
+from mtl.tasks.task import Labels
 from tests.mtl import tiny
 
 SENTENCE = ("the", "dog", "xyz", "saw", "a", "cat")

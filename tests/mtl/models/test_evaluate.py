@@ -12,7 +12,7 @@ from mtl.heads.gates import HeadGates
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.joint import JointModel, TaskScores
-from tasks.catalogue import STRUCTURED
+from mtl.tasks.catalogue import STRUCTURED
 from tests.mtl import tiny
 
 

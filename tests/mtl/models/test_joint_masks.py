@@ -12,7 +12,7 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.joint import JointModel
-from tasks.catalogue import STRUCTURED
+from mtl.tasks.catalogue import STRUCTURED
 from tests.mtl import tiny
 
 

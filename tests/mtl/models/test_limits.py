@@ -21,7 +21,7 @@ from mtl.errors import InputError
 from mtl.models.batches import buckets
 from mtl.models.joint import JointModel
 from mtl.models.limits import BATCH_PAIRS, MAX_WORDS, describe_long, require_limit, within_limit
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 
 
 def long_line(words: int, step: int = 1) -> str:
@@ -135,7 +135,7 @@ from mtl.corpora.formats.jsonl import from_json
 from mtl.models.batches import buckets, collate, examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from tasks.catalogue import STRUCTURED
+from mtl.tasks.catalogue import STRUCTURED
 sentences = [from_json(json.loads(line)) for line in sys.stdin]
 tasks = {task.name: task() for task in STRUCTURED}
 labels = {name: task.labels(sentences) for name, task in tasks.items()}

@@ -15,7 +15,7 @@ from mtl.models.batches import collate, examples
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from tasks.catalogue import STRUCTURED
+from mtl.tasks.catalogue import STRUCTURED
 sentences = toy_corpus(800, 1)
 tasks = {task.name: task() for task in STRUCTURED}
 labels = {name: task.labels(sentences) for name, task in tasks.items()}

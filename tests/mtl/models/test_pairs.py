@@ -17,12 +17,12 @@ from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.known_encoders import embedded_minilm
 from mtl.models.subwords import SubwordTokenizer
-from tasks.classify import Classify
-from tasks.dep import Dep
-from tasks.glue import Mrpc
-from tasks.pos import Pos
-from tasks.sentence import Label, Sentence
-from tasks.task import Labels
+from mtl.tasks.classify import Classify
+from mtl.tasks.dep import Dep
+from mtl.tasks.glue import Mrpc
+from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.task import Labels
 from tests.conftest import SHARED
 from tests.mtl import tiny
 

@@ -15,8 +15,8 @@ from mtl.models.parallel import ParallelTokenizer
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
 from mtl.models.vocabulary import train_vocabulary
-from probes.measures.record import NOTHING, HeadRecords
-from tasks.sentence import Sentence
+from mtl.probes.measures.record import NOTHING, HeadRecords
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 
 TEXTS = ("Two men can't stop.", "A café, closed; naïve dogs ran!", "dogs", "the dog saw a cat .")

@@ -155,15 +155,17 @@ def test_every_module_that_is_loaded_is_in_the_fingerprint(entry, loaded):
 def test_drawing_reporting_and_watching_are_no_part_of_training():
     """A new colour, a line of the progress bar or of W&B repeats no training."""
     modules = set(modules_of(TRAINING))
-    assert {"mtl.training.step", "mtl.training.evaluation", "mtl.heads.gates", "tasks.dep"} <= modules
+    assert {"mtl.training.step", "mtl.training.evaluation", "mtl.heads.gates", "mtl.tasks.dep"} <= modules
     watching = {
         "mtl.training.mask_pictures", "mtl.analysis.observers", "mtl.training.progress",
         "mtl.training.wandb_logger", "mtl.runs.wandb_view", "mtl.runs.gather", "mtl.runs.figures.table",
     }  # fmt: skip
     assert not watching & modules
     assert "mtl.workers.lease" not in modules
-    outside = ("probes.figures", "probes.report", "probes.statistics", "probes.measures", "mtl.study",
-               "mtl.sweep", "mtl.commands", "mtl.analysis")  # fmt: skip
+    outside = (
+        *(f"mtl.probes.{room}" for room in ("figures", "report", "statistics", "measures")),
+        *(f"mtl.{room}" for room in ("study", "sweep", "commands", "analysis")),
+    )
     assert not [name for name in modules if name.startswith(outside)]
     assert code_fingerprint(TRAINING) != code_fingerprint(PROBING)
 
@@ -199,7 +201,7 @@ def test_a_change_of_a_figure_leaves_the_training_fingerprint_alone(monkeypatch)
     monkeypatch.setattr(Path, "read_bytes", read_changed)
     before = code_fingerprint.__wrapped__(TRAINING)
     root = Path(__file__).parents[3]
-    changed += sorted((root / "probes" / "figures").glob("*.py"))
+    changed += sorted((root / "mtl" / "probes" / "figures").glob("*.py"))
     changed += [
         root / "mtl" / "training" / f"{name}.py" for name in ("progress", "mask_pictures", "wandb_logger")
     ]

@@ -13,6 +13,8 @@ import yaml
 
 from mtl.config.effective import neutral_values, plain
 from mtl.config.schema import BalancerConfig, BatchConfig, ClonesConfig, GatesConfig, TrainConfig
+from mtl.probes.report.answer_sharing import sharing_groups, unlike_baselines
+from mtl.probes.report.data import ReportData
 from mtl.runs import overlap_scores, remedies, tables
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.gather import gather
@@ -21,8 +23,6 @@ from mtl.runs.remedies import remedy_scores
 from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, MEASURING, OF_ONE_RUN, comparable, differences, settings_of
 from mtl.runs.setups import setups_of
-from probes.report.answer_sharing import sharing_groups, unlike_baselines
-from probes.report.data import ReportData
 from tests.mtl.studies import Study
 
 PAIR = TrainConfig(tasks=("pos", "dep"))

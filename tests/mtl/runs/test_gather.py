@@ -17,16 +17,16 @@ from mtl.commands.report import report
 from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.probes import heads_table
+from mtl.probes.heads_table import Site
+from mtl.probes.report.claims import claim_sets
+from mtl.probes.report.head_svg import _side_by_side, head_map
+from mtl.probes.report.number_format import chance
+from mtl.probes.report.overlaps import masks_by_setup
+from mtl.probes.statistics.claims_by_setup import by_claims
 from mtl.runs.gather import gather
 from mtl.runs.run import Run
 from mtl.runs.setups import in_words, setups_of
-from probes import heads_table
-from probes.heads_table import Site
-from probes.report.claims import claim_sets
-from probes.report.head_svg import _side_by_side, head_map
-from probes.report.number_format import chance
-from probes.report.overlaps import masks_by_setup
-from probes.statistics.claims_by_setup import by_claims
 from tests.mtl.studies import SCORES, TASKS, Study
 from tests.probes import worlds
 from tests.probes.test_kinds_of_attention import curve_rows

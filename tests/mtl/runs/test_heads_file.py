@@ -16,12 +16,12 @@ import pytorch_lightning as pl_trainer
 
 from mtl.analysis.curve_file import CurveFiles, part
 from mtl.errors import InputError
+from mtl.probes import curve_table
+from mtl.probes import heads_table as table
 from mtl.runs.heads_file import forget_measures, write_measures
 from mtl.runs.run import Run
 from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.workers.lease import Holder
-from probes import curve_table
-from probes import heads_table as table
 
 
 def rows(measure: str, value: float) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from mtl.commands.report import report
-from probes import heads_table
+from mtl.probes import heads_table
 from tests.mtl.studies import Study
 
 pytestmark = pytest.mark.slow

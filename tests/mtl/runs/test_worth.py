@@ -10,15 +10,15 @@ from scipy.stats import spearmanr
 
 from mtl.commands.figure import figure
 from mtl.errors import InputError
+from mtl.probes import heads_table
+from mtl.probes.figures.head_maps import head_maps
+from mtl.probes.report.report import report
+from mtl.probes.statistics.head_values import head_means
 from mtl.runs.gather import gather
 from mtl.runs.heads_file import write_measures
 from mtl.runs.importance_history import add_importance
 from mtl.runs.run import Run
 from mtl.runs.worth import worth_of
-from probes import heads_table
-from probes.figures.head_maps import head_maps
-from probes.report.report import report
-from probes.statistics.head_values import head_means
 from tests.mtl.studies import SCORES, Study
 
 SHAPE = (3, 4)

@@ -17,6 +17,7 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
 from mtl.models.inputs import InputCache
+from mtl.probes import heads_table
 from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.run import Run
 from mtl.runs.settings import mask_set
@@ -25,7 +26,6 @@ from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.plan import carrying_out, make_plan
 from mtl.training.train import train
-from probes import heads_table
 from tests.mtl.models.test_mask_file import table
 from tests.mtl.study import small
 

@@ -16,8 +16,8 @@ from mtl.errors import InputError
 from mtl.runs.setups import setups_of
 from mtl.study.config import Block, ClaimsConfig, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
+from mtl.tasks.dep import Dep
 from mtl.training.check import check_settings
-from tasks.dep import Dep
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 HERE = Path("studies/s")

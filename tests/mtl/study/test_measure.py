@@ -14,9 +14,9 @@ import yaml
 from mtl.config.effective import plain
 from mtl.corpora.toy.corpus import write_toy
 from mtl.models.inputs import InputCache
+from mtl.probes import heads_table
 from mtl.study.config import ProbesConfig
 from mtl.study.measure import measure
-from probes import heads_table
 from tests.mtl.analysis import worth
 
 

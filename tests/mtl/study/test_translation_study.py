@@ -15,14 +15,14 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
+from mtl.probes import heads_table
 from mtl.study.config import Block, ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned
 from mtl.study.perform import work
 from mtl.study.plan import carrying_out, make_plan
 from mtl.study.report import collect
-from probes import heads_table
-from tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence
 from tests.mtl import digits
 
 ENCODER = {"gates.kinds": ["encoder"], "gates.target_open": 2}

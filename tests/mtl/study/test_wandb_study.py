@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 from mtl.config.schema import TrainConfig, WandbConfig
+from mtl.probes import best_heads
+from mtl.probes import heads_table as table
 from mtl.runs.run import Run
 from mtl.study.config import StudyConfig
 from mtl.study.wandb_study import log_probes, log_study
-from probes import best_heads
-from probes import heads_table as table
 from tests.mtl.studies import Study
 from tests.mtl.study import small
 from tests.mtl.wandb_log import Log, logs

@@ -14,13 +14,13 @@ import pytest
 from rich.console import Console
 
 from mtl.commands.report import report
+from mtl.probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
+from mtl.probes.figures.style import render
+from mtl.probes.report.sweep import sweep_section
 from mtl.runs.gather import gather
 from mtl.sweep.engine import Outcome
 from mtl.sweep.report import collect, sweep_evidence
 from mtl.workers.lease import lease
-from probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
-from probes.figures.style import render
-from probes.report.sweep import sweep_section
 from tests.mtl.studies import SCORES, TASKS, Study
 
 

@@ -25,9 +25,9 @@ from mtl.models.batches import examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.runs.tables import heads_of
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.twins import part_of
 from mtl.training.train import train
-from tasks.sentence import Sentence
-from tasks.twins import part_of
 
 QUIET = Console(quiet=True)
 

@@ -19,8 +19,8 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.apply_masks import gates_from_file
 from mtl.models.joint import JointModel
+from mtl.probes.heads_table import Site
 from mtl.training.gate_loss import GateLoss, choice_warnings, gate_loss, gate_rate, reach_warning
-from probes.heads_table import Site
 
 
 def test_the_penalty_is_lambda_times_expected_heads_per_layer_and_warms_up_linearly():

@@ -10,8 +10,8 @@ import pytest
 
 from mtl.models.batches import Example
 from mtl.models.subwords import Tokens
+from mtl.tasks.sentence import Sentence
 from mtl.training.plans import separate_plan
-from tasks.sentence import Sentence
 
 NO_TOKENS = Tokens(np.zeros(1, np.int32), np.ones(1, np.int32))
 

@@ -13,10 +13,10 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.budgets import Penalty
 from mtl.heads.gates import HeadGates
 from mtl.models.joint import JointModel
+from mtl.tasks.catalogue import TASKS
 from mtl.training.balancers import Uniform
 from mtl.training.gate_loss import GateLoss
 from mtl.training.step import JointTraining
-from tasks.catalogue import TASKS
 from tests.mtl import tiny
 
 

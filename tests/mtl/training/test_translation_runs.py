@@ -25,14 +25,14 @@ from mtl.config.schema import (
 )
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
+from mtl.probes.heads_table import Site
 from mtl.runs.run import Run
+from mtl.tasks.translate import Translate
 from mtl.training.assembly import warmup_share
 from mtl.training.check import check_settings
 from mtl.training.gate_loss import ungated_sites
 from mtl.training.step import rate_factor
 from mtl.training.train import train
-from probes.heads_table import Site
-from tasks.translate import Translate
 from tests.mtl import digits
 from tests.mtl.stopped import StopAt, weights
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from probes.measures import chance, items
-from probes.measures.attention import AttentionProbe
-from tasks.sentence import Sentence
+from mtl.probes.measures import chance, items
+from mtl.probes.measures.attention import AttentionProbe
+from mtl.tasks.sentence import Sentence
 from tests.probes import planted
 
 LAYERS, HEADS = 2, 3

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from probes.measures import chance, items
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.probes.measures import chance, items
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 
 
 def arcs(*heads: int) -> Sentence:

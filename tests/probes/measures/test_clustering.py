@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from probes.measures import items, passes
-from probes.measures.clustering import ClusteringProbe
-from probes.measures.projection import DRAWS, random_projections
-from tasks.sentence import Sentence
+from mtl.probes.measures import items, passes
+from mtl.probes.measures.clustering import ClusteringProbe
+from mtl.probes.measures.projection import DRAWS, random_projections
+from mtl.tasks.sentence import Sentence
 from tests.probes import planted
 
 LAYERS, HEADS, DIM = 2, 2, 3

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.measures import items
-from probes.measures.items import Item
-from probes.measures.record import ROOT, ragged
+from mtl.probes.measures import items
+from mtl.probes.measures.items import Item
+from mtl.probes.measures.record import ROOT, ragged
 from tests.probes import planted
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from probes.measures import items, passes
-from probes.measures.attention import AttentionProbe
-from probes.measures.clustering import ClusteringProbe
-from probes.measures.record import HeadRecords
+from mtl.probes.measures import items, passes
+from mtl.probes.measures.attention import AttentionProbe
+from mtl.probes.measures.clustering import ClusteringProbe
+from mtl.probes.measures.record import HeadRecords
 from tests.probes import planted
 
 MATRICES = planted.random_matrices(planted.CORPUS, 1, 1, 0)

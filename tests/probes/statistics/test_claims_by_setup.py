@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from probes.statistics.claims_by_setup import by_claims, holm
-from probes.statistics.competition import PRIMARY, compete
-from probes.statistics.masks import final_masks
+from mtl.probes.statistics.claims_by_setup import by_claims, holm
+from mtl.probes.statistics.competition import PRIMARY, compete
+from mtl.probes.statistics.masks import final_masks
 from tests.probes import worlds
 
 

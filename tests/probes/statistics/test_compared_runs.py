@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probes.statistics.compared_runs import compare
-from tasks.metrics.metric import share
+from mtl.probes.statistics.compared_runs import compare
+from mtl.tasks.metrics.metric import share
 
 SENTENCES = 200
 

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from probes.statistics.competition import APART, TOGETHER, TOO_FEW, claims, compete, losses
-from probes.statistics.masks import final_masks
-from probes.statistics.skill import absent_labels, label_values, skills
+from mtl.probes.statistics.competition import APART, TOGETHER, TOO_FEW, claims, compete, losses
+from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.skill import absent_labels, label_values, skills
 from tests.probes import worlds
 
 DRAWS = 200

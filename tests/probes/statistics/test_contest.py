@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from probes.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, contest, estimate
-from probes.statistics.contest_cells import ContestCells, TaskWorth
-from probes.statistics.worth_units import (
+from mtl.probes.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, contest, estimate
+from mtl.probes.statistics.contest_cells import ContestCells, TaskWorth
+from mtl.probes.statistics.worth_units import (
     NORMAL_SCORES,
     SKILL_POINTS,
     STANDARDISED_LOGS,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_rel
 
-from probes.statistics.equivalence import contrast, equivalence, margin_for, recovery
+from mtl.probes.statistics.equivalence import contrast, equivalence, margin_for, recovery
 
 
 def test_the_margin_is_fixed_by_the_number_of_runs() -> None:

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from scipy.stats import binom, linregress
 
-from probes.heads_table import Site
-from probes.statistics.conflict import conflict_by_claims
-from probes.statistics.dose import ALL, dose
-from probes.statistics.masks import Masks
-from probes.statistics.overlap import jaccard
-from probes.statistics.sharing import sharing
-from probes.statistics.wanted import wanted
+from mtl.probes.heads_table import Site
+from mtl.probes.statistics.conflict import conflict_by_claims
+from mtl.probes.statistics.dose import ALL, dose
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.overlap import jaccard
+from mtl.probes.statistics.sharing import sharing
+from mtl.probes.statistics.wanted import wanted
 
 DRAWS = 100
 SITES = tuple(Site("self", layer) for layer in range(4))

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts, ranks
+from mtl.probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts, ranks
 
 
 def subsets(pool: np.ndarray, count: int) -> list[frozenset[int]]:

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from probes.figures.mixing import mixing_figure
-from probes.figures.style import render
-from probes.statistics.mixing import (
+from mtl.probes.figures.mixing import mixing_figure
+from mtl.probes.figures.style import render
+from mtl.probes.statistics.mixing import (
     CLASSES,
     OVERLAPS,
     above_layer_means,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom, spearmanr
 
-from probes.statistics.masks import final_masks
-from probes.statistics.overlap import (
+from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.overlap import (
     correlation_table,
     jaccard,
     overlap_coefficient,
@@ -21,9 +21,9 @@ from probes.statistics.overlap import (
     predicted_agreement,
     task_overlaps,
 )
-from probes.statistics.overlap_chance import chance_of_overlap, overlap_distribution
-from probes.statistics.resampling import permutations_within
-from probes.statistics.stratified_tests import (
+from mtl.probes.statistics.overlap_chance import chance_of_overlap, overlap_distribution
+from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.stratified_tests import (
     inverted_interval,
     mean_difference,
     permutation_chance,

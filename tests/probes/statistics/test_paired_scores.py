@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from probes.statistics.paired_scores import score_losses
-from tasks.metrics import metric
-from tasks.metrics.metric import f1, share
+from mtl.probes.statistics.paired_scores import score_losses
+from mtl.tasks.metrics import metric
+from mtl.tasks.metrics.metric import f1, share
 
 
 def f1_of(counts):

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from scipy.stats import pearsonr, rankdata, spearmanr
 
-from probes.heads_table import SCHEMA
-from probes.statistics.agreement import agreement
-from probes.statistics.head_values import head_values
-from probes.statistics.prediction import over_runs, prediction, top_overlap
-from probes.statistics.rank_correlation import centred, centred_ranks, estimate, head_weights, spearman
+from mtl.probes.heads_table import SCHEMA
+from mtl.probes.statistics.agreement import agreement
+from mtl.probes.statistics.head_values import head_values
+from mtl.probes.statistics.prediction import over_runs, prediction, top_overlap
+from mtl.probes.statistics.rank_correlation import centred, centred_ranks, estimate, head_weights, spearman
 
 LAYERS, HEADS = 6, 12
 STRATA = np.repeat(np.arange(LAYERS), HEADS)
@@ -213,7 +213,7 @@ def agreement_by_loops(tables, pairs, weights):
 
 def test_agreement_of_all_pairs_at_once_is_that_of_each_pair(rng, monkeypatch) -> None:
     """Also of tables that lack heads, and however many draws are held at once."""
-    monkeypatch.setattr("probes.statistics.agreement.CELLS", 400)
+    monkeypatch.setattr("mtl.probes.statistics.agreement.CELLS", 400)
     shape, parts, tables = (LAYERS, HEADS), [], {}
     for group, runs in (("one", "abc"), ("two", "bcd"), ("three", "ef")):
         for run in runs:

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from probes.statistics.equivalence import contrast, equivalence, recovery
-from probes.statistics.remedies import against_placebo, contrasts, recoveries
+from mtl.probes.statistics.equivalence import contrast, equivalence, recovery
+from mtl.probes.statistics.remedies import against_placebo, contrasts, recoveries
 from tests.probes.remedy_scores import MEANS, scores
 
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy.stats import ttest_rel
 
-from probes.statistics.task_losses import paired, task_losses
+from mtl.probes.statistics.task_losses import paired, task_losses
 from tests.probes import worlds
 
 

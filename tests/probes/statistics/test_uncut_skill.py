@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from probes.statistics.uncut_skill import uncut_skill
+from mtl.probes.statistics.uncut_skill import uncut_skill
 from tests.probes import worlds
 
 

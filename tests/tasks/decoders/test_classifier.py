@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from tasks.decoders.classifier import SentenceClassifier, collate_sentences, label_targets
-from tasks.metrics.accuracy import Accuracy
-from tasks.sentence import Sentence
-from tasks.task import UNKNOWN, Labels
+from mtl.tasks.decoders.classifier import SentenceClassifier, collate_sentences, label_targets
+from mtl.tasks.metrics.accuracy import Accuracy
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import UNKNOWN, Labels
 
 LABELS = Labels(["no", "yes"])
 MASK = torch.arange(5) < torch.tensor([[5], [2], [1]])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tasks.decoders.classifier import SentenceClassifier, collate_sentences, label_targets
-from tasks.decoders.pooling import SentencePooling
-from tasks.decoders.regressor import SentenceRegressor, collate_numbers, number_targets
-from tasks.task import Labels
+from mtl.tasks.decoders.classifier import SentenceClassifier, collate_sentences, label_targets
+from mtl.tasks.decoders.pooling import SentencePooling
+from mtl.tasks.decoders.regressor import SentenceRegressor, collate_numbers, number_targets
+from mtl.tasks.task import Labels
 
 LENGTHS = (5, 2, 1)
 MASK = torch.arange(5) < torch.tensor(LENGTHS)[:, None]

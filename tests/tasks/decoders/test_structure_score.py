@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from mtl.corpora.formats.jsonl import read_jsonl
-from tasks.catalogue import STRUCTURED, TASKS
-from tasks.decoders.classifier import SentenceClassifier, SentenceLabels
-from tasks.decoders.decoder import Decoder
-from tasks.sentence import Sentence, Span
-from tasks.task import UNKNOWN, Labels
+from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.decoders.classifier import SentenceClassifier, SentenceLabels
+from mtl.tasks.decoders.decoder import Decoder
+from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.task import UNKNOWN, Labels
 
 FEW = 6
 

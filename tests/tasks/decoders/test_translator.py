@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks.decoders.smoothed import smoothed_cross_entropy
-from tasks.decoders.translator import PieceTargets, Reference, Translator, collate_pieces
-from tasks.task import UNKNOWN
+from mtl.tasks.decoders.smoothed import smoothed_cross_entropy
+from mtl.tasks.decoders.translator import PieceTargets, Reference, Translator, collate_pieces
+from mtl.tasks.task import UNKNOWN
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -7,11 +7,11 @@ import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 
 from mtl.errors import InputError
+from mtl.tasks.decoders.translator import Reference
+from mtl.tasks.metrics.bleu import Bleu, require_tokenizer, signatures, tokenizer_for
+from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.translate import Translate
 from mtl.training.check import check_tokenizer
-from tasks.decoders.translator import Reference
-from tasks.metrics.bleu import Bleu, require_tokenizer, signatures, tokenizer_for
-from tasks.sentence import Label, Sentence
-from tasks.translate import Translate
 
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
@@ -105,7 +105,7 @@ def test_a_tokeniser_without_its_package_is_named(monkeypatch):
     def missing(tokenize):
         raise RuntimeError("MeCab is not installed\nmore lines")
 
-    monkeypatch.setattr("tasks.metrics.bleu.bleu", missing)
+    monkeypatch.setattr("mtl.tasks.metrics.bleu.bleu", missing)
     message = r"^translate.tokenize=auto with translate.target=ja needs a package .* 'sacrebleu\[ja\]'"
     with pytest.raises(InputError, match=message):
         check_tokenizer(Translate(target="ja"))

@@ -8,9 +8,9 @@ import scipy.stats
 import torch
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from tasks.metrics.classes import Classes
-from tasks.metrics.correlation import Correlation
-from tasks.sentence import Label, Sentence
+from mtl.tasks.metrics.classes import Classes
+from mtl.tasks.metrics.correlation import Correlation
+from mtl.tasks.sentence import Label, Sentence
 
 FIGURES = ("accuracy", "f1", "matthews")
 

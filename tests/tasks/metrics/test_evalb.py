@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.binarise import constituents
-from tasks.metrics.evalb import BracketScores
-from tasks.sentence import Sentence
-from tasks.tree import Tree
+from mtl.tasks.binarise import constituents
+from mtl.tasks.metrics.evalb import BracketScores
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.tree import Tree
 
 
 def _score(*pairs: tuple[str, str]) -> dict[str, float]:

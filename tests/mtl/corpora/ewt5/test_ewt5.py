@@ -11,7 +11,7 @@ from mtl.corpora.ewt5.upstream import git_blob_id
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 
 # Per document its sentences: words with tags (UD), entity tags (UNER), and the skeleton's tags and columns.
 UNIVERSAL = {

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
 from mtl.errors import InputError
-from tasks.catalogue import SENTENCE_TASKS
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.catalogue import SENTENCE_TASKS
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 
 PLAIN = ["Ann", "left", "Ulm", ".", "the", "dog", "O", "1", "größe", "张"]
 HOSTILE = [

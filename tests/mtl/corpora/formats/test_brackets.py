@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from mtl.corpora.formats.brackets import read_brackets
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
 from mtl.errors import InputError
-from tasks.binarise import constituents
-from tasks.tree import Tree
+from mtl.tasks.binarise import constituents
+from mtl.tasks.tree import Tree
 
 TEXT = """\
 ( (S

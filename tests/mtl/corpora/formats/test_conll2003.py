@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.iob import TagError, detect, entities
 from mtl.errors import InputError
-from tasks.sentence import Sentence, Span
+from mtl.tasks.sentence import Sentence, Span
 
 
 def encode(spans: tuple[Span, ...], length: int, scheme: str) -> list[str]:

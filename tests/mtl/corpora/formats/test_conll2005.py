@@ -4,7 +4,7 @@ import pytest
 
 from mtl.corpora.formats.conll2005 import read_conll2005
 from mtl.errors import InputError
-from tasks.sentence import Frame, Span
+from mtl.tasks.sentence import Frame, Span
 
 PROPS = """\
 -     (A0*    (A0*

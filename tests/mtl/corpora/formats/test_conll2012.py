@@ -4,7 +4,7 @@ import pytest
 
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.errors import InputError
-from tasks.sentence import Frame, Span
+from mtl.tasks.sentence import Frame, Span
 
 # document, part, number, word, tag, bit, lemma, frameset, sense, speaker, name, arguments..., coreference
 ONTONOTES = """\

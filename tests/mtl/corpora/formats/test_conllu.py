@@ -8,8 +8,8 @@ import pytest
 
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.errors import InputError
-from tasks.sentence import Arcs, Frame, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH
 
 TEXT = """\

@@ -15,7 +15,7 @@ from mtl.corpora.load import load_split, merge, only
 from mtl.corpora.readers import read
 from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
-from tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Label, Sentence
 from tests.conftest import SHARED
 
 GLUE = SHARED / "corpora" / "glue"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
-from tasks.sentence import Arcs, Frame, Sentence, Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.tree import Tree
 
 WORD = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=6).filter(
     lambda word: not word.isspace()

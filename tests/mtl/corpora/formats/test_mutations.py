@@ -17,8 +17,8 @@ from mtl.corpora.readers import read
 from mtl.corpora.scorer_files import export
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
-from tasks.catalogue import TASKS
-from tasks.sentence import Sentence
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
 
 CORPUS = toy_corpus(6, seed=3)
 PIECES = [

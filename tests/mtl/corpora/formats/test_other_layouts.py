@@ -10,7 +10,7 @@ from mtl.corpora.formats.conllu import ATTACHED
 from mtl.corpora.formats.table import FORMATS, described, format_of
 from mtl.corpora.readers import read
 from mtl.errors import InputError
-from tasks.sentence import Span
+from mtl.tasks.sentence import Span
 
 ANN = (("Ann", "Lee", "left"), (Span(0, 2, "PER"),))
 LAYOUTS = {

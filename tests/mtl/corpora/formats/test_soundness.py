@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from mtl.corpora.formats.soundness import cycle, fault
-from tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 
 
 @pytest.mark.parametrize(

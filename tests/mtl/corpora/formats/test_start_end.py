@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.corpora.formats.start_end import CellError, is_starred, starred_spans, starred_tree
-from tasks.sentence import Span
-from tasks.tree import Tree
+from mtl.tasks.sentence import Span
+from mtl.tasks.tree import Tree
 
 
 def cells(spans: list[Span], length: int) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus, write_toy
 from mtl.corpora.toy.lexicon import NOUNS, VERBS, known_names, new_names
-from tasks.tree import Tree
+from mtl.tasks.tree import Tree
 
 TRAIN = toy_corpus(1500, 3)
 
