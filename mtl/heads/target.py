@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mtl.errors import InputError, RunError
+from mtl.errors import InputError
 from mtl.heads.allotment import check_at_most, choose_heads
 from mtl.heads.budgets import Budget, membership, sum_within, wanted_within
 from mtl.heads.gates import CLOSED, HeadGates
@@ -134,7 +134,6 @@ class HeadTarget(nn.Module):
             for wanted, total in zip(self.wanted, totals, strict=True):
                 check_at_most(masks, wanted, at_most, total)
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
-        self._looked = False
         entries = masks * len(self.budgets)
         self.register_buffer("integral", torch.zeros(entries))
         self.register_buffer("mean_loss", torch.zeros(entries))
@@ -204,14 +203,11 @@ class HeadTarget(nn.Module):
     def project(self, gates: HeadGates, progress: float) -> None:
         """In the run's final part, choose the heads once, and keep them open and the others closed.
 
-        Call after each update of the gates. Raises `RunError` if log alphas are not finite at the choice.
+        Call after each update of the gates, whose log alphas have to be finite.
         """
         if progress < 1 - self.final:
             return
         log_alpha = gates.log_alpha
-        if not self._looked and not log_alpha.isfinite().all():
-            raise RunError("log alphas of gates are not finite: the heads to keep cannot be chosen by them")
-        self._looked = True
         known = self.at_most is not None and self.chosen
         best = self.kept if known else self._best(log_alpha, gates.counted)
         self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))
