@@ -14,8 +14,11 @@ from mtl.study import perform as module
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
 
-PROBING_CODE = code_fingerprint(PROBING)
-PLANNED = {"configuration": "c", "code": code_fingerprint(TRAINING), "probes.code": PROBING_CODE}
+
+def planned() -> dict[str, str]:
+    """What a run of this code is made of."""
+    codes = {"code": code_fingerprint(TRAINING), "probes.code": code_fingerprint(PROBING)}
+    return {"configuration": "c"} | codes
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def study(tmp_path: Path, monkeypatch) -> StudyFolder:
 
 @pytest.mark.parametrize("changed", ["code", "probes.code"])
 def test_a_process_with_other_code_than_was_planned_begins_nothing(study, changed):
-    job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**PLANNED, changed: "other"}, None, {})
+    job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**planned(), changed: "other"}, None, {})
     with pytest.raises(InputError, match="the code was changed after the study was planned"):
         module.attempt(study, job, InputCache())
     assert study.last_progress(job.name) == Progress()
@@ -35,7 +38,7 @@ def test_a_process_with_other_code_than_was_planned_begins_nothing(study, change
 
 
 def test_probes_of_a_run_that_other_code_has_trained_may_be_measured_again(study):
-    before = {**PLANNED, "code": "kept", "probes": "old"}
+    before = {**planned(), "code": "kept", "probes": "old"}
     study.write_progress("pos-seed1", Progress("finished", before, 1))
     job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**before, "probes": "new"}, None, {})
     assert module.attempt(study, job, InputCache())
@@ -66,7 +69,7 @@ def test_a_measure_is_made_once_and_again_only_if_it_changed(tmp_path, monkeypat
     def measured(*measures: str, **changed: str) -> list[str]:
         """What is asked for by a job with these measures, and with some fingerprints changed."""
         codes = {f"{name}.code": module.measuring_code(name, {}, {}) for name in measures}
-        made_of = {"code": PROBING_CODE} | dict.fromkeys(measures, "settings") | codes | changed
+        made_of = {"code": code_fingerprint(PROBING)} | dict.fromkeys(measures, "settings") | codes | changed
         measuring.asked = []
         job = Job("encoder", 0, "static", {}, made_of, probe={"measures": list(measures)})
         assert module.attempt(study, job, InputCache())

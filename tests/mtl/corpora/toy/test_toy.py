@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 
 import pytest
@@ -7,9 +8,13 @@ import pytest
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus, write_toy
 from mtl.corpora.toy.lexicon import NOUNS, VERBS, known_names, new_names
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.tree import Tree
 
-TRAIN = toy_corpus(1500, 3)
+
+@functools.cache
+def train() -> list[Sentence]:
+    return toy_corpus(1500, 3)
 
 
 def spans(tree):
@@ -28,7 +33,7 @@ def spans(tree):
 
 
 def test_the_tree_spans_words_and_tags_under_one_top():
-    for sentence in TRAIN:
+    for sentence in train():
         leaves = list(sentence.tree.leaves())
         assert tuple(leaf.children for leaf in leaves) == sentence.words
         assert tuple(leaf.label for leaf in leaves) == sentence.tags
@@ -38,7 +43,7 @@ def test_the_tree_spans_words_and_tags_under_one_top():
 
 
 def test_arcs_are_projective_trees_with_one_root():
-    for sentence in TRAIN:
+    for sentence in train():
         heads = sentence.arcs.heads
         assert [
             relation for head, relation in zip(heads, sentence.arcs.relations, strict=True) if head == 0
@@ -59,14 +64,14 @@ def test_arcs_are_projective_trees_with_one_root():
 
 def test_every_constituent_has_one_head():
     """Dependencies and brackets agree: exactly one word of a constituent depends on a word outside of it."""
-    for sentence in TRAIN:
+    for sentence in train():
         for start, end, _ in spans(sentence.tree):
             outside = [head for head in sentence.arcs.heads[start:end] if not start < head <= end]
             assert len(outside) == 1
 
 
 def test_entities_and_arguments_are_constituents_and_do_not_overlap():
-    for sentence in TRAIN:
+    for sentence in train():
         constituents = {(start, end) for start, end, _ in spans(sentence.tree)}
         layers = [sentence.entities, *(frame.arguments for frame in sentence.frames)]
         for layer in layers:
@@ -81,7 +86,7 @@ def test_entities_and_arguments_are_constituents_and_do_not_overlap():
 
 
 def test_continuations_and_relatives_have_what_they_refer_to():
-    for sentence in TRAIN:
+    for sentence in train():
         for frame in sentence.frames:
             seen = set()
             for _, _, role in sorted(frame.arguments):
@@ -93,7 +98,7 @@ def test_continuations_and_relatives_have_what_they_refer_to():
 def test_arguments_agree_with_relations():
     """A subject of a passive is the ARG1; an agent's by-phrase the ARG0; an auxiliary has no arguments."""
     counts = Counter()
-    for sentence in TRAIN:
+    for sentence in train():
         roles = {
             (frame.predicate, word): role
             for frame in sentence.frames
@@ -117,7 +122,7 @@ def test_arguments_agree_with_relations():
 
 
 def test_all_the_phenomena_are_there():
-    roles = Counter(role for s in TRAIN for frame in s.frames for _, _, role in frame.arguments)
+    roles = Counter(role for s in train() for frame in s.frames for _, _, role in frame.arguments)
     assert {"ARG0", "ARG1", "ARG2", "C-ARG1", "R-ARG0", "R-ARG1"} <= roles.keys()
     assert {
         "ARGM-TMP",
@@ -128,7 +133,7 @@ def test_all_the_phenomena_are_there():
         "ARGM-CAU",
         "ARGM-ADV",
     } <= roles.keys()
-    relations = Counter(relation for s in TRAIN for relation in s.arcs.relations)
+    relations = Counter(relation for s in train() for relation in s.arcs.relations)
     assert {
         "acl:relcl",
         "conj",
@@ -140,7 +145,7 @@ def test_all_the_phenomena_are_there():
         "flat",
         "compound:prt",
     } <= relations.keys()
-    labels = Counter(node.label for s in TRAIN for _, _, node in spans(s.tree) if not node.is_preterminal)
+    labels = Counter(node.label for s in train() for _, _, node in spans(s.tree) if not node.is_preterminal)
     assert {
         "S",
         "SBAR",
@@ -157,20 +162,20 @@ def test_all_the_phenomena_are_there():
     } <= labels.keys()
     unary = Counter(
         (node.label, node.children[0].label)
-        for s in TRAIN
+        for s in train()
         for _, _, node in spans(s.tree)
         if not node.is_preterminal and len(node.children) == 1 and not node.children[0].is_preterminal
     )
     assert {("S", "VP"), ("SBAR", "S"), ("SQ", "VP")} <= unary.keys()
-    assert {label for s in TRAIN for _, _, label in s.entities} == {"PER", "ORG", "LOC"}
-    assert sum(len(s.frames) >= 2 for s in TRAIN) > len(TRAIN) / 2
-    assert any(s.frames == () for s in TRAIN)
-    assert 8 < sum(map(len, TRAIN)) / len(TRAIN) < 15
+    assert {label for s in train() for _, _, label in s.entities} == {"PER", "ORG", "LOC"}
+    assert sum(len(s.frames) >= 2 for s in train()) > len(train()) / 2
+    assert any(s.frames == () for s in train())
+    assert 8 < sum(map(len, train())) / len(train()) < 15
 
 
 @pytest.mark.parametrize("form", ["saw", "watch", "light", "that", "'s", "her", "to", "up", "watched", "cut"])
 def test_tags_are_ambiguous(form):
-    tags = Counter(tag for s in TRAIN for word, tag in zip(s.words, s.tags, strict=True) if word == form)
+    tags = Counter(tag for s in train() for word, tag in zip(s.words, s.tags, strict=True) if word == form)
     if form == "up":
         assert set(tags) == {"RP"}
     else:
@@ -182,7 +187,7 @@ def attachments():
     """Per 'with' phrase beside an object: verb, noun, the tags before it, and whether it is the verb's."""
     verbs = {form: v for v in VERBS for form in (v.base, v.third, v.past, v.participle, v.gerund)}
     nouns = {form: noun for noun in NOUNS for form in (noun.singular, noun.plural)}
-    for sentence in TRAIN:
+    for sentence in train():
         for word, form in enumerate(sentence.words):
             if form == "with":
                 tool = sentence.arcs.heads[word] - 1
@@ -214,7 +219,7 @@ def test_attachment_needs_two_words_and_neither_position_nor_one_word_gives_it()
 def test_the_attachment_of_places_depends_on_the_noun():
     nouns = {form: noun for noun in NOUNS for form in (noun.singular, noun.plural)}
     seen = Counter()
-    for sentence in TRAIN:
+    for sentence in train():
         for word, form in enumerate(sentence.words[1:], start=1):
             if form in ("near", "in") and sentence.tags[word - 1] in ("NN", "NNS"):
                 governor = sentence.arcs.heads[sentence.arcs.heads[word] - 1] - 1
@@ -239,7 +244,7 @@ def test_names_that_only_the_test_split_has():
         return {*names.person, *names.surname, *names.org, *names.place}
 
     train, dev, test = (
-        used(sentences) for sentences in (TRAIN, toy_corpus(600, 3, "dev"), toy_corpus(600, 3, "test"))
+        used(sentences) for sentences in (train(), toy_corpus(600, 3, "dev"), toy_corpus(600, 3, "test"))
     )
     only_dev, only_test = pools(new_names("dev")), pools(new_names("test"))
     assert not only_dev & only_test
@@ -252,7 +257,7 @@ def test_names_that_only_the_test_split_has():
 
 def test_one_name_has_several_kinds():
     labels = defaultdict(set)
-    for sentence in TRAIN:
+    for sentence in train():
         for start, end, label in sentence.entities:
             if end - start == 1:
                 labels[sentence.words[start]].add(label)
