@@ -13,7 +13,7 @@ from mtl.tasks.tree import Tree
 
 
 @functools.cache
-def train() -> list[Sentence]:
+def drawn() -> list[Sentence]:
     return toy_corpus(1500, 3)
 
 
@@ -33,7 +33,7 @@ def spans(tree):
 
 
 def test_the_tree_spans_words_and_tags_under_one_top():
-    for sentence in train():
+    for sentence in drawn():
         leaves = list(sentence.tree.leaves())
         assert tuple(leaf.children for leaf in leaves) == sentence.words
         assert tuple(leaf.label for leaf in leaves) == sentence.tags
@@ -43,7 +43,7 @@ def test_the_tree_spans_words_and_tags_under_one_top():
 
 
 def test_arcs_are_projective_trees_with_one_root():
-    for sentence in train():
+    for sentence in drawn():
         heads = sentence.arcs.heads
         assert [
             relation for head, relation in zip(heads, sentence.arcs.relations, strict=True) if head == 0
@@ -64,14 +64,14 @@ def test_arcs_are_projective_trees_with_one_root():
 
 def test_every_constituent_has_one_head():
     """Dependencies and brackets agree: exactly one word of a constituent depends on a word outside of it."""
-    for sentence in train():
+    for sentence in drawn():
         for start, end, _ in spans(sentence.tree):
             outside = [head for head in sentence.arcs.heads[start:end] if not start < head <= end]
             assert len(outside) == 1
 
 
 def test_entities_and_arguments_are_constituents_and_do_not_overlap():
-    for sentence in train():
+    for sentence in drawn():
         constituents = {(start, end) for start, end, _ in spans(sentence.tree)}
         layers = [sentence.entities, *(frame.arguments for frame in sentence.frames)]
         for layer in layers:
@@ -86,7 +86,7 @@ def test_entities_and_arguments_are_constituents_and_do_not_overlap():
 
 
 def test_continuations_and_relatives_have_what_they_refer_to():
-    for sentence in train():
+    for sentence in drawn():
         for frame in sentence.frames:
             seen = set()
             for _, _, role in sorted(frame.arguments):
@@ -98,7 +98,7 @@ def test_continuations_and_relatives_have_what_they_refer_to():
 def test_arguments_agree_with_relations():
     """A subject of a passive is the ARG1; an agent's by-phrase the ARG0; an auxiliary has no arguments."""
     counts = Counter()
-    for sentence in train():
+    for sentence in drawn():
         roles = {
             (frame.predicate, word): role
             for frame in sentence.frames
@@ -122,7 +122,7 @@ def test_arguments_agree_with_relations():
 
 
 def test_all_the_phenomena_are_there():
-    roles = Counter(role for s in train() for frame in s.frames for _, _, role in frame.arguments)
+    roles = Counter(role for s in drawn() for frame in s.frames for _, _, role in frame.arguments)
     assert {"ARG0", "ARG1", "ARG2", "C-ARG1", "R-ARG0", "R-ARG1"} <= roles.keys()
     assert {
         "ARGM-TMP",
@@ -133,7 +133,7 @@ def test_all_the_phenomena_are_there():
         "ARGM-CAU",
         "ARGM-ADV",
     } <= roles.keys()
-    relations = Counter(relation for s in train() for relation in s.arcs.relations)
+    relations = Counter(relation for s in drawn() for relation in s.arcs.relations)
     assert {
         "acl:relcl",
         "conj",
@@ -145,7 +145,7 @@ def test_all_the_phenomena_are_there():
         "flat",
         "compound:prt",
     } <= relations.keys()
-    labels = Counter(node.label for s in train() for _, _, node in spans(s.tree) if not node.is_preterminal)
+    labels = Counter(node.label for s in drawn() for _, _, node in spans(s.tree) if not node.is_preterminal)
     assert {
         "S",
         "SBAR",
@@ -162,20 +162,20 @@ def test_all_the_phenomena_are_there():
     } <= labels.keys()
     unary = Counter(
         (node.label, node.children[0].label)
-        for s in train()
+        for s in drawn()
         for _, _, node in spans(s.tree)
         if not node.is_preterminal and len(node.children) == 1 and not node.children[0].is_preterminal
     )
     assert {("S", "VP"), ("SBAR", "S"), ("SQ", "VP")} <= unary.keys()
-    assert {label for s in train() for _, _, label in s.entities} == {"PER", "ORG", "LOC"}
-    assert sum(len(s.frames) >= 2 for s in train()) > len(train()) / 2
-    assert any(s.frames == () for s in train())
-    assert 8 < sum(map(len, train())) / len(train()) < 15
+    assert {label for s in drawn() for _, _, label in s.entities} == {"PER", "ORG", "LOC"}
+    assert sum(len(s.frames) >= 2 for s in drawn()) > len(drawn()) / 2
+    assert any(s.frames == () for s in drawn())
+    assert 8 < sum(map(len, drawn())) / len(drawn()) < 15
 
 
 @pytest.mark.parametrize("form", ["saw", "watch", "light", "that", "'s", "her", "to", "up", "watched", "cut"])
 def test_tags_are_ambiguous(form):
-    tags = Counter(tag for s in train() for word, tag in zip(s.words, s.tags, strict=True) if word == form)
+    tags = Counter(tag for s in drawn() for word, tag in zip(s.words, s.tags, strict=True) if word == form)
     if form == "up":
         assert set(tags) == {"RP"}
     else:
@@ -187,7 +187,7 @@ def attachments():
     """Per 'with' phrase beside an object: verb, noun, the tags before it, and whether it is the verb's."""
     verbs = {form: v for v in VERBS for form in (v.base, v.third, v.past, v.participle, v.gerund)}
     nouns = {form: noun for noun in NOUNS for form in (noun.singular, noun.plural)}
-    for sentence in train():
+    for sentence in drawn():
         for word, form in enumerate(sentence.words):
             if form == "with":
                 tool = sentence.arcs.heads[word] - 1
@@ -219,7 +219,7 @@ def test_attachment_needs_two_words_and_neither_position_nor_one_word_gives_it()
 def test_the_attachment_of_places_depends_on_the_noun():
     nouns = {form: noun for noun in NOUNS for form in (noun.singular, noun.plural)}
     seen = Counter()
-    for sentence in train():
+    for sentence in drawn():
         for word, form in enumerate(sentence.words[1:], start=1):
             if form in ("near", "in") and sentence.tags[word - 1] in ("NN", "NNS"):
                 governor = sentence.arcs.heads[sentence.arcs.heads[word] - 1] - 1
@@ -244,7 +244,7 @@ def test_names_that_only_the_test_split_has():
         return {*names.person, *names.surname, *names.org, *names.place}
 
     train, dev, test = (
-        used(sentences) for sentences in (train(), toy_corpus(600, 3, "dev"), toy_corpus(600, 3, "test"))
+        used(sentences) for sentences in (drawn(), toy_corpus(600, 3, "dev"), toy_corpus(600, 3, "test"))
     )
     only_dev, only_test = pools(new_names("dev")), pools(new_names("test"))
     assert not only_dev & only_test
@@ -257,7 +257,7 @@ def test_names_that_only_the_test_split_has():
 
 def test_one_name_has_several_kinds():
     labels = defaultdict(set)
-    for sentence in train():
+    for sentence in drawn():
         for start, end, label in sentence.entities:
             if end - start == 1:
                 labels[sentence.words[start]].add(label)
