@@ -21,6 +21,7 @@ settings.load_profile("mtl")
 
 # The tests run side by side; threads on top of that only get in each other's way.
 torch.set_num_threads(1)
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -31,6 +32,12 @@ def as_installed() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures inside a report are made, but stay empty: drawing them takes as long as all the rest."""
+    monkeypatch.setattr("mtl.probes.report.embedded.render", lambda figure, kind: b"<svg/>")
 
 
 @pytest.fixture(scope="session")

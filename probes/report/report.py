@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 import polars as pl
@@ -172,6 +173,7 @@ def _tables(
     return {name: table for name, table in tables.items() if table.height}
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("mtl.probes.report", "."),

@@ -24,6 +24,8 @@ from mtl.runs.gather import gather
 from tests.mtl.runs.contest_study import ContestStudy
 from tests.mtl.studies import SCORES, Study
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):

@@ -31,6 +31,8 @@ from tests.mtl.studies import SCORES, TASKS, Study
 from tests.probes import worlds
 from tests.probes.test_kinds_of_attention import curve_rows
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 class Page(HTMLParser):
     """What stands in a page, and what it would load."""

@@ -19,6 +19,8 @@ from mtl.study.config import Block, ClaimsConfig
 from mtl.study.report import collect
 from tests.mtl.study.made_up import DYNAMIC, PER_TASK, SINGLE, STATIC, carry_out, config
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 HALF = Block(("single",), ("dynamic",), {"gates.target_open": 6}, "half")
 
 
