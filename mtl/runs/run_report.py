@@ -35,6 +35,7 @@ OURS = {
             "learning-curves.*",
             "heads-kept.*",
             "choices.*",
+            "claims.*",
             "pruning-curves.*",
             "pruning-kinds.*",
         ),

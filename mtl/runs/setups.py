@@ -8,7 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from mtl.probes.report.data import Setup
-from mtl.runs.settings import MASKS, MEASURING, Settings, in_order_of_catalogue, settings_of
+from mtl.runs.settings import MASKS, MEASURING, Settings, settings_of
+from mtl.tasks.catalogue import in_order_of_catalogue
 
 Variant = tuple[str, ...]
 """What a setup's name adds to the tasks."""

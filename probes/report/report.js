@@ -156,9 +156,11 @@
       const rows = data.masks.map((mask) => {
         const gates = mask.gates.map((gate) => at(gate, cell));
         const bar = element("td", (mean(gates) / 100).toFixed(2), { class: "gate", style: `--g:${mean(gates).toFixed(0)}` });
-        return [mask.setup, mask.task, bar, gates.map((gate) => (gate / 100).toFixed(2)).join(" ")];
+        const forced = mask.forced.map((cells) => (cells[cell] === "x" ? "*" : ""));
+        return [mask.setup, mask.task, bar, gates.map((gate, seed) => (gate / 100).toFixed(2) + forced[seed]).join(" ")];
       });
       body.append(table(["setup", "task", "mean", "seeds"], rows));
+      if (data.masks.some(({ forced }) => forced.some((cells) => cells[cell] === "x"))) body.append(element("p", "* opened or closed by force of a target", { class: "hint" }));
     }
   };
 

@@ -145,9 +145,18 @@ def test_wanted_draws_every_pair_and_the_means():
     table = pl.DataFrame(
         {"kind": ["by chance", "between tasks", "between tasks"], "jaccard": [0.1, 0.3, 0.5]}
     )
-    axes = wanted_figure(table).axes[0]
+    figure = wanted_figure(table.with_columns(learned="jaccard"))
+    axes = figure.axes[0]
     assert sorted(y for _, y in points(axes, "o")) == [0.1, 0.3, 0.5]
     assert [segment[0][1] for segment in bars(axes)] == pytest.approx([0.1, 0.4])
+    assert axes.get_ylabel() == "Jaccard of open heads,\nseed by seed"
+    assert figure.legends == []
+    # Beside them those of learned heads alone, if a target forced some.
+    beside = wanted_figure(table.with_columns(learned=pl.Series([0.0, 0.1, None])))
+    axes = beside.axes[0]
+    assert sorted(y for _, y in points(axes, "o")) == [0.0, 0.1, 0.1, 0.3, 0.5]
+    assert sorted(segment[0][1] for segment in bars(axes)) == pytest.approx([0.0, 0.1, 0.1, 0.4])
+    assert [text.get_text() for text in beside.legends[0].get_texts()] == ["open heads", "learned alone"]
 
 
 def test_sharing_draws_losses_and_cuts_wide_intervals():
