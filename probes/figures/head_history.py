@@ -34,6 +34,9 @@ MOST_FRAMES = 60
 """Most pictures in an animation; longer histories are sampled evenly."""
 
 
+Forced = tuple[Bool[np.ndarray, "step task site head"], Bool[np.ndarray, "step task site head"]]
+
+
 @dataclass(frozen=True)
 class HeadHistory:
     """What is drawn: values from 0 (white) to 1 (black)."""
@@ -46,16 +49,17 @@ class HeadHistory:
     """Per step and task."""
     key: str
     """What white and black mean."""
-    forced: tuple[Bool[np.ndarray, "step task site head"], Bool[np.ndarray, "step task site head"]] | None = (
-        None
-    )
-    """The heads that a target forced open, and those that it forced shut; `None` where there are no targets."""
+    forced: Forced | None = None
+    """The heads that a target forced open, and those forced shut; `None` where there are no targets."""
 
-    def forced_at(self, step: int, task: int) -> tuple[Bool[np.ndarray, "site head"], ...]:
+    def forced_at(
+        self, step: int, task: int
+    ) -> tuple[Bool[np.ndarray, "site head"], Bool[np.ndarray, "site head"]]:
         """The two masks of forced heads at a step."""
         if self.forced is None:
             return (np.zeros(self.values.shape[2:], dtype=bool),) * 2
-        return tuple(each[step, task] for each in self.forced)
+        opened, closed = self.forced
+        return opened[step, task], closed[step, task]
 
 
 def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task site head"]:

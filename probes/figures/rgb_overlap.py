@@ -36,7 +36,7 @@ Shades = dict[tuple[int, ...], list[tuple[int, int, int]]]
 """By the set of masks that keep a head the colours that such heads have."""
 
 
-def rgb_image(gates: Float[np.ndarray, 3 * heads]) -> UInt8[np.ndarray, "*heads 3"]:
+def rgb_image(gates: Float[np.ndarray, "3 ..."]) -> UInt8[np.ndarray, "... 3"]:
     """Colours of heads, channel c 255 (1 - gate of mask c): black is used by all three, white by none."""
     return np.moveaxis(np.rint(255 * (1 - np.clip(gates, 0, 1))), 0, -1).astype(np.uint8)
 
@@ -48,8 +48,8 @@ def is_dark(colours: UInt8[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
     return linear @ np.array([0.2126, 0.7152, 0.0722]) < 0.179
 
 
-def shades(gates: Float[np.ndarray, 3 * heads], kept: Bool[np.ndarray, 3 * heads]) -> Shades:
-    """By the set of masks that keep a head, for sets that occur, the colours that such heads have, dark first.
+def shades(gates: Float[np.ndarray, "3 ..."], kept: Bool[np.ndarray, "3 ..."]) -> Shades:
+    """By the set of masks that keep a head, for those that occur, the colours of such heads, dark first.
 
     Of many colours some are taken, evenly from the darkest to the lightest one.
     """
@@ -144,7 +144,8 @@ def _draw_twin(
     )  # fmt: skip
     head_axes(axes, sites, heads)
     if forced is not None:
-        strike(axes, *map(thirds, forced), thirds(gates) > 0.5, width=1 / CHANNELS)
+        opened, closed = map(thirds, forced)
+        strike(axes, opened, closed, thirds(gates) > 0.5, 1 / CHANNELS)
 
 
 def thirds(masks: np.ndarray) -> np.ndarray:

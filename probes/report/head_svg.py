@@ -54,7 +54,7 @@ def rgb_map(
         f'<rect x="{head}" y="{site}" width="1" height="1" fill="{_hex(image[site, head])}"/>'
         for site, head in np.ndindex(gates.shape[1:])
     )
-    opened, closed = (each.any(0) for each in forced)
+    opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
     strokes = "".join(_strokes((opened, closed), is_dark(image)))
     return _map(cells + strokes, sites, gates.shape[2], title, " rgb")
 

@@ -69,7 +69,7 @@ class Masks:
 
 
 def mostly_forced(
-    opened: Bool[np.ndarray, mask * heads], learned: Bool[np.ndarray, mask * heads]
+    opened: Bool[np.ndarray, "mask ..."], learned: Bool[np.ndarray, "mask ..."]
 ) -> tuple[Bool[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
     """Which heads most of the masks that keep them were forced to keep, and which ones most of the others
     were forced to close; of one mask simply those that it was forced to."""
@@ -82,8 +82,8 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
 
     Tasks are in the catalogue's order.
 
-    `gates` has the columns of a run's gates.parquet, `run` and `seed`, and may have `learned`, which is `open`
-    where no target forced a head (`mtl.heads.gate_file.LEARNED`); `task` may name anything that has a
+    `gates` has the columns of a run's gates.parquet, `run` and `seed`, and may have `learned`, which is
+    `open` where no target forced a head (`mtl.heads.gate_file.LEARNED`); `task` may name anything that has a
     mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for an
     empty table, masks of different shapes, two masks of one task and seed, or no common seed.
     """

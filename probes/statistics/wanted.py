@@ -60,7 +60,7 @@ def wanted(masks: Masks) -> Wanted:
 def _compared(
     masks: Masks, opened: Bool[np.ndarray, "task seed site head"]
 ) -> tuple[pl.DataFrame, list[Float[np.ndarray, " seed"]], list[Float[np.ndarray, " seed"]]]:
-    """kind, first, second, jaccard; and by seed the Jaccard indices between tasks and with the control task."""
+    """kind, first, second, jaccard; by seed the Jaccard indices between tasks; and those with the control."""
     tasks = [number for number, task in enumerate(masks.tasks) if task != CONTROL]
     control = masks.tasks.index(CONTROL) if CONTROL in masks.tasks else None
     rows: list[tuple[str, str, str, float]] = []
