@@ -29,6 +29,7 @@ from mtl.probes.figures.style import (
 )
 from mtl.probes.heads_table import Site
 from mtl.probes.sites import in_order
+from mtl.probes.task_order import tasks_in
 
 MOST_FRAMES = 60
 """Most pictures in an animation; longer histories are sampled evenly."""
@@ -76,8 +77,8 @@ def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task si
 
 
 def names_of(table: pl.DataFrame) -> tuple[list[str], list[int]]:
-    """The tasks in the order of the table, and the steps."""
-    return list(table["task"].unique(maintain_order=True)), table["step"].unique().sort().to_list()
+    """The tasks in the catalogue's order, and the steps."""
+    return tasks_in(table), table["step"].unique().sort().to_list()
 
 
 @styled

@@ -7,6 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, site_ticks, styled
 from mtl.probes.sites import sites_of
 from mtl.probes.statistics.mixing import CLASSES
@@ -26,8 +27,9 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
     above, below = figure.subplots(2, 1)
     _layers(above, layers.filter(models=shown))
     groups = list(tests["models"].unique(maintain_order=True))
+    looks = looks_of(groups)
     for turn, group in enumerate(groups):
-        look = LOOKS[turn % len(LOOKS)]
+        look = looks[group]
         aside = 0.2 * (turn - (len(groups) - 1) / 2)
         rows = tests.filter((pl.col("models") == group) & pl.col("above").is_not_null())
         for row in rows.iter_rows(named=True):

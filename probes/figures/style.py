@@ -120,12 +120,12 @@ class TaskPanels:
     """Columns of the legend."""
 
 
-def task_panels(tasks: Sequence[str], setups: Sequence[str], metrics: Mapping[str, str]) -> TaskPanels:
+def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mapping[str, str]) -> TaskPanels:
     """Empty panels with titles and names of scores (`metrics` has each task's), and room for a legend."""
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
-    in_legend = 1 if len(setups) < 7 or columns == 1 else 2
-    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(setups) // in_legend))
+    in_legend = 1 if len(looks) < 7 or columns == 1 else 2
+    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend))
     panels = figure.subplots(rows, columns, squeeze=False)
     for task, axes in zip(tasks, panels.flat, strict=False):
         axes.set_title(task)
@@ -134,7 +134,6 @@ def task_panels(tasks: Sequence[str], setups: Sequence[str], metrics: Mapping[st
         axes.grid(axis="y", color=GRID, linewidth=0.4)
     for axes in panels.flat[len(tasks) :]:
         axes.axis("off")
-    looks = {setup: LOOKS[place % len(LOOKS)] for place, setup in enumerate(setups)}
     return TaskPanels(figure, dict(zip(tasks, panels.flat, strict=False)), looks, in_legend)
 
 

@@ -26,10 +26,11 @@ def wanted_figure(table: pl.DataFrame) -> Figure:
     figure = new_figure(1.8 + 0.2 * forced, COLUMN)
     axes = figure.subplots()
     for place, kind in enumerate(kinds):
+        colour = COLOURS[KINDS.index(kind)]
         of_kind = table.filter(pl.col("kind") == kind)
-        _column(axes, of_kind["jaccard"], place - 0.2 * forced, COLOURS[place], "full")
+        _column(axes, of_kind["jaccard"], place - 0.2 * forced, colour, "full")
         if forced:
-            _column(axes, of_kind["learned"], place + 0.2, COLOURS[place], "none")
+            _column(axes, of_kind["learned"], place + 0.2, colour, "none")
     axes.set_xticks(range(len(kinds)), [kind.replace(", ", ",\n") for kind in kinds])
     axes.set_xlim(-0.5, len(kinds) - 0.5)
     axes.set_ylim(0, 1)

@@ -124,18 +124,18 @@ def test_heads_that_a_target_forced_are_marked_wherever_claims_are_shown(study):
         assert text.count(f" heads open, {learned} learned") == 3
     strokes = [re.findall(r'class="forced open on-\w+" d="(.*?)"', svg) for svg in text.split("<svg")[1:]]
     per_map = {sum(part.count("M") for part in parts) for parts in strokes}
-    gates = {
-        task: pl.read_parquet(study.root / "runs" / f"{task}-dynamic-shared-seed1" / "gates.parquet")
-        .filter(pl.col("step") == 20)["open"]
-        .sum()
-        for task in ("pos", "dep")
-    }
-    assert {gates["pos"] - 2, gates["dep"] - 1} <= per_map
+    forced = [
+        int(last["open"].sum()) - learned
+        for task, learned in (("pos", 2), ("dep", 1))
+        for seed in (1, 2, 3)
+        for table in [
+            pl.read_parquet(study.root / "runs" / f"{task}-dynamic-shared-seed{seed}/gates.parquet")
+        ]
+        for last in [table.filter(pl.col("step") == 20)]
+    ]
+    assert set(forced) <= per_map
     assert page.says("opened and closed by force")
-    assert (
-        sum(mask.count("x") for of in page.data["masks"] for mask in of["forced"])
-        == 3 * sum(gates.values()) - 3 * 3
-    )
+    assert sum(mask.count("x") for of in page.data["masks"] for mask in of["forced"]) == sum(forced)
     overlap = tables["overlap-STL-dynamic"].row(0, named=True)
     assert (overlap["learned_first"], overlap["learned_second"]) == (2, 1)
     assert overlap["open_first"] == claimed["pos"]
