@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import task_looks
-from mtl.probes.figures.style import COLUMN, GRID, new_figure, styled
+from mtl.probes.figures.style import COLUMN, GRID, new_figure, styled, wrapped
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.dose import ALL
 from mtl.probes.task_order import tasks_in
@@ -27,7 +27,7 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
     looks = task_looks(tasks_in(scores))
     columns = 1 if len(pairs) == 1 else 2
     rows = -(-len(pairs) // columns)
-    figure = new_figure(1.5 * rows + 0.55, COLUMN)
+    figure = new_figure(1.5 * rows + 0.7, COLUMN)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes in panels.flat[len(pairs) :]:
         axes.axis("off")
@@ -53,7 +53,9 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
         Line2D([], [], color=look.colour, marker=look.shape, markersize=3, label=task)
         for task, look in looks.items()
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(looks), 5), title=_title(losses))
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=min(len(looks), 5), title=wrapped(_title(losses))
+    )
     return figure
 
 

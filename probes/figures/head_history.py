@@ -129,8 +129,9 @@ def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage
     height = cell_inches(layers, heads, COLUMN / columns - 0.35)
     forced = history.forced is not None and any(each.any() for each in history.forced)
     below = 0.45 + 0.12 * forced
-    figure = new_figure(rows * (height + 0.6) + 0.15 + below)
-    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[rows * (height + 0.6), below])[:, 0]
+    above = rows * (height + 0.6 + 0.12 * forced)
+    figure = new_figure(above + 0.15 + below)
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[above, below])[:, 0]
     panels = parts[0].subplots(rows, columns, squeeze=False)
     for panel in panels.flat[tasks:]:
         panel.axis("off")

@@ -50,4 +50,4 @@ def _title(
 ) -> str:
     if (opened == learned).all():
         return f"{task}: {opened.sum()} of {heads} open"
-    return f"{task}: {opened.sum()} of {heads} open, {(opened & learned).sum()} learned"
+    return f"{task}: {opened.sum()} of {heads} open,\n{(opened & learned).sum()} learned"

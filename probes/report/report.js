@@ -72,10 +72,10 @@
     filters.addEventListener("submit", (event) => event.preventDefault());
     apply();
   }
-  // Notes are printed even if they are folded away.
+  // What is folded away is printed, too.
   let folded = [];
-  addEventListener("beforeprint", () => { folded = $("details.notes:not([open])"); folded.forEach((notes) => { notes.open = true; }); });
-  addEventListener("afterprint", () => folded.forEach((notes) => { notes.open = false; }));
+  addEventListener("beforeprint", () => { folded = $("details:not([open])"); folded.forEach((part) => { part.open = true; }); });
+  addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
 
   if (!byId("data")) return;
   const data = JSON.parse(byId("data").textContent);
