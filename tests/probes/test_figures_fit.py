@@ -27,7 +27,7 @@ def texts(figure: Figure) -> list[Text]:
 
 
 def _hidden(axes: Axes) -> set[int]:
-    """The texts of axes that are not drawn: of ticks beyond the limits, or all where they are switched off."""
+    """The texts of axes that are not drawn: of ticks beyond the limits, or all where axes are off."""
     hidden = set() if axes.axison else {id(text) for text in axes.findobj(Text)} - {*map(id, axes.texts)}
     for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         low, high = sorted(limits)

@@ -18,6 +18,7 @@ from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.masks import animation, mask_picture
 from mtl.probes.figures.rgb_overlap import CHANNELS, rgb_overlap
 from mtl.probes.heads_table import Site
+from mtl.probes.printed import open_heads
 from mtl.probes.sites import KEYS
 from mtl.probes.statistics.masks import final_masks, mostly_forced
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
@@ -75,7 +76,8 @@ class _Channels(NamedTuple):
 def _rgb(channels: _Channels, sites: Sequence[Site], notes: tuple[str, ...]) -> FigureWithTables:
     drawn = rgb_overlap(channels.gates, sites, channels.names, channels.kept, channels.forced)
     each = zip(channels.names, channels.gates, channels.kept, channels.learned, strict=True)
-    return FigureWithTables(drawn, notes, {"": pl.concat(_rows(sites, *mask) for mask in each)})
+    rows = pl.concat(_rows(sites, *mask) for mask in each)
+    return FigureWithTables(drawn, notes, {"": rows}, {"": open_heads(rows, "mask")})
 
 
 def _rows(
@@ -126,7 +128,10 @@ def over_time(request: FigureRequest) -> FigureWithTables:
     """One run's gates over its training."""
     request.one_path()
     gates, notes = _gates(request)
-    return FigureWithTables(gates_over_time(gates), notes, {"": gates.select("task", "step", *KEYS, "gate")})
+    numbers = gates.select("task", "step", *KEYS, "gate")
+    counts = gates.group_by("task", "step", maintain_order=True).agg(open=pl.col("open").cast(pl.Int64).sum())
+    wide = counts.pivot("task", index="step", values="open")
+    return FigureWithTables(gates_over_time(gates), notes, {"": numbers}, {"": wide})
 
 
 def final(request: FigureRequest) -> FigureWithTables:
@@ -134,8 +139,9 @@ def final(request: FigureRequest) -> FigureWithTables:
     request.one_path()
     gates, notes = _gates(request)
     last = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
+    numbers = by_catalogue(last.select("task", *KEYS, "gate", "open", "learned"))
     return FigureWithTables(
-        mask_picture(gates), notes, {"": last.select("task", *KEYS, "gate", "open", "learned")}
+        mask_picture(gates), notes, {"": numbers}, {"": open_heads(numbers, "task", "open")}
     )
 
 
