@@ -22,13 +22,12 @@ def printed(name: str, table: pl.DataFrame) -> pl.DataFrame:
     """The report's table of this name as LaTeX gets it: shares in per cent, their differences in points."""
     if name == "competition-tests":
         in_points = pl.col("sides") == 2
-        return table.with_columns(
-            *(
-                pl.when(in_points).then(100 * pl.col(column)).otherwise(column)
-                for column in ("value", "low", "high")
-            ),
-            unit=pl.when(in_points).then(pl.lit("points")).otherwise(pl.lit("correlation")),
-        )
+        scaled = [
+            pl.when(in_points).then(pl.col(column) * 100).otherwise(column).alias(column)
+            for column in ("value", "low", "high")
+        ]
+        unit = pl.when(in_points).then(pl.lit("points")).otherwise(pl.lit("correlation"))
+        return table.with_columns(*scaled, unit=unit)
     per_cent, points = _SCALED.get(name, ((), ()))
     units = dict.fromkeys(per_cent, "%") | dict.fromkeys(points, "points")
     return table.select(
@@ -52,7 +51,7 @@ def best_heads(skill: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_heads(table: pl.DataFrame, by: str, kept: str = "kept") -> pl.DataFrame:
-    """Per mask (`by`) how many heads it keeps, how many of them it learned to, and the names of those kept."""
+    """Per mask (`by`) how many heads it keeps and how many it learned to, and the names of those kept."""
     sites = sites_of(table)
     rows = []
     for (mask,), of_mask in table.group_by(by, maintain_order=True):

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -102,10 +103,15 @@ def test_a_figure_fits(name: str, count: int) -> None:
 
 
 def test_a_text_outside_and_texts_on_each_other_are_found() -> None:
-    figure = Figure(figsize=(2, 2))
+    figure = Figure(figsize=(4, 3))
     axes = figure.subplots()
-    axes.set_title("a title that is far too long for so small a figure as this one is")
+    assert faults(figure) == []
+    axes.set_title("a title that is far too long for so small a figure " * 2)
     assert [fault.partition(":")[0] for fault in faults(figure)] == ["outside"]
     axes.set_title("title")
     figure.text(0.5, 0.9, "title")
-    assert any(fault.startswith("on each other") for fault in faults(figure))
+    assert [fault.partition(":")[0] for fault in faults(figure)] == ["on each other"]
+    figure.texts[0].remove()
+    figure.legend(handles=[Patch(label="a")], loc="upper center")
+    figure.suptitle("title")
+    assert {fault.partition(":")[0] for fault in faults(figure)} == {"on a legend", "on each other"}

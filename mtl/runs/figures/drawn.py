@@ -58,7 +58,7 @@ class FigureWithTables:
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """The numbers, by what is added to the figure's file name before the suffix: nothing, `-heads`."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What LaTeX gets instead of a table that is too long to be printed, or has other units than the figure."""
+    """What LaTeX gets instead of a table that is too long to be printed or has other units."""
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
