@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 
 import polars as pl
@@ -35,6 +36,13 @@ in runs without a target. `unit` is `group` where all heads that share keys and 
 `head`.
 """
 
+CLOSING_POINT = math.log((0.001 + 0.1) / (1.1 - 0.001))
+"""The log alpha up to which a head of a run counts as closed (`HeadGates.closing_point`)."""
+LEARNED = pl.coalesce(pl.col("log_alpha_at_choice") > CLOSING_POINT, "open")
+"""Whether training had a head open: when its target made the final choice, or at the last step without one.
+
+A head whose `open` differs was forced open or shut by the target.
+"""
 _HEAD = ("attention", "layer", "head")
 _DEFAULTS = {
     "attention": pl.lit("self"),

@@ -7,11 +7,12 @@ from typing import Any
 
 import polars as pl
 
+from mtl.config.effective import settings_in, unused_keys
 from mtl.errors import InputError
 from mtl.probes.report.data import HeadsKept
 from mtl.runs.run import Run
 from mtl.runs.settings import settings_of
-from mtl.runs.setups import setups_of
+from mtl.runs.setups import setups_of, words_of
 from mtl.runs.tables import gates_of, scores_of
 
 KEEPING = ("penalty", "target_open")
@@ -57,10 +58,7 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     derived = [run.derivation() for run in runs]
     gates = [dict(config.get("gates", {})) for config in configs]
     settings: list[str | None] = [
-        " ".join(f"{key}={_in_order(keys.pop(key, None))}" for key in KEEPING)
-        if config.get("pruning", "none") != "none"
-        else ""
-        for config, keys in zip(configs, gates, strict=True)
+        ", ".join(_kept_by(config, keys)) for config, keys in zip(configs, gates, strict=True)
     ]
     alike = [
         settings_of({**config, "gates": keys}, made)
@@ -84,6 +82,20 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     return table, notes
 
 
-def _in_order(value: Any) -> Any:
-    """A setting whose text does not depend on the order in which kinds of attention are named."""
-    return dict(sorted(value.items())) if isinstance(value, Mapping) else value
+def _kept_by(config: Mapping[str, Any], gates: dict[str, Any]) -> list[str]:
+    """The settings in `KEEPING` that have an effect, in words; they are taken out of `gates`.
+
+    A penalty has none beside a target, but where both are for kinds of attention.
+    """
+    values = {key: gates.pop(key, None) for key in KEEPING}
+    if config.get("pruning", "none") == "none":
+        return []
+    unused = unused_keys(settings_in(config))
+    return [
+        word
+        for key, value in values.items()
+        if value is not None and f"gates.{key}" not in unused
+        for word in words_of(
+            f"gates.{key}", dict(sorted(value.items())) if isinstance(value, Mapping) else value
+        )
+    ]

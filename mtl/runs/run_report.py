@@ -15,6 +15,7 @@ import polars as pl
 from mtl.errors import InputError, counted
 from mtl.files import whole_file, write_text
 from mtl.probes import table_files as tables
+from mtl.probes.printed import printed
 from mtl.probes.report.report import report
 from mtl.runs.figures.drawn import FigureWithTables, save
 from mtl.workers.lease import lease
@@ -35,6 +36,7 @@ OURS = {
             "learning-curves.*",
             "heads-kept.*",
             "choices.*",
+            "claims.*",
             "pruning-curves.*",
             "pruning-kinds.*",
         ),
@@ -86,7 +88,7 @@ def run_report(
         for form in tables.FORMATS:
             path = folder / "tables" / f"{name}.{form}"
             with whole_file(path) as temporary:
-                tables.write(table, temporary, form)
+                tables.write(printed(name, table) if form == "tex" else table, temporary, form)
             written.add(path)
     drawn = 0
     for stem, draw in figures.items():

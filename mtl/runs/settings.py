@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.effective import neutral_values, reference, settings_in, unused_keys
-from mtl.config.schema import NAMES
 from mtl.errors import InputError, counted
 from mtl.runs.run import Run
+from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.twins import task_of, tasks_of
 
 OF_ONE_RUN = ("name", "runs", "overwrite", "seed", "wandb", "trainer.threads", "trainer.checkpoint_minutes")
@@ -66,11 +66,6 @@ class Settings:
             for key, value in self.values.items()
             if key in other.values and value != other.values[key] and not _within(key, left_out)
         ]
-
-
-def in_order_of_catalogue(tasks: Collection[str]) -> tuple[str, ...]:
-    """The names of tasks in the order in which everything lists them; unknown ones first."""
-    return tuple(sorted(tasks, key=lambda name: (NAMES.index(name) if name in NAMES else -1, name)))
 
 
 def settings_of(config: Mapping[str, Any], derivation: str = "") -> Settings:

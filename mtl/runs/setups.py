@@ -8,7 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from mtl.probes.report.data import Setup
-from mtl.runs.settings import MASKS, MEASURING, Settings, in_order_of_catalogue, settings_of
+from mtl.runs.settings import MASKS, MEASURING, Settings, settings_of
+from mtl.tasks.catalogue import in_order_of_catalogue
 
 Variant = tuple[str, ...]
 """What a setup's name adds to the tasks."""
@@ -54,7 +55,7 @@ def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
         tasks = f" {'+'.join(one.tasks)}" if len(sets[size]) > 1 else ""
         base = "STL" if size == 1 else f"MTL-{size}{tasks}"
         keys = dict.fromkeys(
-            word for key in named[size] if key in one.values for word in _words(key, one.values[key])
+            word for key in named[size] if key in one.values for word in words_of(key, one.values[key])
         )
         names.append((base, tuple(word for word in (_masks(one), _copies(one), *keys) if word)))
         groups.setdefault(names[-1], []).append(one)
@@ -109,7 +110,7 @@ def _copies(settings: Settings) -> str:
     return f"clones {' '.join(words)}"
 
 
-def _words(key: str, value: Any) -> list[str]:
+def words_of(key: str, value: Any) -> list[str]:
     """A setting in words; a number of heads for each kind of attention in as many."""
     if isinstance(value, Mapping) and key in _BY_KIND_IN_WORDS:
         return [in_words(f"{key}.{kind}", str(number)) for kind, number in value.items()]

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from mtl.errors import InputError, counted
-from mtl.heads.gate_file import read_gates
+from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes import heads_table, table_files
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.run import Run
@@ -34,7 +34,9 @@ class NoMasks(InputError):
 def gates_of(
     runs: Sequence[Run], tasks: Sequence[str] = (), *, shared_once: bool = True
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All rows of the runs' gates.parquet with `run` and `seed`, and notes on runs that have no masks.
+    """All rows of the runs' gates.parquet with `learned`, `run` and `seed`, and notes on runs without masks.
+
+    `learned` is `open` before the target's final choice forced heads (`LEARNED`).
 
     `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
     named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
@@ -54,7 +56,7 @@ def gates_of(
         if part is not None:
             parts.append(
                 (_shared_once(part, run) if shared_once else part).with_columns(
-                    run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
+                    learned=LEARNED, run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
                 )
             )
     if not parts:

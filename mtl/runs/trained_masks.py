@@ -26,7 +26,7 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
         try:
             gates, left_out = gates_of([run.run])
             gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
-            gates = gates.select("run", "seed", "task", "step", *KEYS, "gate", "open")
+            gates = gates.select("run", "seed", "task", "step", *KEYS, "gate", "open", "learned")
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
         except NoMasks:
             there = (folder / "gates.parquet").is_file()

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled
+from mtl.probes.task_order import by_catalogue
 
 _INTERVALS = {
     "both": ("other runs on other sentences", COLOURS[0], 2.2),
@@ -21,6 +22,7 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
 
     `table` is that of `mtl.runs.comparison`; `first` and `second` name the two sides.
     """
+    table = by_catalogue(table)
     tasks = list(table["task"])
     figure = new_figure(0.3 * len(tasks) + 0.95, COLUMN)
     axes = figure.subplots()

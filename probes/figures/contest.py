@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
 from mtl.probes.statistics.contest_cells import CONTROL, TWIN
+from mtl.probes.task_order import tasks_in
 
 APART, BESIDE = 1.0, 2.0
 SIDES = {CONTROL: 0.0, TWIN: 3.0}
@@ -25,7 +26,7 @@ def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame
     `head_lines`, `task_means` and `side_means` (`mtl.probes.statistics.contest_lines`). Raises `ValueError`
     without a head to compare.
     """
-    tasks = list(lines["task"].unique(maintain_order=True))
+    tasks = tasks_in(lines)
     if not tasks:
         raise ValueError("no claimed head has both a partner that claims it and one that does not")
     columns = 1 if len(tasks) == 1 else 2

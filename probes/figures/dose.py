@@ -7,9 +7,11 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mtl.probes.figures.style import COLUMN, GRID, LOOKS, new_figure, styled
+from mtl.probes.figures.looks import task_looks
+from mtl.probes.figures.style import COLUMN, GRID, new_figure, styled, wrapped
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.dose import ALL
+from mtl.probes.task_order import tasks_in
 
 
 @styled
@@ -22,10 +24,10 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
     if scores.is_empty():
         raise ValueError("no pair with a fixed mask per task: 'pruning=fixed' with gates.masks trains some")
     pairs = list(scores["pair"].unique(maintain_order=True))
-    tasks = list(scores["task"].unique(maintain_order=True))
+    looks = task_looks(tasks_in(scores))
     columns = 1 if len(pairs) == 1 else 2
     rows = -(-len(pairs) // columns)
-    figure = new_figure(1.5 * rows + 0.55, COLUMN)
+    figure = new_figure(1.5 * rows + 0.7, COLUMN)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes in panels.flat[len(pairs) :]:
         axes.axis("off")
@@ -33,7 +35,7 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
         of_pair = scores.filter(pl.col("pair") == pair)
         levels = sorted(set(of_pair["overlap"]))
         for task in of_pair["task"].unique(maintain_order=True):
-            look = LOOKS[tasks.index(task)]
+            look = looks[task]
             rows_of_task = of_pair.filter(pl.col("task") == task)
             values = rows_of_task["score"].to_numpy() - rows_of_task["score"].to_numpy().mean()
             overlaps = rows_of_task["overlap"].to_numpy()
@@ -48,10 +50,12 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
     figure.supxlabel("heads that both masks have", fontsize=7)
     figure.supylabel("score, points from the mean", fontsize=7)
     handles = [
-        Line2D([], [], color=LOOKS[place].colour, marker=LOOKS[place].shape, markersize=3, label=task)
-        for place, task in enumerate(tasks)
+        Line2D([], [], color=look.colour, marker=look.shape, markersize=3, label=task)
+        for task, look in looks.items()
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(tasks), 5), title=_title(losses))
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=min(len(looks), 5), title=wrapped(_title(losses))
+    )
     return figure
 
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.energy_table import MATRICES
-from mtl.probes.figures.style import COLUMN, GRID, INK, LOOKS, PANEL, new_figure, styled
+from mtl.probes.figures.looks import looks_of
+from mtl.probes.figures.style import COLUMN, GRID, INK, PANEL, new_figure, styled
 
 
 @styled
@@ -24,8 +25,8 @@ def energy_curves(energy: pl.DataFrame) -> Figure:
     """
     models = list(energy["model"].unique(maintain_order=True))
     looks = {
-        model: (LOOKS[place % len(LOOKS)].colour, 1.1 + 1.1 * (len(models) - 1 - place))
-        for place, model in enumerate(models)
+        model: (look.colour, 1.1 + 1.1 * (len(models) - 1 - place))
+        for place, (model, look) in enumerate(looks_of(models).items())
     }
     figure = new_figure(PANEL * len(MATRICES) + 0.4 + 0.13 * len(models), COLUMN * 1.25)
     panels = figure.subplots(len(MATRICES), 2, squeeze=False)

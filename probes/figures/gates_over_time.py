@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from mtl.probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site_ticks, styled
 from mtl.probes.sites import in_order, kind_starts
+from mtl.probes.task_order import tasks_in
 
 
 def gates_over_time(gates: pl.DataFrame) -> Figure:
@@ -23,7 +24,7 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
     (white) to 1 (black), which `key` explains. Layers are parted by lines and numbered from 0, kinds of
     attention parted by thicker lines and named at their first layer.
     """
-    tasks = list(table["task"].unique(maintain_order=True))
+    tasks = tasks_in(table)
     sites, heads = grid_size(table)
     layers = len(sites)
     places, texts = site_ticks(sites)

@@ -9,17 +9,33 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from PIL import Image
 
-from mtl.probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, pixels, styled
+from mtl.probes.figures.style import (
+    COLUMN,
+    FORCED,
+    cell_inches,
+    grid_size,
+    head_axes,
+    new_figure,
+    pixels,
+    set_strokes,
+    strike,
+    styled,
+)
 from mtl.probes.heads_table import Site
 from mtl.probes.sites import in_order
+from mtl.probes.task_order import tasks_in
 
 MOST_FRAMES = 60
 """Most pictures in an animation; longer histories are sampled evenly."""
+
+
+Forced = tuple[Bool[np.ndarray, "step task site head"], Bool[np.ndarray, "step task site head"]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,17 @@ class HeadHistory:
     """Per step and task."""
     key: str
     """What white and black mean."""
+    forced: Forced | None = None
+    """The heads that a target forced open, and those forced shut; `None` where there are no targets."""
+
+    def forced_at(
+        self, step: int, task: int
+    ) -> tuple[Bool[np.ndarray, "site head"], Bool[np.ndarray, "site head"]]:
+        """The two masks of forced heads at a step."""
+        if self.forced is None:
+            return (np.zeros(self.values.shape[2:], dtype=bool),) * 2
+        opened, closed = self.forced
+        return opened[step, task], closed[step, task]
 
 
 def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task site head"]:
@@ -50,14 +77,14 @@ def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task si
 
 
 def names_of(table: pl.DataFrame) -> tuple[list[str], list[int]]:
-    """The tasks in the order of the table, and the steps."""
-    return list(table["task"].unique(maintain_order=True)), table["step"].unique().sort().to_list()
+    """The tasks in the catalogue's order, and the steps."""
+    return tasks_in(table), table["step"].unique().sort().to_list()
 
 
 @styled
 def picture(history: HeadHistory, step: int = -1) -> Figure:
     """One moment, by default the last: a panel per task."""
-    figure, _ = _panels(history, step)
+    figure, _, _ = _panels(history, step)
     return figure
 
 
@@ -71,16 +98,19 @@ def animate(
     """
     steps = history.steps
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_FRAMES)).round().astype(int))
-    figure, images = _panels(history, 0)
+    figure, images, strokes = _panels(history, 0)
     below = figure.supxlabel("update", fontsize=7)
     frames = []
     pixels(figure)
     # The pictures are laid out once; what changes keeps its size.
     figure.set_layout_engine("none")
-    for moment in chosen:
-        for title, image, values in zip(history.titles[moment], images, history.values[moment], strict=True):
+    for moment in chosen.tolist():
+        for task, (image, struck) in enumerate(zip(images, strokes, strict=True)):
+            values = history.values[moment, task]
             image.set_data(values)
-            image.axes.set_title(title)
+            image.axes.set_title(history.titles[moment][task])
+            opened, closed = history.forced_at(moment, task)
+            set_strokes(struck, opened, closed, values > 0.5)
         below.set_text(f"update {steps[moment]}")
         # Sixteen shades of grey make small files, and no palette has to be chosen.
         frames.append(Image.fromarray(pixels(figure, dpi=150)[..., 0] // 17 * 17))
@@ -91,26 +121,31 @@ def animate(
     return len(frames)
 
 
-def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage]]:
+def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage], Sequence[LineCollection]]:
     values, titles, sites = history.values[step], history.titles[step], history.sites
     tasks, layers, heads = values.shape
     columns = 1 if tasks == 1 else 2
     rows = -(-tasks // columns)
     height = cell_inches(layers, heads, COLUMN / columns - 0.35)
-    figure = new_figure(rows * (height + 0.6) + 0.6)
-    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[rows * (height + 0.6), 0.45])[:, 0]
+    forced = history.forced is not None and any(each.any() for each in history.forced)
+    below = 0.45 + 0.12 * forced
+    above = rows * (height + 0.6 + 0.12 * forced)
+    figure = new_figure(above + 0.15 + below)
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[above, below])[:, 0]
     panels = parts[0].subplots(rows, columns, squeeze=False)
     for panel in panels.flat[tasks:]:
         panel.axis("off")
-    images = []
-    for axes, cells, title in zip(panels.flat, values, titles, strict=False):
+    images, strokes = [], []
+    for task, (axes, cells, title) in enumerate(zip(panels.flat, values, titles, strict=False)):
         images.append(
             axes.imshow(cells, cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         )
+        opened, closed = history.forced_at(step, task)
+        strokes.append(strike(axes, opened, closed, cells > 0.5))
         head_axes(axes, sites, heads, COLUMN / columns - 0.35)
         axes.set_title(title)
     key = parts[1].subplots()
     bar = figure.colorbar(images[0], cax=key, orientation="horizontal", ticks=[0, 0.5, 1])
-    bar.set_label(history.key)
+    bar.set_label(f"{history.key}\n{FORCED}" if forced else history.key)
     bar.outline.set_linewidth(0.5)
-    return figure, images
+    return figure, images, strokes

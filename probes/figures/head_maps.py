@@ -12,6 +12,7 @@ from mtl.probes.figures.correlation import MAP
 from mtl.probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, styled
 from mtl.probes.sites import grid
 from mtl.probes.statistics.head_values import SIGNED
+from mtl.probes.task_order import tasks_in
 
 WIDEST = 2
 """Columns of a paper that a figure with several kinds of attention takes, at most."""
@@ -24,7 +25,7 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
     `means` as `head_means` gives them, of one measure. A task's maps share their colours: white is zero, and
     blue is below it where values may be or are negative. `key` names the measure beside its colours.
     """
-    tasks = list(means["task"].unique(maintain_order=True))
+    tasks = tasks_in(means)
     sites, heads = grid_size(means)
     kinds = list(dict.fromkeys(site.attention for site in sites))
     columns = list(itertools.product(means["setup"].unique(maintain_order=True), kinds))

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import Look, styled, task_panels
+from mtl.probes.task_order import tasks_in
 
 
 @styled
-def heads_kept(runs: pl.DataFrame, heads: int, metrics: Mapping[str, str]) -> Figure:
+def heads_kept(
+    runs: pl.DataFrame, heads: int, metrics: Mapping[str, str], among: Sequence[str] = ()
+) -> Figure:
     """A panel for each task: a faint point for each run, and per setting the mean over seeds with its spread.
 
     `runs`: task, setup, setting (penalty or target; null where runs of a setup are no series), kept, score.
-    `heads`: how many the encoder has. `metrics`: the name of each task's score. A setup has a colour and a
-    marker of its own. Lines join the settings of one setup and no others: runs that were trained differently
-    differ in more than the number of heads. Bars are standard deviations over seeds (n - 1), both ways.
+    `heads`: how many the encoder has. `metrics`: the name of each task's score. `among`: the other
+    setups on the page (`looks_of`). A setup has a colour and a marker of its own. Lines join the settings of
+    one setup and no others: runs that were trained differently differ in more than the number of heads. Bars
+    are standard deviations over seeds (n - 1), both ways.
     """
-    tasks, setups = (list(runs[name].unique(maintain_order=True)) for name in ("task", "setup"))
-    panels = task_panels(tasks, setups, metrics)
+    looks = looks_of(runs["setup"].unique(maintain_order=True), among)
+    panels = task_panels(tasks_in(runs), looks, metrics)
     for task, axes in panels.by_task.items():
         for (setup,), of_setup in runs.filter(pl.col("task") == task).group_by("setup", maintain_order=True):
             _draw(axes, of_setup, panels.looks[str(setup)])

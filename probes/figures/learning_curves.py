@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import styled, task_panels
+from mtl.probes.task_order import tasks_in
 
 
 @styled
-def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
+def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Sequence[str] = ()) -> Figure:
     """A panel for each task: a faint line for each run, and the mean over the seeds of a setup.
 
     `history`: setup, task, seed, update, score, a row for each evaluation. `metrics`: the name of each task's
-    score. The mean is at updates at which all seeds of the setup were evaluated.
+    score; `among`: the other setups on the page (`looks_of`). The mean is at updates at which all seeds
+    of the setup were evaluated.
     """
-    tasks, setups = (list(history[name].unique(maintain_order=True)) for name in ("task", "setup"))
-    panels = task_panels(tasks, setups, metrics)
+    looks = looks_of(history["setup"].unique(maintain_order=True), among)
+    panels = task_panels(tasks_in(history), looks, metrics)
     for task, axes in panels.by_task.items():
         of_task = history.filter(pl.col("task") == task)
         for (setup,), of_setup in of_task.group_by("setup", maintain_order=True):

@@ -7,6 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, site_ticks, styled
 from mtl.probes.sites import sites_of
 from mtl.probes.statistics.mixing import CLASSES
@@ -26,8 +27,9 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
     above, below = figure.subplots(2, 1)
     _layers(above, layers.filter(models=shown))
     groups = list(tests["models"].unique(maintain_order=True))
+    looks = looks_of(groups)
     for turn, group in enumerate(groups):
-        look = LOOKS[turn % len(LOOKS)]
+        look = looks[group]
         aside = 0.2 * (turn - (len(groups) - 1) / 2)
         rows = tests.filter((pl.col("models") == group) & pl.col("above").is_not_null())
         for row in rows.iter_rows(named=True):
@@ -41,14 +43,18 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
             )  # fmt: skip
         below.plot([], [], marker=look.marker(), color=look.colour, linestyle="", markersize=3.5, label=group)
     below.axhline(0, color=INK, linewidth=0.5)
-    below.set_xticks(range(len(CLASSES)), [f"claimed by\n{NAMES[name]}" for name in CLASSES])
+    below.set_xticks(range(len(CLASSES)), [NAMES[name] for name in CLASSES])
     below.set_xlim(-0.6, len(CLASSES) - 0.4)
     below.margins(y=0.25)
+    below.set_xlabel("heads claimed by")
     below.set_ylabel("overlap, less the layer's mean")
     for axes in (above, below):
         axes.grid(axis="y", color=GRID, linewidth=0.4)
         axes.spines[["top", "right"]].set_visible(False)
-    below.legend(loc="upper left", bbox_to_anchor=(0, -0.25), ncols=3)
+    figure.legend(
+        *below.get_legend_handles_labels(), loc="outside lower center",
+        ncols=3 if sum(map(len, groups)) < 40 else 2 if sum(map(len, groups)) < 60 else 1,
+    )  # fmt: skip
     return figure
 
 

@@ -8,8 +8,10 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mtl.probes.figures.style import COLUMN, FAINT, GRID, LOOKS, new_figure, styled
+from mtl.probes.figures.looks import looks_of
+from mtl.probes.figures.style import COLUMN, FAINT, GRID, new_figure, styled
 from mtl.probes.statistics.head_values import PREDICTORS
+from mtl.probes.task_order import tasks_in
 
 _CHARACTERS = 56
 """Most characters of a setup's name on a line of the legend."""
@@ -21,8 +23,8 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
 
     `table` as `mtl.probes.statistics.prediction.prediction` gives it.
     """
-    tasks = list(table["task"].unique(maintain_order=True))
-    setups = list(table["setup"].unique(maintain_order=True))
+    tasks, setups = tasks_in(table), list(table["setup"].unique(maintain_order=True))
+    looks = looks_of(setups)
     measures = [name for name in PREDICTORS if name in set(table["measure"])]
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
@@ -36,7 +38,7 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
     for task, axes in zip(tasks, panels.flat, strict=False):
         for number, setup in enumerate(setups):
             cells = table.filter((pl.col("task") == task) & (pl.col("setup") == setup))
-            colour = LOOKS[number % len(LOOKS)].colour
+            look = looks[setup]
             for row in cells.iter_rows(named=True):
                 place = measures.index(row["measure"]) + 0.7 * ((number + 0.5) / len(setups) - 0.5)
                 for value, low, high, full, aside in (
@@ -46,10 +48,10 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
                     if value is None:
                         continue
                     if low is not None:
-                        axes.hlines(place + aside, low, high, color=colour, linewidth=0.7)
+                        axes.hlines(place + aside, low, high, color=look.colour, linewidth=0.7)
                     axes.plot(
-                        value, place + aside, "o", color=colour, markersize=3,
-                        markerfacecolor=colour if full else "white", markeredgewidth=0.7,
+                        value, place + aside, look.shape, color=look.colour, markersize=3,
+                        markerfacecolor=look.colour if full else "white", markeredgewidth=0.7,
                     )  # fmt: skip
         axes.axvline(0, color=FAINT, linewidth=0.5)
         axes.set_xlim(-1.02, 1.02)
@@ -61,8 +63,8 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
         axes.tick_params(axis="y", length=0)
     figure.supxlabel("Spearman with the score lost by ablation, 95 %", fontsize=7)
     handles = [
-        Line2D([], [], color=LOOKS[number % len(LOOKS)].colour, marker="o", markersize=3, label=label)
-        for number, label in enumerate(labels)
+        Line2D([], [], color=looks[setup].colour, marker=looks[setup].shape, markersize=3, label=label)
+        for setup, label in zip(setups, labels, strict=True)
     ]
     handles += [
         Line2D([], [], color=FAINT, marker="o", markersize=3, markerfacecolor=face, linestyle="", label=name)

@@ -9,8 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import FAINT, Look, styled, task_panels
 from mtl.probes.sites import kinds_in_order
+from mtl.probes.task_order import tasks_in
 
 METHOD_NAMES = {
     "importance": "importance",
@@ -31,8 +33,8 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
     the mean over runs and draws, the band one standard deviation (n - 1) to both sides. Learned gates are
     points, since each is a training of its own. Broken lines are models trained on after heads were cut out.
     """
-    tasks, methods = (list(points[name].unique(maintain_order=True)) for name in ("task", "by"))
-    panels = task_panels(tasks, methods, metrics)
+    tasks, methods = tasks_in(points), list(points["by"].unique(maintain_order=True))
+    panels = task_panels(tasks, looks_of(methods, known=tuple(METHOD_NAMES)), metrics)
     for task, axes in panels.by_task.items():
         of_task = points.filter(pl.col("task") == task)
         for (method, epochs), rows in of_task.group_by("by", "trained_epochs", maintain_order=True):
@@ -81,7 +83,7 @@ def kind_curves(survival: pl.DataFrame) -> Figure:
 
 def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str], axis: str) -> Figure:
     methods = list(survival["by"].unique(maintain_order=True))
-    panels = task_panels(methods, list(names), {})
+    panels = task_panels(methods, looks_of(names, known=tuple(sorted(names))), {})
     for method, axes in panels.by_task.items():
         axes.set_title(_title(method).replace(", ", ",\n"))  # as wide as a panel
         axes.set_ylabel("")
@@ -111,9 +113,9 @@ def time_curves(times: pl.DataFrame) -> Figure:
 
     `times`: rows of curve_time.parquet with a column `run`. The broken lines are counted operations.
     """
-    tasks = list(times["task"].unique(maintain_order=True))
+    tasks = tasks_in(times)
     sizes = [str(size) for size in times["batch"].unique().sort()]
-    panels = task_panels(tasks, sizes, {})
+    panels = task_panels(tasks, looks_of(sizes), {})
     for task, axes in panels.by_task.items():
         axes.set_ylabel("% of the uncut encoder")
         of_task = times.filter(pl.col("task") == task).with_columns(

@@ -6,8 +6,10 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, Look, new_figure, styled
+from mtl.probes.figures.looks import looks_of
+from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, Look, new_figure, styled
 from mtl.probes.statistics.remedies import CONDITIONS, JOINT, SINGLE, recoveries
+from mtl.probes.task_order import tasks_in
 
 ROW = 0.17
 """Height in inches of a condition's row."""
@@ -27,9 +29,9 @@ def recovery(scores: pl.DataFrame) -> Figure:
     deviations over seeds.
     """
     table = recoveries(scores)
-    tasks = list(table["task"].unique(maintain_order=True))
+    tasks = tasks_in(table)
     shown = [name for name in CONDITIONS if name in set(table["condition"]) - {SINGLE, JOINT}]
-    looks = {name: LOOKS[place % len(LOOKS)] for place, name in enumerate(shown)}
+    looks = looks_of(shown, known=[name for name in CONDITIONS if name not in (SINGLE, JOINT)])
     looks |= {JOINT: Look(FAINT, "X", "full"), SINGLE: Look(INK, "*", "full")}
     columns = min(len(tasks), 2)
     rows = -(-len(tasks) // columns)

@@ -1,4 +1,4 @@
-"""The paper's picture of three masks in one: a channel of colour for each."""
+"""The paper's picture of three masks in one: a channel of colour for each, and the same in shades of grey."""
 
 from __future__ import annotations
 
@@ -6,51 +6,148 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.patches import Patch
 
-from mtl.probes.figures.style import COLUMN, INK, cell_inches, head_axes, new_figure, styled
+from mtl.probes.figures.style import (
+    COLUMN,
+    FORCED,
+    INK,
+    cell_inches,
+    head_axes,
+    new_figure,
+    strike,
+    styled,
+    wrapped,
+)
 from mtl.probes.heads_table import Site
 
+CHANNELS = 3
+LETTER = 0.057
+"""Width in inches of a letter of a key, at most on average."""
+MOST_SHADES = 6
+"""Most colours in a swatch of the key."""
+Forced = tuple[Bool[np.ndarray, "3 site head"], Bool[np.ndarray, "3 site head"]]
+"""The heads that a target forced open, and those that it forced shut, in each mask."""
+Shades = dict[tuple[int, ...], list[tuple[int, int, int]]]
+"""By the set of masks that keep a head the colours that such heads have."""
 
-def rgb_image(gates: Float[np.ndarray, "3 site head"]) -> UInt8[np.ndarray, "site head 3"]:
+
+def rgb_image(gates: Float[np.ndarray, "3 ..."]) -> UInt8[np.ndarray, "... 3"]:
     """Colours of heads, channel c 255 (1 - gate of mask c): black is used by all three, white by none."""
     return np.moveaxis(np.rint(255 * (1 - np.clip(gates, 0, 1))), 0, -1).astype(np.uint8)
 
 
+def is_dark(colours: UInt8[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
+    """Whether white is read better than black on these colours (WCAG 2)."""
+    part = colours / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    return linear @ np.array([0.2126, 0.7152, 0.0722]) < 0.179
+
+
+def shades(gates: Float[np.ndarray, "3 ..."], kept: Bool[np.ndarray, "3 ..."]) -> Shades:
+    """By the set of masks that keep a head, for those that occur, the colours of such heads, dark first.
+
+    Of many colours some are taken, evenly from the darkest to the lightest one.
+    """
+    colours = rgb_image(gates).reshape(-1, CHANNELS)
+    sets = kept.reshape(CHANNELS, -1).T
+    found = {}
+    for size in range(CHANNELS + 1):
+        for chosen in itertools.combinations(range(CHANNELS), size):
+            of_set = colours[(sets == np.isin(np.arange(CHANNELS), chosen)).all(1)]
+            if len(of_set):
+                distinct = sorted(
+                    {tuple(colour) for colour in of_set.tolist()}, key=lambda one: (sum(one), one)
+                )
+                taken = np.linspace(0, len(distinct) - 1, min(len(distinct), MOST_SHADES)).round().astype(int)
+                found[chosen] = [distinct[place] for place in taken]
+    return found
+
+
+def set_names(sets: Sequence[tuple[int, ...]], names: Sequence[str], between: str) -> list[str]:
+    """Sets of masks in words."""
+    words = {0: "none", CHANNELS: "all"}
+    return [words.get(len(chosen), between.join(names[mask] for mask in chosen)) for chosen in sets]
+
+
 @styled
 def rgb_overlap(
-    gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], names: Sequence[str]
+    gates: Float[np.ndarray, "3 site head"],
+    sites: Sequence[Site],
+    names: Sequence[str],
+    kept: Bool[np.ndarray, "3 site head"],
+    forced: Forced | None = None,
 ) -> Figure:
-    """The masks of three runs or of three tasks, and which of them each pure colour stands for."""
+    """The masks of three runs or of three tasks, which of them keep heads of each colour, and a twin in grey.
+
+    `kept`: the heads that each mask keeps; the key has the sets that occur, each in the colours that its
+    heads have. In the twin a cell has a third for each mask, so that nobody needs to tell colours apart.
+    `forced` heads are struck through there, and where they are forced in any mask in the picture in colours.
+    """
     _, layers, heads = gates.shape
     height = cell_inches(layers, heads, COLUMN - 0.35)
-    short = max(map(len, names)) <= 5
-    below = 0.4 if short else 0.55
-    figure = new_figure(height + 0.35 + below)
-    picture, legend = figure.subplots(2, 1, height_ratios=[height + 0.3, below])
-    picture.imshow(rgb_image(gates), aspect="auto", interpolation="nearest")
+    struck = forced is not None and any(each.any() for each in forced)
+    keyed = shades(gates, kept)
+    texts = set_names(list(keyed), names, "+")
+    numbered = max(map(len, texts)) * LETTER + 0.3 > COLUMN
+    if numbered:
+        texts = set_names(list(keyed), "123", "+")
+    lines = [f"{number}: {name}" for number, name in enumerate(names, 1)] if numbered else []
+    if struck:
+        lines.append(f"{FORCED}: above in any of the masks, below in which")
+    title = wrapped("kept by (the colours that such heads have):", *lines, width=COLUMN)
+    columns = max(1, min(4, len(texts), int(COLUMN / (max(map(len, texts)) * LETTER + 0.3))))
+    key = 0.14 * (title.count("\n") + 1 + -(-len(texts) // columns)) + 0.1
+    figure = new_figure(2 * height + 0.75 + key)
+    picture, twin = figure.subplots(2, 1)
+    colours = rgb_image(gates)
+    picture.imshow(colours, aspect="auto", interpolation="nearest")
     head_axes(picture, sites, heads)
-    _explain(legend, names, short)
+    if struck and forced is not None:
+        opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
+        strike(picture, opened, closed, is_dark(colours))
+    _draw_twin(twin, gates, sites, forced)
+    parts = "left, middle, right: " + ", ".join(names)
+    if numbered or len(parts) * LETTER > COLUMN:
+        parts = "left, middle, right: masks 1, 2, 3"
+    twin.set_xlabel(parts)
+    twin.xaxis.set_label_position("bottom")
+    swatches = [
+        tuple(Patch(facecolor=np.array(colour) / 255, edgecolor=INK, linewidth=0.3) for colour in of_set)
+        for of_set in keyed.values()
+    ]
+    figure.legend(
+        handles=swatches,
+        labels=texts,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
+        loc="outside lower center",
+        ncols=columns,
+        title=title,
+        title_fontsize=6.5,
+        columnspacing=1.0,
+    )
     return figure
 
 
-def _explain(axes: Axes, names: Sequence[str], short: bool) -> None:
-    """A swatch for each set of masks; long names are numbered."""
-    labels = names if short else ("1", "2", "3")
-    sets = [subset for size in range(4) for subset in itertools.combinations(range(3), size)]
-    for place, subset in enumerate(sets):
-        column, row = place % 4, place // 4
-        used = np.isin(np.arange(3), subset).astype(np.float64)
-        colour = rgb_image(used[:, None, None])[0, 0] / 255
-        text = {0: "none", 3: "all"}.get(len(subset), "+".join(labels[mask] for mask in subset))
-        axes.add_patch(Rectangle((column, -row), 0.16, 0.6, facecolor=colour, edgecolor=INK, linewidth=0.4))
-        axes.text(column + 0.22, 0.28 - row, text, va="center", fontsize=6.5)
-    if not short:
-        numbered = ", ".join(f"{number}: {name}" for number, name in zip(labels, names, strict=True))
-        axes.text(0, -1.75, numbered, va="center", fontsize=6.5)
-    axes.set_xlim(0, 4)
-    axes.set_ylim(-1.2 if short else -2.1, 0.7)
-    axes.axis("off")
+def _draw_twin(
+    axes: Axes, gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], forced: Forced | None
+) -> None:
+    """The same masks in grey, a third of each cell for each: left, middle, right."""
+    _, layers, heads = gates.shape
+    axes.imshow(
+        thirds(gates), cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest",
+        extent=(-0.5, heads - 0.5, layers - 0.5, -0.5),
+    )  # fmt: skip
+    head_axes(axes, sites, heads)
+    if forced is not None:
+        opened, closed = map(thirds, forced)
+        strike(axes, opened, closed, thirds(gates) > 0.5, 1 / CHANNELS)
+
+
+def thirds(masks: np.ndarray) -> np.ndarray:
+    """Three masks (mask, site, head) side by side within every head: (site, 3 heads)."""
+    return np.moveaxis(masks, 0, -1).reshape(masks.shape[1], -1)

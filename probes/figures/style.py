@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,9 +13,10 @@ from typing import Literal
 import matplotlib as mpl
 import numpy as np
 import polars as pl
-from jaxtyping import UInt8
+from jaxtyping import Bool, UInt8
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.markers import MarkerStyle
@@ -118,12 +120,12 @@ class TaskPanels:
     """Columns of the legend."""
 
 
-def task_panels(tasks: Sequence[str], setups: Sequence[str], metrics: Mapping[str, str]) -> TaskPanels:
+def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mapping[str, str]) -> TaskPanels:
     """Empty panels with titles and names of scores (`metrics` has each task's), and room for a legend."""
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
-    in_legend = 1 if len(setups) < 7 or columns == 1 else 2
-    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(setups) // in_legend))
+    in_legend = 1 if len(looks) < 7 or columns == 1 else 2
+    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend))
     panels = figure.subplots(rows, columns, squeeze=False)
     for task, axes in zip(tasks, panels.flat, strict=False):
         axes.set_title(task)
@@ -132,7 +134,6 @@ def task_panels(tasks: Sequence[str], setups: Sequence[str], metrics: Mapping[st
         axes.grid(axis="y", color=GRID, linewidth=0.4)
     for axes in panels.flat[len(tasks) :]:
         axes.axis("off")
-    looks = {setup: LOOKS[place % len(LOOKS)] for place, setup in enumerate(setups)}
     return TaskPanels(figure, dict(zip(tasks, panels.flat, strict=False)), looks, in_legend)
 
 
@@ -140,6 +141,12 @@ def score_name(metrics: Mapping[str, str], task: str) -> str:
     """A task's score as the name of an axis, in per cent."""
     name = metrics.get(task, "score")
     return f"{SCORE_NAMES.get(name, name.replace('_', ' '))}, %"
+
+
+def wrapped(*paragraphs: str, width: float = COLUMN, letter: float = 0.053) -> str:
+    """Texts below each other, in lines that fit into this width in inches at the size of a key's letters."""
+    letters = max(10, int(width / letter))
+    return "\n".join(line for text in paragraphs for line in textwrap.wrap(text, letters) or [""])
 
 
 @styled
@@ -182,6 +189,46 @@ def head_axes(
     if named:
         axes.set_xlabel("head")
         axes.set_ylabel("layer")
+
+
+FORCED = "/ opened, \\ closed by force of a target"
+"""What strokes through heads mean (`strike`), for the key of one mask; of several the next one."""
+MOSTLY_FORCED = f"{FORCED},\nin most of the masks that keep it or, \\, do not"
+
+
+def strike(
+    axes: Axes,
+    opened: Bool[np.ndarray, "site head"],
+    closed: Bool[np.ndarray, "site head"],
+    dark: Bool[np.ndarray, "site head"],
+    width: float = 1.0,
+) -> LineCollection:
+    """Strokes through the heads that a target forced open (/) or shut (\\), white on `dark` ones.
+
+    Cells are `width` wide, from the left end of their unit squares.
+    """
+    strokes = LineCollection([], linewidths=0.9, capstyle="butt")
+    axes.add_collection(strokes, autolim=False)
+    set_strokes(strokes, opened, closed, dark, width)
+    return strokes
+
+
+def set_strokes(
+    strokes: LineCollection,
+    opened: Bool[np.ndarray, "site head"],
+    closed: Bool[np.ndarray, "site head"],
+    dark: Bool[np.ndarray, "site head"],
+    width: float = 1.0,
+) -> None:
+    """Move the strokes of `strike` to other heads."""
+    lines, colours = [], []
+    for forced, up in ((opened, 0.5), (closed, -0.5)):
+        for site, column in np.argwhere(forced).tolist():
+            left = column * width - 0.5
+            lines.append([(left, site + up), (left + width, site - up)])
+            colours.append("white" if dark[site, column] else INK)
+    strokes.set_segments(lines)
+    strokes.set_color(colours)
 
 
 def grid_size(table: pl.DataFrame) -> tuple[tuple[Site, ...], int]:

@@ -74,7 +74,7 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
     return Answer(
         QUESTION,
         found.primary.word,
-        found.primary.reason,
+        f"{claims.masks.forced_in_words()}{found.primary.reason}",
         LIMIT,
         [*figures, *conflict[0]],
         {**tables, **conflict[1]},

@@ -49,7 +49,9 @@ def sharing_answer(evidence: ReportData) -> Answer:
             f"What tasks score less jointly than alone on {evidence.split}; the word is on the mean of "
             f"{next(iter(groups))}. Dashed: the margin below which a loss needs no remedy."
         )
-        figure = embedded(sharing_figure(result.table), "points lost to joint training per task")
+        figure = embedded(
+            sharing_figure(result.table, evidence.names()), "points lost to joint training per task"
+        )
         figures, tables = [(figure, caption)], {"sharing": result.table}
     if by_chance is not None:
         reason = f"{reason}; {by_chance.reason}"

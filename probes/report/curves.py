@@ -17,7 +17,7 @@ def learning_figure(evidence: ReportData) -> Markup | None:
     history = evidence.history
     if history.is_empty() or history.group_by("setup", "task", "seed").len()["len"].max() == 1:
         return None
-    figure = learning_curves(history, evidence.metrics)
+    figure = learning_curves(history, evidence.metrics, evidence.names())
     return embedded(figure, "scores on dev while training, a panel for each task")
 
 
@@ -26,16 +26,15 @@ def heads_kept_figure(evidence: ReportData) -> Markup | None:
     if evidence.kept is None:
         return None
     kept = evidence.kept.table
-    tasks, setups = list(evidence.metrics), [setup.name for setup in evidence.setups]
+    setups = [setup.name for setup in evidence.setups]
     # In the order of the table of scores; where penalties differ, the names of setups do not hold them here.
     place = {name: place for place, name in enumerate(dict.fromkeys([*setups, *kept["setup"]]))}
     kept = kept.sort(
-        pl.col("task").replace_strict({task: number for number, task in enumerate(tasks)}),
         pl.col("setup").replace_strict(place),
         "kept",
         "run",
     )
-    figure = heads_kept(kept, evidence.kept.heads, evidence.metrics)
+    figure = heads_kept(kept, evidence.kept.heads, evidence.metrics, evidence.names())
     return embedded(figure, "score against open heads, a panel for each task")
 
 

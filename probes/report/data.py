@@ -133,3 +133,9 @@ class ReportData:
     """The sweep whose trials the runs are."""
     on_words: bool = True
     """Whether some task labels words; without one heads have no labels, and nothing is lost on them."""
+
+    def names(self) -> list[str]:
+        """All names of setups on the page: as the report compares them, by family, and by heads kept."""
+        kept = () if self.kept is None else self.kept.table["setup"]
+        of_setups = (name for setup in self.setups for name in (setup.name, setup.family))
+        return sorted({*of_setups, *kept})

@@ -51,6 +51,10 @@ def heads_data(
                 "seeds": list(masks.seeds),
                 "gates": [packed(gate) for gate in masks.gate[place]],
                 "open": packed(masks.opened[place].mean(0)),
+                "forced": [
+                    "".join("x" if head else "." for head in forced.ravel().tolist())
+                    for forced in masks.forced()[place]
+                ],
             }
             for setup, masks in by_setup.items()
             for place, task in enumerate(masks.tasks)

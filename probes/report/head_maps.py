@@ -10,16 +10,15 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
+from mtl.probes.figures.rgb_overlap import CHANNELS, shades
 from mtl.probes.heads_table import Site
 from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
-from mtl.probes.report.head_svg import head_map, rgb_map, strip
+from mtl.probes.report.head_svg import head_map, rgb_key, rgb_map, strip, thirds_map
 from mtl.probes.sites import grid
 from mtl.probes.statistics.competition import Competition
-from mtl.probes.statistics.masks import Masks
-
-CHANNELS = 3
-"""Seeds in an RGB overlay."""
+from mtl.probes.statistics.masks import Masks, mostly_forced
+from mtl.probes.task_order import tasks_in
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,8 @@ class MaskMap:
 
     seed: int
     opened: int
+    learned: int
+    """How many of the open heads no target had to open."""
     count: int
     svg: Markup
 
@@ -41,16 +42,19 @@ def mask_maps(
         return setups
     for setup in evidence.setups:
         gates = evidence.gates.filter(pl.col("setup") == setup.name)
-        order = list(gates["task"].unique(maintain_order=True))
+        order = tasks_in(gates)
         blocks = sorted(
             gates.group_by("task", "seed"), key=lambda item: (order.index(item[0][0]), item[0][1])
         )
         maps: dict[str, list[MaskMap]] = {}
         for (task, seed), block in blocks:
-            opened, count = int(block["open"].sum()), block.height
+            is_open, is_learned = (grid(block, name, sites, heads) == 1 for name in ("open", "learned"))
+            opened, learned, count = int(is_open.sum()), int((is_open & is_learned).sum()), block.height
             title = f"mask of {task}, seed {seed}, {setup.name}: {opened} of {count} heads open"
-            drawn = head_map(grid(block, "gate", sites, heads), sites, title)
-            maps.setdefault(task, []).append(MaskMap(seed, opened, count, drawn))
+            title += "" if learned == opened else f", {learned} learned"
+            forced = is_open & ~is_learned, ~is_open & is_learned
+            drawn = head_map(grid(block, "gate", sites, heads), sites, title, forced=forced)
+            maps.setdefault(task, []).append(MaskMap(seed, opened, learned, count, drawn))
         if maps:
             setups.append((setup.name, maps))
     return setups
@@ -64,15 +68,21 @@ def overlays(
     for setup, masks in (*first, *by_setup.items()):
         if len(masks.seeds) >= CHANNELS:
             seeds = masks.seeds[:CHANNELS]
-            maps = {
-                task: rgb_map(
-                    masks.gate[place, :CHANNELS],
-                    masks.sites,
-                    f"heads that {task} keeps with seeds {', '.join(map(str, seeds))}, {setup}",
-                )
-                for place, task in enumerate(masks.tasks)
-            }
-            return {"setup": setup, "names": [f"seed {seed}" for seed in seeds], "maps": maps}
+            names = [f"seed {seed}" for seed in seeds]
+            gates, opened, learned = (
+                each[:, :CHANNELS] for each in (masks.gate, masks.opened, masks.learned)
+            )
+            forced = opened & ~learned, ~opened & learned
+            maps = {}
+            for place, task in enumerate(masks.tasks):
+                title = f"heads that {task} keeps with seeds {', '.join(map(str, seeds))}, {setup}"
+                of_task = gates[place], masks.sites, title, (forced[0][place], forced[1][place])
+                maps[task] = rgb_map(*of_task), thirds_map(*of_task)
+            keyed = shades(np.moveaxis(gates, 1, 0), np.moveaxis(opened, 1, 0))
+            return {
+                "setup": setup, "names": names, "maps": maps, "key": rgb_key(keyed, names),
+                "forced": bool(any(each.any() for each in forced)),
+            }  # fmt: skip
     return None
 
 
@@ -81,7 +91,9 @@ def claims_map(claimed: Masks | None) -> Markup | None:
     if claimed is None or len(claimed.tasks) < 2:
         return None
     share = claimed.claimed().mean(0)
-    return head_map(share, claimed.sites, f"how many of {len(claimed.tasks)} tasks claim each head")
+    forced = mostly_forced(claimed.claimed(), claimed.learned_claims())
+    title = f"how many of {len(claimed.tasks)} tasks claim each head"
+    return head_map(share, claimed.sites, title, forced=forced)
 
 
 def loss_maps(

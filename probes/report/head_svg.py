@@ -6,15 +6,18 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Integer
 from markupsafe import Markup, escape
 
-from mtl.probes.figures.rgb_overlap import rgb_image
+from mtl.probes.figures.rgb_overlap import CHANNELS, Shades, is_dark, rgb_image, set_names, thirds
+from mtl.probes.figures.rgb_overlap import Forced as ForcedOfThree
 from mtl.probes.heads_table import Site
 from mtl.probes.sites import kind_starts, several_kinds
 
 LEVELS = 20
 """Shades beside white; finer ones are not told apart by eye."""
+Forced = tuple[Bool[np.ndarray, "site cell"], Bool[np.ndarray, "site cell"]]
+"""The cells that a target forced open, and those that it forced shut."""
 ABOVE = 1.6
 """Room for the numbers of heads above a map, in heads; also that for the layers' numbers on the left."""
 
@@ -24,15 +27,13 @@ def head_map(
     sites: Sequence[Site],
     title: str,
     marked: Bool[np.ndarray, "site head"] | None = None,
+    forced: Forced | None = None,
 ) -> Markup:
     """Values from 0 (ground) to 1 (full colour), from -1 for the opposite colour; NaN is left blank.
 
-    `marked` heads have a dot.
+    `marked` heads have a dot, `forced` ones a stroke.
     """
-    paths = [
-        _path(np.rint(np.nan_to_num(sign * values) * LEVELS).astype(int), name)
-        for sign, name in ((1, "up"), (-1, "down"))
-    ]
+    paths = [*_shaded(values), *([] if forced is None else _strokes(forced, values > 0.5))]
     if marked is not None:
         paths += [
             f'<circle class="dot" cx="{head + 0.5}" cy="{site + 0.5}" r="0.17"/>'
@@ -41,14 +42,53 @@ def head_map(
     return _map("".join(paths), sites, values.shape[1], title)
 
 
-def rgb_map(gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], title: str) -> Markup:
-    """Three masks in one, a channel of colour each (as `mtl.probes.figures.rgb_overlap.rgb_image`)."""
+def rgb_map(
+    gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], title: str, forced: ForcedOfThree
+) -> Markup:
+    """Three masks in one, a channel of colour each (as `mtl.probes.figures.rgb_overlap.rgb_image`).
+
+    Heads that are forced in any of the masks are struck through.
+    """
     image = rgb_image(gates)
     cells = "".join(
         f'<rect x="{head}" y="{site}" width="1" height="1" fill="{_hex(image[site, head])}"/>'
         for site, head in np.ndindex(gates.shape[1:])
     )
-    return _map(cells, sites, gates.shape[2], title, " rgb")
+    opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
+    strokes = "".join(_strokes((opened, closed), is_dark(image)))
+    return _map(cells + strokes, sites, gates.shape[2], title, " rgb")
+
+
+def thirds_map(
+    gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], title: str, forced: ForcedOfThree
+) -> Markup:
+    """The same three masks in grey: a third of each cell for each, from left to right."""
+    values, opened, closed = thirds(gates), thirds(forced[0]), thirds(forced[1])
+    width = 1 / CHANNELS
+    paths = [*_shaded(values, width), *_strokes((opened, closed), values > 0.5, width)]
+    layers, heads = gates.shape[1:]
+    between = "".join(f"M{head} 0v{layers}" for head in range(1, heads))
+    return _map(f'{"".join(paths)}<path class="between" d="{between}"/>', sites, heads, title)
+
+
+def _shaded(values: Float[np.ndarray, "site cell"], width: float = 1.0) -> list[str]:
+    return [
+        _path(np.rint(np.nan_to_num(sign * values) * LEVELS).astype(int), name, width)
+        for sign, name in ((1, "up"), (-1, "down"))
+    ]
+
+
+def _strokes(forced: Forced, dark: Bool[np.ndarray, "site cell"], width: float = 1.0) -> list[str]:
+    """A stroke through every cell that is forced: upwards for open ones, downwards for shut ones."""
+    strokes: dict[str, list[str]] = {}
+    for cells, way in zip(forced, ("open", "shut"), strict=True):
+        for site, cell in np.argwhere(cells).tolist():
+            start, rise = (site + 1, -1) if way == "open" else (site, 1)
+            ground = "dark" if dark[site, cell] else "light"
+            strokes.setdefault(f"forced {way} on-{ground}", []).append(
+                f"M{cell * width:g} {start}l{width:g} {rise}"
+            )
+    return [f'<path class="{name}" d="{"".join(lines)}"/>' for name, lines in strokes.items()]
 
 
 def _map(cells: str, sites: Sequence[Site], heads: int, title: str, looks: str = "") -> Markup:
@@ -70,31 +110,36 @@ def _map(cells: str, sites: Sequence[Site], heads: int, title: str, looks: str =
     )
 
 
-def rgb_key(names: Sequence[str]) -> Markup:
-    """The legend of `rgb_map`: the set of masks of each colour."""
-    sets = [chosen for size in (3, 2, 1, 0) for chosen in itertools.combinations(range(3), size)]
+def rgb_key(keyed: Shades, names: Sequence[str]) -> Markup:
+    """The legend of `rgb_map`: the sets of masks that keep heads, with the colours that their heads have."""
     swatches = []
-    for chosen in sets:
-        used = np.isin(np.arange(3), chosen).astype(np.float64)
-        colour = _hex(rgb_image(used[:, None, None])[0, 0])
-        text = {0: "none", 3: "all three"}.get(len(chosen), " and ".join(names[mask] for mask in chosen))
-        swatches.append(f'<span><i style="background:{colour}"></i> {escape(text)}</span>')
+    for colours, text in zip(keyed.values(), set_names(list(keyed), names, " and "), strict=True):
+        parts = [_hex(np.array(colour)) for colour in colours]
+        stops = ",".join(
+            f"{part} {100 * place / len(parts):.0f}% {100 * (place + 1) / len(parts):.0f}%"
+            for place, part in enumerate(parts)
+        )
+        swatches.append(
+            f'<span><i style="background:linear-gradient(to right,{stops})"></i> {escape(text)}</span>'
+        )
     return Markup(f'<span class="legend key">{" ".join(swatches)}</span>')
 
 
-def _hex(colour: UInt8[np.ndarray, " channel"]) -> str:
+def _hex(colour: Integer[np.ndarray, " channel"]) -> str:
     return "#" + "".join(f"{part:02x}" for part in colour.tolist())
 
 
-def _path(level: np.ndarray, name: str) -> str:
-    """One path per shade, neighbours in a row drawn as one."""
+def _path(level: np.ndarray, name: str, width: float = 1.0) -> str:
+    """One path per shade, neighbours in a row drawn as one; cells are `width` wide."""
     runs: dict[int, list[str]] = {}
     for row, values in enumerate(level.tolist()):
         start = 0
         for value, same in itertools.groupby(values):
             length = len(list(same))
             if value > 0:
-                runs.setdefault(min(value, LEVELS), []).append(f"M{start} {row}h{length}v1h-{length}z")
+                runs.setdefault(min(value, LEVELS), []).append(
+                    f"M{start * width:g} {row}h{length * width:g}v1h-{length * width:g}z"
+                )
             start += length
     return "".join(
         f'<path class="{name}" fill-opacity="{value / LEVELS:g}" d="{"".join(runs[value])}"/>'

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 NONE = "–"
-LEVEL = 0.05
-"""Of both sides together."""
 
 
 def number(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
@@ -44,12 +42,3 @@ def chance(value: float | None) -> str:
     if value >= 0.001:
         return f"{value:.3f}"
     return "<1e-12" if value < 1e-12 else f"{value:.0e}".replace("e-0", "e-")
-
-
-def reading(more: float | None, fewer: float | None) -> str:
-    """The finding from corrected one-sided chances of more and of fewer common heads, at `LEVEL` in all."""
-    if more is not None and more <= LEVEL / 2:
-        return "more than chance"
-    if fewer is not None and fewer <= LEVEL / 2:
-        return "fewer than chance"
-    return "as by chance"

@@ -10,7 +10,7 @@ import polars as pl
 from mtl.probes.report.data import ReportData
 from mtl.probes.sites import in_order, sites_of
 from mtl.probes.statistics.masks import Masks, final_masks
-from mtl.probes.statistics.overlap import correlation_table, overlap_table, task_overlaps
+from mtl.probes.statistics.overlap import claim_overlaps, correlation_table, task_overlaps
 
 MOST_MASKS = 40
 """Masks that are compared with all others; pairs grow with the square."""
@@ -56,6 +56,16 @@ def compare(by_setup: dict[str, Masks]) -> tuple[Compared, ...]:
     )
 
 
+def claim_counts(by_setup: dict[str, Masks]) -> pl.DataFrame:
+    """setup, task, seeds, claimed, learned: how many heads are claimed, and how many of them by learning."""
+    rows = [
+        (setup, task, len(masks.seeds), int(claimed.sum()), int(learned.sum()))
+        for setup, masks in by_setup.items()
+        for task, claimed, learned in zip(masks.tasks, masks.claimed(), masks.learned_claims(), strict=True)
+    ]
+    return pl.DataFrame(rows, ("setup", "task", "seeds", "claimed", "learned"), orient="row")
+
+
 def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:
     """Overlaps of the claimed heads of all masks of all setups, and a note if that is too many."""
     names = [f"{setup}: {task}" for setup, masks in by_setup.items() for task in masks.tasks]
@@ -63,4 +73,8 @@ def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:
         return None, ""
     if len(names) > MOST_MASKS:
         return None, f"{len(names)} masks are too many to compare all with all: only within setups"
-    return overlap_table(names, np.concatenate([masks.claimed() for masks in by_setup.values()])), ""
+    claimed, learned = (
+        np.concatenate([claims(masks) for masks in by_setup.values()])
+        for claims in (Masks.claimed, Masks.learned_claims)
+    )
+    return claim_overlaps(names, claimed, learned), ""

@@ -72,10 +72,10 @@
     filters.addEventListener("submit", (event) => event.preventDefault());
     apply();
   }
-  // Notes are printed even if they are folded away.
+  // What is folded away is printed, too.
   let folded = [];
-  addEventListener("beforeprint", () => { folded = $("details.notes:not([open])"); folded.forEach((notes) => { notes.open = true; }); });
-  addEventListener("afterprint", () => folded.forEach((notes) => { notes.open = false; }));
+  addEventListener("beforeprint", () => { folded = $("details:not([open])"); folded.forEach((part) => { part.open = true; }); });
+  addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
 
   if (!byId("data")) return;
   const data = JSON.parse(byId("data").textContent);
@@ -156,9 +156,11 @@
       const rows = data.masks.map((mask) => {
         const gates = mask.gates.map((gate) => at(gate, cell));
         const bar = element("td", (mean(gates) / 100).toFixed(2), { class: "gate", style: `--g:${mean(gates).toFixed(0)}` });
-        return [mask.setup, mask.task, bar, gates.map((gate) => (gate / 100).toFixed(2)).join(" ")];
+        const forced = mask.forced.map((cells) => (cells[cell] === "x" ? "*" : ""));
+        return [mask.setup, mask.task, bar, gates.map((gate, seed) => (gate / 100).toFixed(2) + forced[seed]).join(" ")];
       });
       body.append(table(["setup", "task", "mean", "seeds"], rows));
+      if (data.masks.some(({ forced }) => forced.some((cells) => cells[cell] === "x"))) body.append(element("p", "* opened or closed by force of a target", { class: "hint" }));
     }
   };
 

@@ -23,9 +23,8 @@ from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_maps import claims_map, loss_maps, mask_maps, overlays
-from mtl.probes.report.head_svg import rgb_key
 from mtl.probes.report.labels import label_rows, label_skills
-from mtl.probes.report.overlaps import Compared, across, compare, masks_by_setup
+from mtl.probes.report.overlaps import Compared, across, claim_counts, compare, masks_by_setup
 from mtl.probes.report.scores import score_rows, score_table
 from mtl.probes.report.sweep import sweep_section
 from mtl.probes.report.worth import Worth, worth_section
@@ -90,9 +89,10 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         tasks=tasks,
         rows=rows,
         notes=final,
+        forced=any(masks.forced().any() for masks in by_setup.values()),
+        claim_words="" if claimed is None else claimed.claims_in_words(),
         answers=screen,
         overlays=overlays(by_setup, claimed, claim_tests.primary),
-        key=rgb_key,
         curves=learning_figure(evidence),
         kept=heads_kept_figure(evidence),
         pruned=pruning_figures(evidence),
@@ -120,7 +120,8 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         script=Markup(_source("report.js")),
     )  # fmt: skip
     tables = {"scores-by-setup": score_table(tasks, rows)} if rows else {}
-    tables |= _tables(evidence, compared, claim_tests, worth, screen)
+    tables |= {"claims": claim_counts(by_setup)} | _tables(evidence, compared, claim_tests, worth, screen)
+    tables = {name: table for name, table in tables.items() if table.height}
     return Page(html, final, claim_tests.summary(), tables, tuple(answer.line() for answer in screen))
 
 
@@ -141,7 +142,7 @@ def _tables(
     worth: Worth | None,
     screen: Sequence[Answer],
 ) -> dict[str, pl.DataFrame]:
-    """Every table of the page that a paper may want; those without rows are left out."""
+    """Every table of the page that a paper may want."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
     tables["learning-curves"] = evidence.history
     if evidence.kept is not None:
@@ -170,7 +171,7 @@ def _tables(
             "labels": claim_tests.competition.labels,
             "task-losses": claim_tests.competition.task_losses,
         }
-    return {name: table for name, table in tables.items() if table.height}
+    return tables
 
 
 @cache
@@ -193,7 +194,6 @@ def _environment() -> Environment:
         "comparison_names": COMPARISON_NAMES,
         "primary_test": PRIMARY,
         "together": TOGETHER,
-        "reading": number_format.reading,
         "value_text": number_format.value_text,
     }
     return environment

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.report.data import ReportData, Setup
+from mtl.probes.task_order import tasks_in
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Row:
 
 def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     """The tasks, and a row for every setup that has a score."""
-    tasks = tuple(evidence.scores["task"].unique(maintain_order=True))
+    tasks = tuple(tasks_in(evidence.scores))
     by_seed: dict[tuple[str, str], dict[int, float]] = {}
     for setup, task, seed, score in evidence.scores.select("setup", "task", "seed", "score").iter_rows():
         by_seed.setdefault((setup, task), {})[seed] = score

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 
 from mtl.probes.heads_table import Site
 from mtl.probes.sites import KEYS, grid, shape_text, sites_of
+from mtl.tasks.catalogue import in_order_of_catalogue
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Masks:
     """The kind of attention and the layer of each row of heads."""
     gate: Float[np.ndarray, "task seed site head"]
     opened: Bool[np.ndarray, "task seed site head"]
+    learned: Bool[np.ndarray, "task seed site head"]
+    """Which heads training itself had open; where this differs from `opened`, a target forced the head."""
 
     def mean(self) -> Float[np.ndarray, "task site head"]:
         """The mean gate over seeds."""
@@ -32,22 +35,62 @@ class Masks:
         """Whether a task has the head open in more than half of its seeds: of two seeds in both."""
         return self.opened.mean(1) > 0.5
 
+    def learned_claims(self) -> Bool[np.ndarray, "task site head"]:
+        """The claims that are learned: heads that more than half of the seeds keep, and kept before a target
+        forced heads open or shut."""
+        return self.kept_by_learning().mean(1) > 0.5
+
+    def kept_by_learning(self) -> Bool[np.ndarray, "task seed site head"]:
+        """The open heads that no target had to open."""
+        return self.opened & self.learned
+
+    def forced(self) -> Bool[np.ndarray, "task seed site head"]:
+        """The heads that a target forced open or shut."""
+        return self.opened != self.learned
+
+    def claims_in_words(self) -> str:
+        """How many heads each task claims, and how many of them it learned to: `pos 19 (5 learned)`."""
+        counts = zip(self.tasks, self.claimed(), self.learned_claims(), strict=True)
+        return ", ".join(
+            f"{task} {of_all.sum()} ({learned.sum()} learned)" for task, of_all, learned in counts
+        )
+
+    def forced_in_words(self) -> str:
+        """`claims_in_words` as the first part of a reason; empty where no head was forced."""
+        return f"claimed heads are {self.claims_in_words()}; " if self.forced().any() else ""
+
     def without(self, task: str) -> Masks:
         """The masks of the other tasks."""
         others = [place for place, name in enumerate(self.tasks) if name != task]
         names = tuple(self.tasks[place] for place in others)
-        return Masks(names, self.seeds, self.sites, self.gate[others], self.opened[others])
+        return Masks(
+            names, self.seeds, self.sites, self.gate[others], self.opened[others], self.learned[others]
+        )
+
+
+def mostly_forced(
+    opened: Bool[np.ndarray, "mask ..."], learned: Bool[np.ndarray, "mask ..."]
+) -> tuple[Bool[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
+    """Which heads most of the masks that keep them were forced to keep, and which ones most of the others
+    were forced to close; of one mask simply those that it was forced to."""
+    opened_by_force, closed_by_force = (opened & ~learned).sum(0), (~opened & learned).sum(0)
+    return 2 * opened_by_force > opened.sum(0), 2 * closed_by_force > (~opened).sum(0)
 
 
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """The masks at the last step of every task and seed, and notes on what was left out.
 
-    `gates` has the columns of a run's gates.parquet, `run` and `seed`; `task` may name anything that has a
+    Tasks are in the catalogue's order.
+
+    `gates` has the columns of a run's gates.parquet, `run` and `seed`, and may have `learned`, which is
+    `open` where no target forced a head (`mtl.heads.gate_file.LEARNED`); `task` may name anything that has a
     mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for an
     empty table, masks of different shapes, two masks of one task and seed, or no common seed.
     """
     if gates.is_empty():
         raise ValueError("no masks: give runs that were trained with gates")
+    if "learned" not in gates.columns:
+        gates = gates.with_columns(learned="open")
     mask_of = ["task", "seed"]
     runs = gates.group_by(mask_of, maintain_order=True).agg(pl.col("run").unique(maintain_order=True))
     for row in runs.filter(pl.col("run").list.len() > 1).iter_rows(named=True):
@@ -64,7 +107,7 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
                 f"masks of different shapes: {task} with seed {seed} has {mask.height} heads, all masks "
                 f"together {shape_text(sites, heads)}: give runs of one encoder"
             )
-    tasks = tuple(gates["task"].unique(maintain_order=True))
+    tasks = in_order_of_catalogue(gates["task"])
     seeds_of = {task: {seed for name, seed in cells if name == task} for task in tasks}
     all_seeds = sorted(set().union(*seeds_of.values()))
     common = tuple(seed for seed in all_seeds if all(seed in seeds for seeds in seeds_of.values()))
@@ -82,7 +125,8 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
             [[grid(cells[task, seed], column, sites, heads) for seed in common] for task in tasks]
         )
 
-    return Masks(tasks, common, sites, block("gate"), block("open").astype(bool)), notes
+    opened, learned = (block(name).astype(bool) for name in ("open", "learned"))
+    return Masks(tasks, common, sites, block("gate"), opened, learned), notes
 
 
 def _list(values: Iterable[object]) -> str:

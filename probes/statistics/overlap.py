@@ -14,6 +14,9 @@ from scipy.stats import false_discovery_control
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.overlap_chance import chance_of_overlap
 
+LEVEL = 0.05
+"""Of both sides together."""
+
 
 def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarray, "*many cell"]:
     """Masks as vectors of mean 0 and length 1, whose inner products are Pearson's r; NaN where constant."""
@@ -135,9 +138,41 @@ def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask site head
     return table.with_columns(adjusted).fill_nan(None)
 
 
+def reading(more: float | None, fewer: float | None) -> str:
+    """The finding from corrected one-sided chances of more and of fewer common heads, at `LEVEL` in all."""
+    if more is not None and more <= LEVEL / 2:
+        return "more than chance"
+    if fewer is not None and fewer <= LEVEL / 2:
+        return "fewer than chance"
+    return "as by chance"
+
+
+def claim_overlaps(
+    names: Sequence[str],
+    claimed: Bool[np.ndarray, "mask site head"],
+    learned: Bool[np.ndarray, "mask site head"],
+) -> pl.DataFrame:
+    """`overlap_table` of claimed heads, beside it the same of the learned ones alone, and what is found.
+
+    Columns `learned_...` are those of `overlap_table(names, learned)`: every chance is that of the masks
+    whose common heads it stands beside. `finding` is by the learned heads, each layer keeping its number of
+    them: heads that a target forced open say nothing on what a task wants.
+    """
+    alone = overlap_table(names, learned)
+    finding = [reading(*chances) for chances in alone.select("q_more_layers", "q_fewer_layers").iter_rows()]
+    beside = alone.select(pl.col(name).alias(f"learned_{short}") for name, short in _OF_LEARNED.items())
+    table = overlap_table(names, claimed).with_columns(beside.get_columns())
+    return table.with_columns(finding=pl.Series(finding, dtype=pl.String))
+
+
+_OF_LEARNED = {"open_first": "first", "open_second": "second"} | {
+    name: name for name in ("common", "expected_layers", "jaccard", "q_more_layers", "q_fewer_layers")
+}
+
+
 def task_overlaps(masks: Masks) -> pl.DataFrame:
-    """`overlap_table` of the heads that each task claims (open in more than half of its seeds).
+    """`claim_overlaps` of the heads that each task claims (open in more than half of its seeds).
 
     Without intervals over seeds: a vote of few seeds has no distribution that resampling them could show.
     """
-    return overlap_table(masks.tasks, masks.claimed())
+    return claim_overlaps(masks.tasks, masks.claimed(), masks.learned_claims())

@@ -28,7 +28,9 @@ class Wanted:
     """How far tasks claim the same heads."""
 
     table: pl.DataFrame
-    """kind (one of `KINDS`), first, second, jaccard: a row per pair of tasks, or task."""
+    """kind (one of `KINDS`), first, second, jaccard, learned: a row per pair of tasks, or task.
+
+    `learned` is the Jaccard index of the heads alone that no target had to open."""
     word: Word
     reason: str
 
@@ -48,30 +50,41 @@ def wanted(masks: Masks) -> Wanted:
     tasks = [number for number, task in enumerate(masks.tasks) if task != CONTROL]
     if len(tasks) < 2:
         raise ValueError("masks of fewer than two tasks: overlap needs two")
+    table, between, with_control = _compared(masks, masks.opened)
+    learned, _, _ = _compared(masks, masks.kept_by_learning())
+    table = table.with_columns(learned=learned["jaccard"])
+    word, reason = _word(table, between, with_control, len(masks.seeds))
+    return Wanted(table, word, f"{masks.forced_in_words()}{reason}")
+
+
+def _compared(
+    masks: Masks, opened: Bool[np.ndarray, "task seed site head"]
+) -> tuple[pl.DataFrame, list[Float[np.ndarray, " seed"]], list[Float[np.ndarray, " seed"]]]:
+    """kind, first, second, jaccard; by seed the Jaccard indices between tasks; and those with the control."""
+    tasks = [number for number, task in enumerate(masks.tasks) if task != CONTROL]
     control = masks.tasks.index(CONTROL) if CONTROL in masks.tasks else None
     rows: list[tuple[str, str, str, float]] = []
     for one, other in itertools.combinations(tasks, 2):
-        by_seed = zip(masks.opened[one], masks.opened[other], strict=True)
+        by_seed = zip(opened[one], opened[other], strict=True)
         chance = _mean(np.array([_by_chance(first, second) for first, second in by_seed]))
         rows.append((KINDS[0], masks.tasks[one], masks.tasks[other], chance))
     with_control: list[Float[np.ndarray, " seed"]] = []
     for one in tasks if control is not None else ():
-        values = jaccard(masks.opened[one], masks.opened[control])
+        values = jaccard(opened[one], opened[control])
         with_control.append(values)
         rows.append((KINDS[1], masks.tasks[one], CONTROL, _mean(values)))
     between: list[Float[np.ndarray, " seed"]] = []
     for one, other in itertools.combinations(tasks, 2):
-        values = jaccard(masks.opened[one], masks.opened[other])
+        values = jaccard(opened[one], opened[other])
         between.append(values)
         rows.append((KINDS[2], masks.tasks[one], masks.tasks[other], _mean(values)))
     for one in tasks:
         seeds = list(itertools.combinations(range(len(masks.seeds)), 2))
         if seeds:
-            values = np.array([jaccard(masks.opened[one, a], masks.opened[one, b]) for a, b in seeds])
+            values = np.array([jaccard(opened[one, a], opened[one, b]) for a, b in seeds])
             rows.append((KINDS[3], masks.tasks[one], masks.tasks[one], _mean(values)))
     schema = {"kind": pl.String, "first": pl.String, "second": pl.String, "jaccard": pl.Float64}
-    table = pl.DataFrame(rows, schema=schema, orient="row").fill_nan(None)
-    return Wanted(table, *_word(table, between, with_control, len(masks.seeds)))
+    return pl.DataFrame(rows, schema=schema, orient="row").fill_nan(None), between, with_control
 
 
 def _word(
@@ -80,9 +93,12 @@ def _word(
     with_control: list[Float[np.ndarray, " seed"]],
     seeds: int,
 ) -> tuple[Word, str]:
-    means = dict(table.group_by("kind").agg(pl.col("jaccard").mean()).iter_rows())
+    means, learned = (
+        dict(table.group_by("kind").agg(pl.col(column).mean()).iter_rows())
+        for column in ("jaccard", "learned")
+    )
     figures = "; ".join(
-        f"{name} {means[kind]:.2f}"
+        f"{name} {means[kind]:.2f}{_of_learned(means[kind], learned[kind])}"
         for kind, name in zip(
             ("between tasks", "one task, seeds", "by chance", "with control"),
             ("Jaccard between tasks", "of a task with itself over seeds", "by chance, layers kept",
@@ -104,6 +120,13 @@ def _word(
         f"{figures}; between tasks less with control {differences.mean():+.2f}, but one draw of random "
         "labels does not tell how far other draws would differ"
     )
+
+
+def _of_learned(every: float, learned: float | None) -> str:
+    """The same figure of learned heads alone, in brackets; empty where it is the same."""
+    if learned == every:
+        return ""
+    return f" (learned heads alone {'–' if learned is None else f'{learned:.2f}'})"
 
 
 def _by_chance(first: Bool[np.ndarray, "site head"], second: Bool[np.ndarray, "site head"]) -> float:

@@ -126,7 +126,7 @@ def maps() -> Figure:
 
 
 WITH_HEADS: dict[str, Callable[[], Figure]] = {
-    "rgb": lambda: rgb_overlap(np.stack([GATE] * 3), SITES, ("a", "b", "c")),
+    "rgb": lambda: rgb_overlap(np.stack([GATE] * 3), SITES, ("a", "b", "c"), np.stack([GATE] * 3) > 0),
     "grey": lambda: grey_overlap(GATE[None], SITES),
     "gates": lambda: gates_over_time(gates()),
     "masks": lambda: mask_picture(gates()),

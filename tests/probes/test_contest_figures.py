@@ -10,6 +10,7 @@ from mtl.probes.figures.conflict import conflict_figure
 from mtl.probes.figures.contest import contest_figure
 from mtl.probes.figures.dose import dose_figure
 from mtl.probes.figures.forest import forest
+from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.sharing import sharing_figure
 from mtl.probes.figures.style import render
 from mtl.probes.figures.wanted import wanted_figure
@@ -145,9 +146,18 @@ def test_wanted_draws_every_pair_and_the_means():
     table = pl.DataFrame(
         {"kind": ["by chance", "between tasks", "between tasks"], "jaccard": [0.1, 0.3, 0.5]}
     )
-    axes = wanted_figure(table).axes[0]
+    figure = wanted_figure(table.with_columns(learned="jaccard"))
+    axes = figure.axes[0]
     assert sorted(y for _, y in points(axes, "o")) == [0.1, 0.3, 0.5]
     assert [segment[0][1] for segment in bars(axes)] == pytest.approx([0.1, 0.4])
+    assert axes.get_ylabel() == "Jaccard of open heads,\nseed by seed"
+    assert figure.legends == []
+    # Beside them those of learned heads alone, if a target forced some.
+    beside = wanted_figure(table.with_columns(learned=pl.Series([0.0, 0.1, None])))
+    axes = beside.axes[0]
+    assert sorted(y for _, y in points(axes, "o")) == [0.0, 0.1, 0.1, 0.3, 0.5]
+    assert sorted(segment[0][1] for segment in bars(axes)) == pytest.approx([0.0, 0.1, 0.1, 0.4])
+    assert [text.get_text() for text in beside.legends[0].get_texts()] == ["open heads", "learned alone"]
 
 
 def test_sharing_draws_losses_and_cuts_wide_intervals():
@@ -159,5 +169,6 @@ def test_sharing_draws_losses_and_cuts_wide_intervals():
     )  # fmt: skip
     axes = sharing_figure(table).axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["pos", "mean"]
-    assert [x for x, _ in points(axes, "o")] == [1.0, 2.0]
+    drawn = [points(axes, looks_of([setup])[setup].shape) for setup in ("MTL-5", "MTL-2")]
+    assert [[x for x, _ in of_setup] for of_setup in drawn] == [[1.0, 2.0], [0.5]]
     assert [[x for x, _ in bar] for bar in bars(axes)] == [[0.5, 1.5], [-6.0, 6.0]]

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib import layout_engine
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from PIL import Image
 
@@ -21,8 +22,8 @@ from mtl.probes.figures.heads_kept import heads_kept
 from mtl.probes.figures.label_accuracy import LOOKS, PER_ROW, label_accuracy
 from mtl.probes.figures.learning_curves import learning_curves
 from mtl.probes.figures.masks import animation, mask_picture
-from mtl.probes.figures.rgb_overlap import rgb_image, rgb_overlap
-from mtl.probes.figures.style import COLUMN, pixels, render
+from mtl.probes.figures.rgb_overlap import rgb_image, rgb_overlap, shades
+from mtl.probes.figures.style import COLUMN, FORCED, MOSTLY_FORCED, pixels, render
 from mtl.probes.heads_table import Site
 from tests.probes import worlds
 
@@ -90,7 +91,7 @@ def test_the_eight_pure_colours():
 def test_rgb_figure_has_layers_downwards_and_heads_across():
     gates = np.random.default_rng(1).random((3, LAYERS, HEADS))
     gates[:, 0, 1], gates[:, 2, 3] = 1, 0
-    figure = rgb_overlap(gates, SITES, ("pos", "dep", "srl"))
+    figure = rgb_overlap(gates, SITES, ("pos", "dep", "srl"), gates > 0.5)
     drawn = cells(figure, figure.axes[0])
     np.testing.assert_allclose(drawn, np.rint(255 * (1 - np.moveaxis(gates, 0, -1))), atol=1)
     assert drawn[0, 1].tolist() == [0, 0, 0]
@@ -104,18 +105,116 @@ def test_rgb_figure_has_layers_downwards_and_heads_across():
     assert all(above)
 
 
-def test_rgb_legend_shows_each_set_of_masks_in_its_colour():
-    figure = rgb_overlap(np.ones((3, LAYERS, HEADS)), SITES, ("pos", "dep", "srl"))
-    colours = {"none": (1, 1, 1), "pos": (0, 1, 1), "dep": (1, 0, 1), "srl": (1, 1, 0)}
-    colours |= {"pos+dep": (0, 0, 1), "pos+srl": (0, 1, 0), "dep+srl": (1, 0, 0), "all": (0, 0, 0)}
-    legend = figure.axes[1]
-    found = {}
-    for text, swatch in zip(legend.texts, legend.patches, strict=True):
-        x, y = swatch.get_x() + swatch.get_width() / 2, swatch.get_y() + swatch.get_height() / 2
-        found[text.get_text()] = tuple(value / 255 for value in at(figure, legend, x, y))
-    assert found == colours
-    long = rgb_overlap(np.ones((3, LAYERS, HEADS)), SITES, ("dep seed 1", "dep seed 2", "dep seed 3"))
-    assert "1: dep seed 1, 2: dep seed 2, 3: dep seed 3" in texts(long)
+def all_sets():
+    """Gates of 0 and 1 in which each of the eight sets of masks keeps heads."""
+    return np.moveaxis(np.array(list(itertools.product((0.0, 1.0), repeat=3))).reshape(2, 4, 3), -1, 0)
+
+
+def test_rgb_key_has_each_set_that_occurs_in_the_colours_of_its_heads():
+    gates = all_sets()
+    key = shades(gates, gates > 0.5)
+    assert {"".join(map(str, chosen)): colours for chosen, colours in key.items()} == {
+        "": [(255, 255, 255)], "0": [(0, 255, 255)], "1": [(255, 0, 255)], "2": [(255, 255, 0)],
+        "01": [(0, 0, 255)], "02": [(0, 255, 0)], "12": [(255, 0, 0)], "012": [(0, 0, 0)],
+    }  # fmt: skip
+    # Two heads that the first mask keeps, with other gates; no head that all keep.
+    half = np.where(gates > 0.5, 0.6, 0.0)
+    half[0, 0, 0] = 0.2
+    of_half = shades(half, half > 1e-3)
+    assert of_half[0,] == [(102, 255, 255), (204, 255, 255)]
+    assert () not in of_half
+    figure = rgb_overlap(gates, sites(2), ("pos", "dep", "srl"), gates > 0.5)
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {
+        "none", "pos", "dep", "srl", "pos+dep", "pos+srl", "dep+srl", "all",
+    }  # fmt: skip
+    one = rgb_overlap(gates * 0 + 1, sites(2), ("pos", "dep", "srl"), gates < 2)
+    assert [text.get_text() for text in one.legends[0].get_texts()] == ["all"]
+    names = tuple(f"a run with a long name, seed {seed}" for seed in (1, 2, 3))
+    long = rgb_overlap(gates, sites(2), names, gates > 0.5)
+    assert f"1: {names[0]}" in long.legends[0].get_title().get_text()
+    assert {"1", "1+2"} <= {text.get_text() for text in long.legends[0].get_texts()}
+
+
+def test_the_key_of_colours_is_drawn_in_them():
+    gates = np.full((3, LAYERS, HEADS), 0.4)
+    figure = rgb_overlap(gates, SITES, ("pos", "dep", "srl"), gates > 0.5)
+    image = pixels(figure, dpi=300)
+    box = figure.legends[0].get_window_extent()
+    rows = slice(len(image) - int(box.y1), len(image) - int(box.y0))
+    key = image[rows, int(box.x0) : int(box.x1), :3].reshape(-1, 3)
+    assert (key == 153).all(1).any()
+
+
+def test_the_grey_twin_has_a_third_of_each_head_for_each_mask():
+    gates = np.random.default_rng(1).random((3, LAYERS, HEADS))
+    figure = rgb_overlap(gates, SITES, ("pos", "dep", "srl"), gates > 0.5)
+    twin = figure.axes[1]
+    for mask, layer, head in ((0, 0, 1), (1, 2, 3), (2, 1, 0), (0, 2, 2)):
+        grey = at(figure, twin, head - 0.5 + (mask + 0.5) / 3, layer)
+        np.testing.assert_allclose(grey, 255 * (1 - gates[mask, layer, head]), atol=2)
+    assert "left, middle, right: pos, dep, srl" in texts(figure)
+
+
+def struck(axes):
+    """Places of heads that are struck through, as (layer, head, direction)."""
+    lines = [each for each in axes.collections if isinstance(each, LineCollection)]
+    found = set()
+    for (left, start), (right, end) in itertools.chain(*(each.get_segments() for each in lines)):
+        found.add(
+            (round((start + end) / 2), round(float((left + right) / 2), 3), "/" if end < start else "\\")
+        )
+    return found
+
+
+FORCED_OPEN, FORCED_SHUT = np.zeros((3, LAYERS, HEADS), dtype=bool), np.zeros((3, LAYERS, HEADS), dtype=bool)
+FORCED_OPEN[1, 0, 2], FORCED_SHUT[2, 1, 0] = True, True
+
+
+def test_forced_heads_are_struck_through_in_colours_and_in_the_twin_and_the_key_says_so():
+    gates = np.full((3, LAYERS, HEADS), 0.5)
+    forced = (FORCED_OPEN, FORCED_SHUT)
+    figure = rgb_overlap(gates, SITES, ("pos", "dep", "srl"), gates > 0, forced)
+    picture, twin = figure.axes
+    assert struck(picture) == {(0, 2.0, "/"), (1, 0.0, "\\")}
+    assert struck(twin) == {(0, 2.0, "/"), (1, 0.333, "\\")}
+    assert FORCED in figure.legends[0].get_title().get_text().replace("\n", " ")
+    plain = rgb_overlap(gates, SITES, ("pos", "dep", "srl"), gates > 0, (FORCED_OPEN & False,) * 2)
+    assert struck(plain.axes[0]) == set()
+    assert FORCED not in plain.legends[0].get_title().get_text()
+
+
+def test_forced_heads_are_struck_through_in_masks_and_in_grey(gate, tmp_path):
+    table = history(gate)
+    last = pl.col("step") == pl.col("step").max()
+    # Of pos, L0H2 was opened by force; of dep, L1H0 closed.
+    changed = {("pos", 0, 2): (0.5, True, False), ("dep", 1, 0): (0.0, False, True)}
+    rows = [
+        row | dict(zip(("gate", "open", "learned"), changed[place], strict=True))
+        if row["step"] == 50 and (place := (row["task"], row["layer"], row["head"])) in changed
+        else row | {"learned": row["open"]}
+        for row in table.iter_rows(named=True)
+    ]
+    made = pl.DataFrame(rows)
+    figure = mask_picture(made)
+    assert struck(figure.axes[0]) == {(0, 2.0, "/")}
+    assert struck(figure.axes[1]) == {(1, 0.0, "\\")}
+    opened = made.filter(last, task="pos")["open"].sum()
+    assert {f"pos: {opened} of 12 open,\n{opened - 1} learned"} <= texts(figure)
+    assert any(FORCED in text for text in texts(figure))
+    assert not any(FORCED in text for text in texts(mask_picture(table)))
+    assert animation(made, tmp_path / "forced.gif") == 5
+    with Image.open(tmp_path / "forced.gif") as marked:
+        marked.seek(4)
+        image = np.asarray(marked.convert("L"))
+    animation(made.with_columns(learned="open"), tmp_path / "plain.gif")
+    with Image.open(tmp_path / "plain.gif") as plain:
+        plain.seek(4)
+        assert (np.asarray(plain.convert("L"))[: len(image) // 2] != image[: len(image) // 2]).any()
+    gates = np.full((3, LAYERS, HEADS), 0.5)
+    grey = grey_overlap(gates, SITES, (FORCED_OPEN.any(0), FORCED_SHUT.any(0)))
+    assert struck(grey.axes[0]) == {(0, 2.0, "/"), (1, 0.0, "\\")}
+    assert any(MOSTLY_FORCED in text for text in texts(grey))
 
 
 def test_grey_figure_is_black_where_all_masks_are_open():
@@ -382,7 +481,7 @@ def test_masks_and_gates_have_names_for_their_axes_and_a_key(gate):
 @pytest.mark.parametrize(("kind", "starts"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_files_are_the_same_every_time_and_a_column_wide(kind, starts):
     gates = np.random.default_rng(0).random((3, LAYERS, HEADS))
-    contents = [render(rgb_overlap(gates, SITES, ("1", "2", "3")), kind) for _ in range(2)]
+    contents = [render(rgb_overlap(gates, SITES, ("1", "2", "3"), gates > 0.5), kind) for _ in range(2)]
     assert contents[0] == contents[1]
     assert contents[0].startswith(starts)
     if kind == "png":
@@ -424,7 +523,7 @@ def test_numbers_of_layers_and_heads_do_not_touch(layers, heads):
 def test_no_text_leaves_the_figure():
     gates = worlds.random_gates(np.random.default_rng(0))
     figures = (
-        rgb_overlap(gates[0], sites(gates.shape[-2]), ("a", "b", "c")),
+        rgb_overlap(gates[0], sites(gates.shape[-2]), ("a", "b", "c"), gates[0] > 0),
         grey_overlap(gates[0], sites(gates.shape[-2])),
         label_accuracy(labels(30)),
     )

@@ -142,7 +142,7 @@ def test_pictures_of_masks_have_a_row_for_each_layer_of_each_kind(gates):
     one = with_kinds(gates.filter(pl.col("seed") == 1))
     pictures = [
         (grey_overlap(masks.gate[:, 0], masks.sites), masks.gate[:, 0].mean(0)),
-        (rgb_overlap(masks.gate[0], masks.sites, ("1", "2", "3")), masks.gate[0, 0]),
+        (rgb_overlap(masks.gate[0], masks.sites, ("1", "2", "3"), masks.opened[0]), masks.gate[0, 0]),
         (mask_picture(one), masks.gate[0, 0]),
     ]
     for figure, expected in pictures:

@@ -57,6 +57,8 @@ class FigureWithTables:
     notes: tuple[str, ...] = ()
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """The numbers, by what is added to the figure's file name before the suffix: nothing, `-heads`."""
+    printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """What LaTeX gets instead of a table that is too long to be printed or has other units."""
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
@@ -76,7 +78,7 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
         for form in table_files.FORMATS:
             beside = out.with_name(f"{out.stem}{end}.{form}")
             with whole_file(beside) as path:
-                table_files.write(table, path, form)
+                table_files.write(drawn.printed.get(end, table) if form == "tex" else table, path, form)
             written.append(beside)
     return written
 

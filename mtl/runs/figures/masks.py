@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from mtl.errors import InputError
 from mtl.files import whole_file
@@ -17,11 +16,13 @@ from mtl.probes.figures.correlation import correlation_matrix
 from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.masks import animation, mask_picture
-from mtl.probes.figures.rgb_overlap import rgb_overlap
+from mtl.probes.figures.rgb_overlap import CHANNELS, rgb_overlap
 from mtl.probes.heads_table import Site
+from mtl.probes.printed import open_heads
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.masks import final_masks, mostly_forced
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
+from mtl.probes.task_order import by_catalogue
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.tables import gates_of
 
@@ -30,48 +31,69 @@ def rgb(request: FigureRequest) -> FigureWithTables:
     """Three runs of a task, or three tasks, each as a colour channel; `InputError` for other numbers."""
     gates, notes = _gates(request)
     names = list(gates["task"].unique(maintain_order=True))
-    if len(names) == 3:
+    if len(names) == CHANNELS:
         masks, left_out = final_masks(gates)
-        return _rgb(masks.mean(), masks.sites, masks.tasks, (*notes, *left_out))
+        by_task = [mostly_forced(*of_task) for of_task in zip(masks.opened, masks.learned, strict=True)]
+        opened, closed = (np.stack(each) for each in zip(*by_task, strict=True))
+        of_task = _Channels(
+            masks.tasks, masks.mean(), masks.claimed(), masks.learned_claims(), (opened, closed)
+        )
+        return _rgb(of_task, masks.sites, (*notes, *left_out))
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
-    if runs.height != 3 or runs["run"].n_unique() != 3:
+    if runs.height != CHANNELS or runs["run"].n_unique() != CHANNELS:
         raise InputError(
             f"rgb needs three runs with a mask each, or three tasks; given are {runs['run'].n_unique()} with "
             f"masks of {', '.join(names)}: add runs, or choose with --tasks=[a,b,c]"
         )
     # Here each run is a channel, regardless of its seed and task.
+    runs = by_catalogue(runs.sort("seed", "run"))
     numbered = {run: place for place, run in enumerate(runs["run"])}
     masks, _ = final_masks(
         gates.with_columns(task=pl.lit("mask"), seed=pl.col("run").replace_strict(numbered))
     )
-    by_task = len(names) > 1
+    several = len(names) > 1
     channels = [
-        f"{row['task']} {row['seed']}" if by_task else f"seed {row['seed']}"
+        f"{row['task']} {row['seed']}" if several else f"seed {row['seed']}"
         for row in runs.iter_rows(named=True)
     ]
-    if len(set(channels)) < 3:
+    if len(set(channels)) < CHANNELS:
         channels = [Path(run).name for run in runs["run"]]
-    return _rgb(masks.gate[0], masks.sites, channels, notes)
+    opened, learned = masks.opened[0], masks.learned[0]
+    forced = (opened & ~learned, ~opened & learned)
+    return _rgb(_Channels(channels, masks.gate[0], opened, opened & learned, forced), masks.sites, notes)
 
 
-def _rgb(
-    gates: Float[np.ndarray, "3 site head"],
+class _Channels(NamedTuple):
+    """The three masks of an RGB picture."""
+
+    names: Sequence[str]
+    gates: Float[np.ndarray, "3 site head"]
+    kept: Bool[np.ndarray, "3 site head"]
+    learned: Bool[np.ndarray, "3 site head"]
+    forced: tuple[Bool[np.ndarray, "3 site head"], Bool[np.ndarray, "3 site head"]]
+
+
+def _rgb(channels: _Channels, sites: Sequence[Site], notes: tuple[str, ...]) -> FigureWithTables:
+    drawn = rgb_overlap(channels.gates, sites, channels.names, channels.kept, channels.forced)
+    each = zip(channels.names, channels.gates, channels.kept, channels.learned, strict=True)
+    rows = pl.concat(_rows(sites, *mask) for mask in each)
+    return FigureWithTables(drawn, notes, {"": rows}, {"": open_heads(rows, "mask")})
+
+
+def _rows(
     sites: Sequence[Site],
-    names: Sequence[str],
-    notes: tuple[str, ...],
-) -> FigureWithTables:
-    drawn = rgb_overlap(gates, sites, names)
-    return FigureWithTables(drawn, notes, {"": pl.concat(map(partial(_rows, sites), names, gates))})
-
-
-def _rows(sites: Sequence[Site], mask: str, gate: Float[np.ndarray, "site head"]) -> pl.DataFrame:
-    """A mask as rows: mask, attention, layer, head, gate."""
+    mask: str,
+    gate: Float[np.ndarray, "site head"],
+    kept: Bool[np.ndarray, "site head"],
+    learned: Bool[np.ndarray, "site head"],
+) -> pl.DataFrame:
+    """A mask as rows: mask, attention, layer, head, gate, kept, learned (kept, and not by force)."""
     rows = [
-        (mask, *site, head, float(gate[place, head]))
+        (mask, *site, head, float(gate[place, head]), bool(kept[place, head]), bool(learned[place, head]))
         for place, site in enumerate(sites)
         for head in range(gate.shape[1])
     ]
-    return pl.DataFrame(rows, ("mask", *KEYS, "gate"), orient="row")
+    return pl.DataFrame(rows, ("mask", *KEYS, "gate", "kept", "learned"), orient="row")
 
 
 def grey(request: FigureRequest) -> FigureWithTables:
@@ -79,8 +101,16 @@ def grey(request: FigureRequest) -> FigureWithTables:
     gates, notes = _gates(request)
     by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(by_run)
-    used = _rows(masks.sites, f"mean of {len(masks.gate)}", masks.gate[:, 0].mean(0))
-    return FigureWithTables(grey_overlap(masks.gate[:, 0], masks.sites), notes, {"": used})
+    gate, opened, learned = masks.gate[:, 0], masks.opened[:, 0], masks.kept_by_learning()[:, 0]
+    rows = [
+        (*site, head, float(gate[:, place, head].mean()), int(opened[:, place, head].sum()),
+         int(learned[:, place, head].sum()), len(gate))
+        for place, site in enumerate(masks.sites)
+        for head in range(gate.shape[2])
+    ]  # fmt: skip
+    used = pl.DataFrame(rows, (*KEYS, "mean_gate", "kept", "learned", "masks"), orient="row")
+    drawn = grey_overlap(gate, masks.sites, mostly_forced(opened, masks.learned[:, 0]))
+    return FigureWithTables(drawn, notes, {"": used})
 
 
 def correlation(request: FigureRequest) -> FigureWithTables:
@@ -98,7 +128,10 @@ def over_time(request: FigureRequest) -> FigureWithTables:
     """One run's gates over its training."""
     request.one_path()
     gates, notes = _gates(request)
-    return FigureWithTables(gates_over_time(gates), notes, {"": gates.select("task", "step", *KEYS, "gate")})
+    numbers = gates.select("task", "step", *KEYS, "gate")
+    counts = gates.group_by("task", "step", maintain_order=True).agg(open=pl.col("open").cast(pl.Int64).sum())
+    wide = counts.pivot("task", index="step", values="open")
+    return FigureWithTables(gates_over_time(gates), notes, {"": numbers}, {"": wide})
 
 
 def final(request: FigureRequest) -> FigureWithTables:
@@ -106,7 +139,10 @@ def final(request: FigureRequest) -> FigureWithTables:
     request.one_path()
     gates, notes = _gates(request)
     last = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
-    return FigureWithTables(mask_picture(gates), notes, {"": last.select("task", *KEYS, "gate", "open")})
+    numbers = by_catalogue(last.select("task", *KEYS, "gate", "open", "learned"))
+    return FigureWithTables(
+        mask_picture(gates), notes, {"": numbers}, {"": open_heads(numbers, "task", "open")}
+    )
 
 
 def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> tuple[int, tuple[str, ...]]:

@@ -7,6 +7,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
 from mtl.probes.figures.label_accuracy import label_accuracy
+from mtl.probes.printed import best_heads, printed
 from mtl.probes.statistics.skill import absent_labels, label_values, skills
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.tables import heads_of
@@ -16,7 +17,8 @@ def labels(request: FigureRequest) -> FigureWithTables:
     """The best head per label and regime."""
     heads, notes = _heads_of_one_task(request)
     values = label_values(heads)
-    return FigureWithTables(label_accuracy(values), (*notes, *absent_labels(values)), {"": values})
+    all_notes = (*notes, *absent_labels(values))
+    return FigureWithTables(label_accuracy(values), all_notes, {"": values}, {"": printed("labels", values)})
 
 
 def heatmap(request: FigureRequest) -> FigureWithTables:
@@ -26,7 +28,7 @@ def heatmap(request: FigureRequest) -> FigureWithTables:
     if len(regimes) > 1:
         raise InputError(f"a heat map shows runs of one regime, and these are of {', '.join(regimes)}")
     values = skills(heads)
-    return FigureWithTables(head_label_heatmap(values), notes, {"": values})
+    return FigureWithTables(head_label_heatmap(values), notes, {"": values}, {"": best_heads(values)})
 
 
 def _heads_of_one_task(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str, ...]]:

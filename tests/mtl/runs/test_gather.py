@@ -23,6 +23,7 @@ from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.head_svg import _side_by_side, head_map
 from mtl.probes.report.number_format import chance
 from mtl.probes.report.overlaps import masks_by_setup
+from mtl.probes.report.report import report as made_page
 from mtl.probes.statistics.claims_by_setup import by_claims
 from mtl.runs.gather import gather
 from mtl.runs.run import Run
@@ -92,8 +93,9 @@ def test_a_whole_study(study, capsys):
     page = page_of(study.small())
     assert page.unclosed == []
     assert {"scores", "masks", "overlap", "competition", "labels", "explorer", "provenance"} <= page.ids
-    # 15 masks of single tasks, 15 of joint runs, five of three seeds, and the maps of claims and of losses.
-    assert page.maps == 37
+    # 15 masks of single tasks, 15 of joint runs, five of three seeds, and their twins in grey, and the maps
+    # of claims and of losses.
+    assert page.maps == 42
     assert page.says("18 runs of minilm , 2 setups, seeds 1, 2, 3; 3 layers of 4 heads")
     assert "note:" not in capsys.readouterr().out
     assert page.says("Corpus fingerprint: " + "f0" * 32)
@@ -101,6 +103,44 @@ def test_a_whole_study(study, capsys):
     assert page.says(f"runs/{'-'.join(TASKS)}-dynamic-per_task-seed3")
     for task in TASKS:
         assert page.says(f"{task}2")
+
+
+def test_heads_that_a_target_forced_are_marked_wherever_claims_are_shown(study):
+    """POS and DEP keep what they kept, and learned to keep two heads and one."""
+    for seed in (1, 2, 3):
+        for task, learned in (("pos", 2), ("dep", 1)):
+            study.force(study.run([task], seed), {task: learned})
+        study.run(["pos", "dep"], seed, pruning="none")
+    page = page_of(study.root)
+    tables = made_page(gather(study.root, "test", SCORES)).tables
+    claims = tables["claims"]
+    assert claims.select("task", "learned").rows() == [("pos", 2), ("dep", 1)]
+    claimed = dict(claims.select("task", "claimed").rows())
+    assert min(claimed.values()) > 2
+    words = f"pos {claimed['pos']} (2 learned), dep {claimed['dep']} (1 learned)"
+    assert page.says(f"Claimed heads are {words}; no masks of a control task")
+    assert page.says(f"STL, dynamic: {words})")
+    # A stroke through every open head but the learned ones.
+    text = (study.root / "report.html").read_text(encoding="utf-8")
+    for learned in (2, 1):
+        assert text.count(f" heads open, {learned} learned") == 3
+    strokes = [re.findall(r'class="forced open on-\w+" d="(.*?)"', svg) for svg in text.split("<svg")[1:]]
+    per_map = {sum(part.count("M") for part in parts) for parts in strokes}
+    forced = [
+        int(last["open"].sum()) - learned
+        for task, learned in (("pos", 2), ("dep", 1))
+        for seed in (1, 2, 3)
+        for table in [
+            pl.read_parquet(study.root / "runs" / f"{task}-dynamic-shared-seed{seed}/gates.parquet")
+        ]
+        for last in [table.filter(pl.col("step") == 20)]
+    ]
+    assert set(forced) <= per_map
+    assert page.says("opened and closed by force")
+    assert sum(mask.count("x") for of in page.data["masks"] for mask in of["forced"]) == sum(forced)
+    overlap = tables["overlap-STL-dynamic"].row(0, named=True)
+    assert (overlap["learned_first"], overlap["learned_second"]) == (2, 1)
+    assert overlap["open_first"] == claimed["pos"]
 
 
 def test_a_study_of_three_kinds_of_attention(tmp_path):
@@ -322,7 +362,7 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
     ):
         assert page.says(note), note
     # All masks but those of another encoder, of another shape and the damaged one; two maps, five of seeds.
-    assert page.maps == 30 + 2 + 2 + 5
+    assert page.maps == 30 + 2 + 2 + 2 * 5
 
 
 def damaged_gates(folder, change):
@@ -422,7 +462,7 @@ def test_a_mask_that_lacks_heads_is_left_out(study):
     page = page_of(study.root)
     assert page.says("the mask of pos has 11 heads, not 3 layers of 4 heads: left out")
     assert page.says("the mask of dep has 11 heads, not 3 layers of 4 heads: left out")
-    assert page.maps == 37
+    assert page.maps == 42
 
 
 def test_runs_of_several_setups_that_are_taken_together_are_said(study):

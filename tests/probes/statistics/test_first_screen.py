@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -27,7 +28,7 @@ def masks(rng, common, tasks=("pos", "dep", "srl", "control"), seeds=3):
     wish[[task != "control" for task in tasks]] += common * rng.normal(size=(4, 8))
     lowest = np.sort(wish.reshape(*wish.shape[:2], -1), axis=-1)[..., 16, None, None]
     opened = wish >= lowest
-    return Masks(tasks, tuple(range(1, seeds + 1)), SITES, opened.astype(float), opened)
+    return Masks(tasks, tuple(range(1, seeds + 1)), SITES, opened.astype(float), opened, opened)
 
 
 @pytest.mark.parametrize("seeds", [3, 10, 30])
@@ -45,7 +46,8 @@ def test_chance_is_that_of_the_masks_beside_it(seeds):
         rng = np.random.default_rng([seeds, draw])
         order = rng.random((3, seeds, 4 * 8)).argsort(-1)
         opened = (order < 12).reshape(3, seeds, 4, 8)
-        table = wanted(Masks(("pos", "dep", "srl"), tuple(range(seeds)), SITES, opened * 1.0, opened)).table
+        seed_names = tuple(range(seeds))
+        table = wanted(Masks(("pos", "dep", "srl"), seed_names, SITES, opened * 1.0, opened, opened)).table
         of_kind = table.group_by("kind").agg(pl.col("jaccard").mean())
         means.append(dict(of_kind.iter_rows()))
     between, chance = (np.mean([one[kind] for one in means]) for kind in ("between tasks", "by chance"))
@@ -68,6 +70,28 @@ def test_jaccard_by_hand():
         )
     )
     assert found.filter(pl.col("kind") == "with control").height == 3
+
+
+def test_learned_heads_stand_beside_all_with_chance_of_their_own():
+    made = masks(np.random.default_rng(0), 1.0)
+    learned = made.opened & (np.random.default_rng(1).random(made.opened.shape) < 0.5)
+    found = wanted(dataclasses.replace(made, learned=learned))
+    alone = wanted(dataclasses.replace(made, opened=learned, learned=learned))
+    assert found.table["jaccard"].equals(wanted(made).table["jaccard"])
+    assert found.table["learned"].equals(alone.table["jaccard"])
+    assert found.reason.startswith(
+        f"claimed heads are {', '.join(_counts(made, learned))}; Jaccard between tasks "
+    )
+    means = alone.table.group_by("kind").agg(pl.col("jaccard").mean())
+    for kind, mean in means.iter_rows():
+        assert f"(learned heads alone {mean:.2f})" in found.reason, kind
+    assert "learned" not in wanted(made).reason
+
+
+def _counts(made, learned):
+    for task, opened, kept in zip(made.tasks, made.opened, learned, strict=True):
+        of_learned = (kept.mean(0) > 0.5).sum()
+        yield f"{task} {(opened.mean(0) > 0.5).sum()} ({of_learned} learned)"
 
 
 def test_without_control_or_seeds_nothing_is_said():

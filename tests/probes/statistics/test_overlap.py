@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom, spearmanr
 
-from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.masks import final_masks, mostly_forced
 from mtl.probes.statistics.overlap import (
     correlation_table,
     jaccard,
@@ -338,3 +338,53 @@ def test_an_interval_that_no_order_can_bound_is_infinite(rng):
     assert inverted_interval(values, contested, weights, orders, 0.95) == (-np.inf, np.inf)
     nothing = np.full(4, np.nan)
     assert np.isnan(inverted_interval(values, contested, nothing, orders, 0.95)).all()
+
+
+def test_forced_heads_are_no_learned_claims_and_the_finding_rests_on_the_learned_ones(gates):
+    """POS and DEP claim the same eight heads; POS learned two of them, DEP two others."""
+    opened = np.zeros((2, 3, 4, 8), dtype=bool)
+    opened[:, :, 0] = True
+    learned = np.zeros_like(opened)
+    learned[0, :, 0, :2] = learned[1, :, 0, 2:4] = True
+    learned[1, :, 3, 7] = True  # closed by force
+    table = worlds.gates(opened.astype(float), tasks=("pos", "dep")).with_columns(
+        learned=pl.Series(learned.ravel())
+    )
+    masks, _ = final_masks(table)
+    assert masks.claims_in_words() == "pos 8 (2 learned), dep 8 (2 learned)"
+    np.testing.assert_array_equal(masks.forced(), opened != learned)
+    row = task_overlaps(masks).row(0, named=True)
+    every = overlap_table(masks.tasks, masks.claimed()).row(0, named=True)
+    alone = overlap_table(masks.tasks, opened[:, 0] & learned[:, 0]).row(0, named=True)
+    assert {name: row[name] for name in every} == every
+    assert (row["learned_first"], row["learned_second"], row["learned_common"]) == (2, 2, 0)
+    for name in ("expected_layers", "jaccard", "q_more_layers", "q_fewer_layers"):
+        assert row[f"learned_{name}"] == alone[name]
+    assert every["common"] == 8
+    # All heads of layer 0 in both masks is what chance gives where layers keep their numbers of heads.
+    assert row["finding"] == "as by chance"
+    unforced = task_overlaps(final_masks(worlds.gates(gates))[0])
+    for name in ("common", "expected_layers", "jaccard", "q_more_layers"):
+        assert unforced[f"learned_{name}"].equals(unforced[name])
+
+
+def test_the_finding_changes_with_what_was_forced():
+    """Twelve common heads of 32 in four layers, of which both learned three apart from each other."""
+    opened = np.zeros((2, 1, 4, 8), dtype=bool)
+    opened[:, 0, :, :3] = True
+    learned = np.zeros_like(opened)
+    learned[0, 0, :, 0] = learned[1, 0, :, 1] = True
+    findings = []
+    for of_training in (opened, learned):
+        table = worlds.gates(opened.astype(float), tasks=("pos", "dep"), seeds=(1,))
+        masks, _ = final_masks(table.with_columns(learned=pl.Series(of_training.ravel())))
+        findings.append(task_overlaps(masks)["finding"].item())
+    assert findings == ["more than chance", "as by chance"]
+
+
+def test_mostly_forced_is_about_the_masks_that_agree():
+    opened = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]], dtype=bool)
+    learned = np.array([[0, 0, 1, 0], [0, 0, 1, 1], [1, 1, 1, 1]], dtype=bool)
+    up, down = mostly_forced(opened, learned)
+    assert up.tolist() == [True, True, False, False]
+    assert down.tolist() == [False, False, True, True]

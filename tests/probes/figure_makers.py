@@ -1,0 +1,282 @@
+"""Every figure with made-up numbers, for any number of tasks and setups."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from mtl.probes import heads_table
+from mtl.probes.figures.comparison import comparison_figure
+from mtl.probes.figures.conflict import conflict_figure
+from mtl.probes.figures.contest import contest_figure
+from mtl.probes.figures.correlation import correlation_matrix
+from mtl.probes.figures.dose import dose_figure
+from mtl.probes.figures.energy import energy_curves
+from mtl.probes.figures.forest import forest
+from mtl.probes.figures.gates_over_time import gates_over_time
+from mtl.probes.figures.grey_overlap import grey_overlap
+from mtl.probes.figures.head_label_heatmap import head_label_heatmap
+from mtl.probes.figures.head_maps import head_maps
+from mtl.probes.figures.heads_kept import heads_kept
+from mtl.probes.figures.label_accuracy import label_accuracy
+from mtl.probes.figures.learning_curves import learning_curves
+from mtl.probes.figures.masks import mask_picture
+from mtl.probes.figures.mixing import mixing_figure
+from mtl.probes.figures.prediction import prediction_dots
+from mtl.probes.figures.pruning_curves import (
+    METHOD_NAMES,
+    kind_curves,
+    pruning_curves,
+    role_curves,
+    time_curves,
+)
+from mtl.probes.figures.recovery import recovery
+from mtl.probes.figures.rgb_overlap import rgb_overlap
+from mtl.probes.figures.sharing import sharing_figure
+from mtl.probes.figures.wanted import wanted_figure
+from mtl.probes.heads_table import Site
+from mtl.probes.statistics.conflict import ConflictByClaims
+from mtl.probes.statistics.dose import dose
+from mtl.probes.statistics.head_values import PREDICTORS
+from mtl.probes.statistics.mixing import CLASSES
+from mtl.probes.statistics.remedies import CONDITIONS
+from mtl.probes.statistics.wanted import KINDS
+
+TASKS = ("pos", "ner", "dep", "con", "srl", "cola", "sst2", "mrpc", "rte")
+SETUPS = ("STL", "STL, dynamic, target 24", "MTL-5, dynamic, a mask per task, encoder rate 0.0003")
+LAYERS, HEADS = 6, 12
+SITES = tuple(Site("self", layer) for layer in range(LAYERS))
+SCORES = {"pos": "accuracy", "dep": "las"}
+
+
+def _table(rows: list[tuple[object, ...]], *columns: str) -> pl.DataFrame:
+    return pl.DataFrame(rows, columns, orient="row")
+
+
+def _gates(tasks: tuple[str, ...]) -> np.ndarray:
+    gate = np.random.default_rng(0).random((len(tasks), LAYERS, HEADS))
+    return np.where(gate < 0.5, 0.0, gate)
+
+
+def _history(tasks: tuple[str, ...]) -> pl.DataFrame:
+    """A gates.parquet of three evaluations; some of the last open heads were forced."""
+    rows = [
+        (
+            task,
+            100 * step,
+            "self",
+            layer,
+            head,
+            float(gate),
+            bool(gate > 0),
+            bool(gate > 0) and (step < 3 or head % 2 == 0),
+        )
+        for step in (1, 2, 3)
+        for task, mask in zip(tasks, _gates(tasks), strict=True)
+        for (layer, head), gate in np.ndenumerate(mask)
+    ]
+    return _table(rows, "task", "step", "attention", "layer", "head", "gate", "open", "learned")
+
+
+def _rgb(tasks: tuple[str, ...]) -> Figure:
+    names = (*tasks, "a run with a rather long name, seed 2", "another run with a long name, seed 3")[:3]
+    gates = _gates(names)
+    forced = gates > 0.9, (gates == 0) & (np.arange(HEADS) == 3)
+    return rgb_overlap(gates, SITES, names, gates > 0, forced)
+
+
+def _grey(tasks: tuple[str, ...]) -> Figure:
+    gates = _gates(tasks)
+    return grey_overlap(gates, SITES, (gates[0] > 0.8, gates[0] == 0))
+
+
+def _correlation(tasks: tuple[str, ...]) -> Figure:
+    pairs = itertools.combinations_with_replacement(tasks, 2)
+    return correlation_matrix(_table([(*pair, -0.34) for pair in pairs], "first", "second", "paper"))
+
+
+def _agreement(tasks: tuple[str, ...]) -> Figure:
+    names = [f"{task}, {setup}" for task in tasks for setup in SETUPS[:2]]
+    pairs = itertools.combinations_with_replacement(names, 2)
+    return correlation_matrix(
+        _table([(*pair, 1.0) for pair in pairs], "first", "second", "spearman"), "spearman"
+    )
+
+
+def _learning(tasks: tuple[str, ...]) -> Figure:
+    rows = [
+        (setup, task, seed, at, 50.0 + at / 100 + seed)
+        for setup in SETUPS for task in tasks for seed in (1, 2) for at in (100, 200)
+    ]  # fmt: skip
+    return learning_curves(_table(rows, "setup", "task", "seed", "update", "score"), SCORES)
+
+
+def _kept(tasks: tuple[str, ...]) -> Figure:
+    rows = [
+        (task, setup, "target_open=0.3", 20 + seed, 80.0 + seed)
+        for task in tasks for setup in SETUPS for seed in (1, 2)
+    ]  # fmt: skip
+    return heads_kept(_table(rows, "task", "setup", "setting", "kept", "score"), LAYERS * HEADS, SCORES)
+
+
+def _labels(tasks: tuple[str, ...]) -> Figure:
+    count = 3 * len(tasks)
+    columns = {"label": [f"label:{number}" for number in range(count)], "count": [1234] * count}
+    regimes = {name: [0.5] * count for name in ("static", "stl", "pair", "joint", "chance")}
+    return label_accuracy(pl.DataFrame(columns | regimes | {"counted": [True] * (count - 1) + [count == 0]}))
+
+
+def _heatmap(tasks: tuple[str, ...]) -> Figure:
+    names = [f"a long label {number}" for number in range(6 * len(tasks))]
+    value = np.random.default_rng(0).random((len(names), LAYERS, HEADS))
+    return head_label_heatmap(heads_table.rows("attention", "dep", names, value, np.full(len(names), 40)))
+
+
+def _maps(tasks: tuple[str, ...]) -> Figure:
+    rows = [
+        (task, setup, "self", layer, head, 0.1 * head - 0.3, head == 3)
+        for task in tasks for setup in SETUPS[:2] for layer in range(LAYERS) for head in range(HEADS)
+    ]  # fmt: skip
+    table = _table(rows, "task", "setup", "attention", "layer", "head", "value", "significant")
+    return head_maps(table, "ablation", "score lost, points")
+
+
+def _prediction(tasks: tuple[str, ...]) -> Figure:
+    rows = [
+        (task, setup, name, 0.5, 0.3, 0.7, 0.2, 0.0, 0.4)
+        for task in tasks
+        for setup in SETUPS
+        for name in PREDICTORS
+    ]
+    ends = ("spearman", "low", "high", "within_layers", "within_low", "within_high")
+    return prediction_dots(_table(rows, "task", "setup", "measure", *ends))
+
+
+def _sharing(tasks: tuple[str, ...]) -> Figure:
+    rows = [(setup, task, 1.0, 0.5, 1.5) for setup in SETUPS[1:] for task in (*tasks, "mean")]
+    return sharing_figure(_table(rows, "setup", "task", "loss", "low", "high"))
+
+
+def _wanted(tasks: tuple[str, ...]) -> Figure:
+    rows = [(kind, task, task, 0.3, 0.2) for kind in KINDS for task in tasks]
+    return wanted_figure(_table(rows, "kind", "first", "second", "jaccard", "learned"))
+
+
+def _contest(tasks: tuple[str, ...]) -> Figure:
+    lines = _table(
+        [(task, 1.0 + place, 0.5) for task in tasks for place in range(3)], "task", "apart", "beside"
+    )
+    means = _table([(task, 2.0, 0.3, 0.1, 0.5) for task in tasks], "task", "apart", "beta", "low", "high")
+    sides = [(task, partner, 1.2, 1.1, 1.3) for task in tasks for partner in ("twin", "control")]
+    return contest_figure(lines, means, _table(sides, "task", "partner", "mean", "low", "high"))
+
+
+def _forest(tasks: tuple[str, ...]) -> Figure:
+    rows = [("unit", "importance, logs", True, 0.02, -0.03, 0.07, "refuted")]
+    rows += [("task", f"{task} alone", False, 0.2, 0.1, 0.3, "cannot tell") for task in tasks]
+    return forest(_table(rows, "group", "estimate", "primary", "share", "share_low", "share_high", "word"))
+
+
+def _dose(tasks: tuple[str, ...]) -> Figure:
+    pairs = list(itertools.combinations((*tasks, "srl", "con")[: max(2, min(len(tasks), 4))], 2))
+    rows = [
+        (f"{first}+{second}", overlap, 12, f"{first}{second}{overlap}{draw}", task, 80.0 + draw - overlap / 6)
+        for first, second in pairs for overlap in (0, 6, 12) for draw in (0, 1) for task in (first, second)
+    ]  # fmt: skip
+    scores = _table(rows, "pair", "overlap", "heads", "run", "task", "score")
+    return dose_figure(scores, dose(scores, draws=9))
+
+
+def _conflict(tasks: tuple[str, ...]) -> Figure:
+    heads = _table([(name, 0.1) for name in ("neither", "one", "both") for _ in tasks], "claims", "cosine")
+    return conflict_figure(
+        ConflictByClaims(heads, -0.1, -0.2, 0.1, 0.2), pl.DataFrame({"cosine": [0.3, 0.4]})
+    )
+
+
+def _curve(tasks: tuple[str, ...]) -> Figure:
+    rows = [
+        (task, method, epochs, share, 90.0 * share, draw, "run")
+        for task in tasks for method in METHOD_NAMES for epochs in (0, 1) for share in (0.1, 0.5, 1.0)
+        for draw in (0, 1)
+    ]  # fmt: skip
+    return pruning_curves(
+        _table(rows, "task", "by", "trained_epochs", "share", "score", "draw", "run"), SCORES
+    )
+
+
+def _survival(column: str, names: tuple[str, ...], tasks: tuple[str, ...]) -> pl.DataFrame:
+    rows = [
+        (method, name, task, share, share, 24, "run")
+        for method in METHOD_NAMES for name in names for task in tasks for share in (0.1, 0.5, 1.0)
+    ]  # fmt: skip
+    return _table(rows, "by", column, "task", "share", "surviving", "at_start", "run")
+
+
+def _times(tasks: tuple[str, ...]) -> Figure:
+    rows = [
+        (task, batch, share, share, share, "run")
+        for task in tasks
+        for batch in (1, 16, 64)
+        for share in (0.5, 1.0)
+    ]
+    columns = ("task", "batch", "share", "seconds_of_whole", "operations_of_whole", "run")
+    return time_curves(_table(rows, *columns))
+
+
+def _energy(tasks: tuple[str, ...]) -> Figure:
+    rows = [
+        (f"runs/{task}", matrix, "self", 0, head, component, component / 4)
+        for task in tasks for matrix in ("query", "key", "product") for head in (None, 0)
+        for component in (1, 2, 3, 4)
+    ]  # fmt: skip
+    return energy_curves(
+        _table(rows, "model", "matrix", "attention", "layer", "head", "component", "captured")
+    )
+
+
+def _mixing(tasks: tuple[str, ...]) -> Figure:
+    models = ("jointly trained", "before training", "jointly less before")
+    tests = _table(
+        [(model, name, 0.1, 0.0, 0.2, 0.5, 0.5) for model in models for name in CLASSES],
+        "models", "claims", "above", "low", "high", "p", "p_holm",
+    )  # fmt: skip
+    layers = [("self", layer, name, 0.2, models[0]) for layer in range(LAYERS) for name in ("all", *CLASSES)]
+    return mixing_figure(
+        tests, _table(layers, "attention", "layer", "claims", "overlap", "models"), models[0]
+    )
+
+
+def _recovery(tasks: tuple[str, ...]) -> Figure:
+    random = np.random.default_rng(0)
+    level = {"single": 90.0, "A": 85.0}
+    rows = [
+        (name, task, seed, level.get(name, 87.0) + random.normal(0, 0.1), 22_600_000 + 1000 * place)
+        for place, name in enumerate(CONDITIONS) for task in tasks for seed in (1, 2, 3)
+    ]  # fmt: skip
+    return recovery(_table(rows, "condition", "task", "seed", "score", "parameters"))
+
+
+def _comparison(tasks: tuple[str, ...]) -> Figure:
+    ends = [f"{name}_{end}" for name in ("both", "seeds", "sentences") for end in ("low", "high")]
+    table = _table([(task, 0.5, *[0.0, 1.0] * 3) for task in tasks], "task", "difference", *ends)
+    return comparison_figure(table, "STL, dynamic", "MTL-5, dynamic, a mask per task")
+
+
+MAKERS: Mapping[str, Callable[[tuple[str, ...]], Figure]] = {
+    "rgb": _rgb, "grey": _grey, "correlation": _correlation, "agreement": _agreement,
+    "gates": lambda tasks: gates_over_time(_history(tasks)),
+    "masks": lambda tasks: mask_picture(_history(tasks)), "labels": _labels, "heatmap": _heatmap,
+    "heads-kept": _kept, "learning-curves": _learning, "recovery": _recovery, "heads": _maps,
+    "prediction": _prediction, "contest": _contest, "forest": _forest, "dose": _dose, "conflict": _conflict,
+    "wanted": _wanted, "sharing": _sharing, "curve": _curve,
+    "curve-roles": lambda tasks: role_curves(_survival("role", ("positional", "rare_words"), tasks)),
+    "curve-kinds": lambda tasks: kind_curves(_survival("attention", ("encoder", "decoder", "cross"), tasks)),
+    "curve-time": _times, "energy": _energy, "mixing": _mixing, "comparison": _comparison,
+}  # fmt: skip
+"""By the name of `mtl figure` where it has one; `animation` and `importance-over-time` are drawn like
+`masks` and `gates`."""

@@ -1,0 +1,117 @@
+"""Nothing of a figure lies outside of its canvas, and no text on another, for any number of tasks."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from mtl.probes.figures.style import pixels
+from mtl.runs.figures.table import FIGURES
+from tests.probes.figure_makers import MAKERS, TASKS
+
+SLACK = 1.5
+"""In pixels of a hundredth of an inch: what antialiasing and side bearings need."""
+
+
+def texts(figure: Figure) -> list[Text]:
+    """What is written and can be seen."""
+    hidden = set(itertools.chain.from_iterable(map(_hidden, figure.axes)))
+    written = (text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip())
+    return [text for text in written if id(text) not in hidden]
+
+
+def _hidden(axes: Axes) -> set[int]:
+    """The texts of axes that are not drawn: of ticks beyond the limits, or all where axes are off."""
+    hidden = set() if axes.axison else {id(text) for text in axes.findobj(Text)} - {*map(id, axes.texts)}
+    for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        low, high = sorted(limits)
+        ticks = (*axis.get_major_ticks(), *axis.get_minor_ticks())
+        drawn = {
+            id(label)
+            for tick in ticks
+            if low <= tick.get_loc() <= high
+            for label in (tick.label1, tick.label2)
+        }
+        drawn |= {id(axis.label), id(axis.get_offset_text())}
+        hidden |= {id(text) for text in axis.findobj(Text)} - drawn
+    return hidden
+
+
+def faults(figure: Figure) -> list[str]:
+    """Texts, legends and axes that leave the canvas, and texts that lie on each other or on a legend.
+
+    Texts within plots (numbers in cells, marks at points) belong where they are, and slanted ones have boxes
+    larger than they are: these two may lie on others.
+    """
+    pixels(figure)
+    written, legends = texts(figure), _legends(figure)
+    boxes = {id(text): text.get_window_extent() for text in written}
+    places = [(repr(text.get_text()), boxes[id(text)]) for text in written]
+    places += [("a legend", legend.get_window_extent()) for legend in legends]
+    places += [("axes", axes.get_window_extent()) for axes in figure.axes]
+    found = [f"outside: {name} {box}" for name, box in places if not _within(figure.bbox, box)]
+    inside = {id(text) for axes in figure.axes for text in axes.texts}
+    outer = [text for text in written if id(text) not in inside and text.get_rotation() % 90 == 0]
+    found += [
+        f"on each other: {one.get_text()!r} and {other.get_text()!r}"
+        for one, other in itertools.combinations(outer, 2)
+        if _overlap(boxes[id(one)], boxes[id(other)]) > 2 * SLACK
+    ]
+    for legend in legends:
+        own = {id(text) for text in legend.findobj(Text)}
+        found += [
+            f"on a legend: {text.get_text()!r}"
+            for text in written
+            if id(text) not in own and _overlap(legend.get_window_extent(), boxes[id(text)]) > 2 * SLACK
+        ]
+    return found
+
+
+def _legends(figure: Figure) -> list[Legend]:
+    return [*figure.legends, *(legend for axes in figure.axes if (legend := axes.get_legend()))]
+
+
+def _within(canvas: Bbox, box: Bbox) -> bool:
+    return (
+        box.x0 >= canvas.x0 - SLACK and box.y0 >= canvas.y0 - SLACK
+        and box.x1 <= canvas.x1 + SLACK and box.y1 <= canvas.y1 + SLACK
+    )  # fmt: skip
+
+
+def _overlap(one: Bbox, other: Bbox) -> float:
+    """The smaller side, in pixels, of what two boxes have in common; 0 without anything."""
+    common = Bbox.intersection(one, other)
+    return 0.0 if common is None else min(common.width, common.height)
+
+
+def test_every_figure_is_made_here() -> None:
+    drawn_as_others = {"animation", "importance-over-time"}
+    assert set(FIGURES) - drawn_as_others <= set(MAKERS)
+
+
+@pytest.mark.parametrize("count", [3, *(pytest.param(many, marks=pytest.mark.slow) for many in (1, 2, 5, 9))])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_figure_fits(name: str, count: int) -> None:
+    assert faults(MAKERS[name](TASKS[:count])) == []
+
+
+def test_a_text_outside_and_texts_on_each_other_are_found() -> None:
+    figure = Figure(figsize=(4, 3))
+    axes = figure.subplots()
+    assert faults(figure) == []
+    axes.set_title("a title that is far too long for so small a figure " * 2)
+    assert [fault.partition(":")[0] for fault in faults(figure)] == ["outside"]
+    axes.set_title("title")
+    figure.text(0.5, 0.9, "title")
+    assert [fault.partition(":")[0] for fault in faults(figure)] == ["on each other"]
+    figure.texts[0].remove()
+    figure.legend(handles=[Patch(label="a")], loc="upper center")
+    figure.suptitle("title")
+    assert {fault.partition(":")[0] for fault in faults(figure)} == {"on a legend", "on each other"}

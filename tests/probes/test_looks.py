@@ -1,0 +1,113 @@
+"""The look of a setup and of a task follows its name, in every figure."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+
+from mtl.probes.figures.dose import dose_figure
+from mtl.probes.figures.heads_kept import heads_kept
+from mtl.probes.figures.learning_curves import learning_curves
+from mtl.probes.figures.looks import _place, looks_of, task_looks
+from mtl.probes.figures.prediction import prediction_dots
+from mtl.probes.figures.sharing import sharing_figure
+from mtl.probes.figures.style import LOOKS
+from mtl.probes.task_order import by_catalogue, tasks_in
+from mtl.tasks.catalogue import TASKS, in_order_of_catalogue
+
+SETUPS = (
+    "STL", "STL, dynamic", "STL, static", "MTL-5", "MTL-5, dynamic", "MTL-5, dynamic, a mask per task",
+    "MTL-2", "MTL-2, dynamic", "MTL-2 pos+dep", "MTL-5, penalty 0.1",
+)  # fmt: skip
+METRICS = {"pos": "accuracy", "ner": "f1", "dep": "las"}
+
+
+@given(st.lists(st.sampled_from(SETUPS) | st.text("ab, ", min_size=1), unique=True, max_size=len(LOOKS)))
+def test_different_names_look_different_whatever_their_order(names):
+    looks = looks_of(names)
+    assert list(looks) == names
+    assert len({(look.colour, look.shape, look.fill) for look in looks.values()}) == len(names)
+    assert looks_of(names[::-1]) == looks
+
+
+@given(st.sets(st.sampled_from(SETUPS)))
+def test_a_name_looks_the_same_beside_whatever_other_names(names):
+    """Unless two of them have one look by themselves."""
+    alone = {name: looks_of([name])[name] for name in names}
+    for name, look in looks_of(sorted(names)).items():
+        if all(_place(other) != _place(name) for other in names - {name}):
+            assert look == alone[name]
+    assert {name: looks_of([name], names)[name] for name in names} == looks_of(names)
+
+
+def test_plain_setups_never_share_a_look():
+    plain = SETUPS[:8]
+    assert len({looks_of([name])[name] for name in plain}) == len(plain)
+
+
+def test_a_task_looks_the_same_in_any_set_of_tasks():
+    for chosen in itertools.combinations(("pos", "dep", "srl", "control"), 2):
+        assert task_looks(chosen) == {task: LOOKS[list(TASKS).index(task)] for task in chosen}
+
+
+def colours_in_legend(figure):
+    (legend,) = figure.legends
+    lines = zip(legend.get_texts(), legend.legend_handles, strict=True)
+    return {text.get_text(): to_hex(line.get_color()).upper() for text, line in lines}
+
+
+def histories(setups):
+    rows = [(setup, task, 1, at, 50.0 + at) for setup in setups for task in ("dep", "pos") for at in (1, 2)]
+    return pl.DataFrame(rows, ["setup", "task", "seed", "update", "score"], orient="row")
+
+
+@pytest.mark.parametrize("order", [SETUPS[:4], SETUPS[3::-1], SETUPS[2:4]])
+def test_one_setup_has_one_colour_in_every_figure_in_any_order(order):
+    expected = {name: look.colour for name, look in looks_of(SETUPS[:4]).items() if name in order}
+    kept = pl.DataFrame(
+        {
+            "task": "dep", "setup": order, "setting": None, "seed": 1, "run": order, "kept": 3, "score": 4.0,
+        }
+    ).cast({"setting": pl.String})  # fmt: skip
+    losses = pl.DataFrame({"setup": order, "task": "dep", "loss": 1.0, "low": 0.0, "high": 2.0})
+    predicted = pl.DataFrame({"setup": order, "task": "dep", "measure": "importance", "spearman": 0.5})
+    values = ("low", "high", "within_layers", "within_low", "within_high")
+    predicted = predicted.with_columns(pl.lit(0.1).alias(name) for name in values)
+    figures = (
+        learning_curves(histories(order), METRICS), heads_kept(kept, 12, METRICS), sharing_figure(losses),
+        prediction_dots(predicted),
+    )  # fmt: skip
+    for figure in figures:
+        assert expected.items() <= colours_in_legend(figure).items()
+
+
+def test_panels_and_rows_are_in_the_catalogues_order():
+    figure = learning_curves(histories(["STL"]), METRICS)
+    assert [axes.get_title() for axes in figure.axes] == ["pos", "dep"]
+    assert in_order_of_catalogue(["srl", "dep~b", "pos", "dep", "dep~a", "own", "ner+dep"]) == (
+        "own", "pos", "ner+dep", "dep", "dep~a", "dep~b", "srl",
+    )  # fmt: skip
+    table = pl.DataFrame({"task": ["dep", "pos", "dep"], "row": [1, 2, 3]})
+    assert by_catalogue(table)["row"].to_list() == [2, 1, 3]
+    assert tasks_in(table) == ["pos", "dep"]
+    assert by_catalogue(table.clear()).is_empty()
+
+
+def test_a_dose_has_its_tasks_colours():
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"{first}+{second}", overlap, 6, f"{first}{run}", task, float(rng.normal()))
+        for first, second in (("pos", "dep"), ("dep", "srl"))
+        for run, overlap in enumerate((0, 3, 6))
+        for task in (first, second)
+    ]
+    scores = pl.DataFrame(rows, ["pair", "overlap", "heads", "run", "task", "score"], orient="row")
+    losses = pl.DataFrame({"pair": ["all"], "loss": [None]}, schema={"pair": pl.String, "loss": pl.Float64})
+    colours = colours_in_legend(dose_figure(scores, losses))
+    assert colours == {task: look.colour for task, look in task_looks(("pos", "dep", "srl")).items()}
