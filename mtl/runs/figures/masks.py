@@ -20,7 +20,7 @@ from mtl.probes.figures.masks import animation, mask_picture
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.heads_table import Site
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.masks import final_masks, last_gates
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.tables import gates_of
@@ -105,7 +105,7 @@ def final(request: FigureRequest) -> FigureWithTables:
     """One run's masks after training."""
     request.one_path()
     gates, notes = _gates(request)
-    last = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
+    last = last_gates(gates)
     return FigureWithTables(mask_picture(gates), notes, {"": last.select("task", *KEYS, "gate", "open")})
 
 
