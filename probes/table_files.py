@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -91,7 +91,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def read_complete(
-    path: Path, schema: pl.Schema, command: str, older: Mapping[str, str] = MappingProxyType({})
+    path: Path, schema: Mapping[str, Any], command: str, older: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """The columns of a schema of a parquet file that a command made, and the texts written with them.
 
@@ -107,7 +107,7 @@ def read_complete(
     missing = [name for name in schema if name not in table.columns]
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
-    return table.select(schema.names()).cast(schema), metadata
+    return table.select(list(schema)).cast(schema), metadata
 
 
 def read_csv(path: Path) -> pl.DataFrame:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -29,7 +30,7 @@ class KeyedTable:
     """
 
     path: Path
-    schema: pl.Schema
+    schema: Mapping[str, Any]
     command: str
     """What makes the table, for messages: `mtl curve`."""
     scratch: bool = False
