@@ -107,7 +107,7 @@ def read_complete(
     missing = [name for name in schema if name not in table.columns]
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
-    return table.select(list(schema)).cast(schema), metadata
+    return table.select(list(schema)).cast(pl.Schema(schema)), metadata
 
 
 def read_csv(path: Path) -> pl.DataFrame:

@@ -25,7 +25,6 @@ from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
 from mtl.models.limits import BATCH_PAIRS
 from mtl.models.modes import in_evaluation_mode
-from mtl.models.seq2seq import Seq2Seq
 
 Kind = Literal["head", "all_but_one", "layer"]
 By = Literal["zero", "mean"]
@@ -118,8 +117,8 @@ class Ablator:
         self.masks = masks_of(model, tuple(model.tasks)) if masks is None else list(masks)
         self.device = next(model.parameters()).device
         self._copies: AblatedCopies
-        if isinstance(encoder, Seq2Seq):
-            self._copies, tokens = TranslatedCopies(model, encoder), TRANSLATED_TOKENS
+        if (translator := encoder.translator) is not None:
+            self._copies, tokens = TranslatedCopies(model, translator), TRANSLATED_TOKENS
         else:
             self._copies, tokens = AnnotatedCopies(model, encoder), model.evaluation_tokens()
         self.budget = passes or tokens

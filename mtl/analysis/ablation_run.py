@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,16 +38,14 @@ BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
 """By device, padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
 SAVED_EVERY = 30.0
 """Seconds between two saves of what is done so far."""
-COUNTS = pl.Schema(
-    {
-        "batch": pl.Int32,
-        "task": pl.String,
-        "sentences": pl.Int32,
-        "type": pl.String,
-        "unchanged": pl.List(pl.Float64),
-        "ablated": pl.List(pl.Float64),
-    }
-)
+COUNTS: Mapping[str, Any] = {
+    "batch": pl.Int32,
+    "task": pl.String,
+    "sentences": pl.Int32,
+    "type": pl.String,
+    "unchanged": pl.List(pl.Float64),
+    "ablated": pl.List(pl.Float64),
+}
 """The table of what is done so far: a row per batch and task, with the arrays of `SentenceCounts`, flat."""
 MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from mtl.analysis.observe import Observer
 from mtl.errors import InputError
-from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.models.source_encoder import SourceEncoder
+from mtl.models.tapped import WordReader
 from mtl.probes import heads_table
 from mtl.probes.measures import passes
 from mtl.probes.measures.corpus import ProbeCorpus, ProbeSettings
@@ -86,7 +85,7 @@ def index_corpus(
 
 
 def probe(
-    encoder: Encoder | SourceEncoder,
+    encoder: WordReader,
     corpus: ProbeCorpus,
     mask: Mask,
     *,

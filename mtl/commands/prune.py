@@ -17,8 +17,7 @@ from mtl.runs.run import Run
 if TYPE_CHECKING:
     from torch import nn
 
-    from mtl.models.encoder import Encoder
-    from mtl.models.seq2seq import Seq2Seq
+    from mtl.models.tapped import TappedModel
 
 
 def prune(
@@ -124,12 +123,12 @@ def _prune_encoder(
     from mtl.files import whole_folder
     from mtl.heads.families import key_groups
     from mtl.heads.gates import OPEN
+    from mtl.heads.prune import prune_heads
     from mtl.models.apply_masks import gates_from_file
-    from mtl.models.encoder import Encoder
     from mtl.models.opened import open_encoder
 
     encoder = open_encoder(name)
-    if not isinstance(encoder, Encoder):
+    if encoder.translator is not None:
         raise InputError(f"{name} translates: give the folder of the run that it was trained in")
     remaining = encoder.tap.remaining
     gates = None if mask is None else gates_from_file(mask, task, (encoder.layers, encoder.heads))
@@ -138,7 +137,7 @@ def _prune_encoder(
     else:
         closed = {site: [n for n, gate in enumerate(row) if gate <= OPEN] for site, row in enumerate(gates)}
     before, groups = _parameters(encoder), key_groups(encoder.transformer)
-    encoder.prune(closed, gates, keep_shape=keep_shape)
+    prune_heads(encoder.transformer, closed, gates, keep_shape=keep_shape)
     with whole_folder(out) as folder:
         encoder.save(folder)
     console = Console()
@@ -148,7 +147,7 @@ def _prune_encoder(
 
 
 def _show_sizes(
-    encoder: Encoder | Seq2Seq,
+    encoder: TappedModel,
     opened: int,
     heads: int,
     before: int,

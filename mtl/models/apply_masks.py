@@ -14,6 +14,7 @@ from mtl.config.schema import GateScope
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
 from mtl.heads.gates import OPEN, FixedGates
+from mtl.heads.prune import prune_heads
 from mtl.models.joint import JointModel
 from mtl.models.mask_file import check_masks
 
@@ -36,9 +37,8 @@ def apply_masks(
         layer: [head for head, gate in enumerate(row) if gate <= OPEN]
         for layer, row in enumerate(gates.tolist())
     }
-    model.encoder.prune(
-        {layer: heads for layer, heads in closed.items() if heads}, gates, keep_shape=keep_shape
-    )
+    cut = {layer: heads for layer, heads in closed.items() if heads}
+    prune_heads(model.encoder.transformer, cut, gates, keep_shape=keep_shape)
     smaller = JointModel(
         model.encoder,
         {name: model.tasks[name] for name in tasks},

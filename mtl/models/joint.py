@@ -27,6 +27,7 @@ from mtl.models.parallel import ParallelSubwords
 from mtl.models.pretrained import AttentionKind
 from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
 from mtl.models.seq2seq import Seq2Seq
+from mtl.models.tapped import SharedEncoder
 from mtl.models.translations import translations
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.decoders.decoder import Decoder
@@ -70,7 +71,7 @@ class JointModel(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder | Seq2Seq,
+        encoder: SharedEncoder,
         tasks: Mapping[str, Task],
         labels: Mapping[str, Labels],
         gates: Gates | None = None,
@@ -166,8 +167,8 @@ class JointModel(nn.Module):
         With `given` also the predictions given a part of the gold (`Decoder.decode_given`), and for
         translations the cross-entropy of the references (`Translator.references`).
         """
-        if isinstance(self.encoder, Seq2Seq):
-            return self._translated(self.encoder, batch, head_scale, given)
+        if (translator := self.encoder.translator) is not None:
+            return self._translated(translator, batch, head_scale, given)
         decoded = {}
         for name, output in self(batch, head_scale).items():
             decoder = self.decoder(name)
@@ -250,7 +251,7 @@ class JointModel(nn.Module):
         plain = checked_sentences(sentences)
         max_words = whole_number(max_words, "max_words", 1)
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
-        if empty and not isinstance(self.encoder, Seq2Seq):
+        if empty and self.encoder.translator is None:
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
         for position, sentence in enumerate(plain, 1):
             if len(sentence) > max_words:

@@ -13,6 +13,7 @@ from mtl.analysis.relevance_rules import RelevanceRules, Rules, relevance_by_rul
 from mtl.analysis.relevance_table import head_relevance
 from mtl.config.schema import Seq2SeqConfig
 from mtl.heads.families import attentions, family_of
+from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention
 from mtl.models.architectures import from_scratch
 from mtl.models.batches import collate, examples
@@ -219,7 +220,7 @@ def test_under_a_mask_as_with_scaled_columns_and_as_cut() -> None:
         attention.output.weight.data *= factors.repeat_interleave(SIZE)
     torch.testing.assert_close(masked, summed(Explainer(changed, SENTENCES, [ITEM])))
     assert (masked[scale == 0] == 0).all()
-    cut.encoder.prune({site: [site % HEADS] for site in range(6)})
+    prune_heads(cut.encoder.transformer, {site: [site % HEADS] for site in range(6)})
     torch.testing.assert_close(masked, summed(Explainer(cut, SENTENCES, [ITEM])))
 
 

@@ -12,6 +12,7 @@ from mtl.analysis.head_order import base_scales
 from mtl.analysis.importance import task_importance
 from mtl.analysis.probe import masks_of, open_masks
 from mtl.errors import InputError
+from mtl.heads.clone import clone_heads
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import apply_masks, gates_for
 from mtl.models.evaluate import evaluate
@@ -39,7 +40,9 @@ def routed_model(toy: Path, *, different: bool = True, gates: bool = False) -> J
     """Head 1 of layer 0 and head 2 of layer 2 are there for pos, and as copies for dep."""
     plain = plain_model(toy)
     encoder = plain.encoder
-    made = encoder.clone({0: [1], 2: [2]}, 2, divide=False, noise=0.5 if different else 0.0)
+    made = clone_heads(
+        encoder.transformer, {0: [1], 2: [2]}, 2, divide=False, noise=0.5 if different else 0.0
+    )
     assert made == {0: {1: (4,)}, 2: {2: (4,)}}
     owners = {(0, 1): ("pos",), (0, 4): ("dep",), (2, 2): ("pos",), (2, 4): ("dep",)}
     model = JointModel(encoder, plain.tasks, plain.labels, owners=owners)
