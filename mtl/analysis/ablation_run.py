@@ -26,7 +26,6 @@ from mtl.analysis.ablation import (
     mean_outputs,
 )
 from mtl.analysis.keyed_table import KeyedTable
-from mtl.analysis.probe import open_masks
 from mtl.analysis.trained import TrainedRun
 from mtl.files import fingerprint
 from mtl.probes import heads_table
@@ -86,7 +85,7 @@ def measure_ablation(
     """
     model = trained.model
     batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
-    applied = None if masks else open_masks(model, tuple(model.tasks))
+    applied = None if masks else model.scales.masks(tuple(model.tasks), gated=False)
     means = mean_outputs(model, batches, applied) if by == "mean" else None
     ablate = Ablator(model, chosen, means=means, masks=applied)
     partial, key = _partial_table(trained), _key(trained, chosen, by, masks, len(batches))

@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from mtl.analysis.probe import Mask, index_corpus, masks_of, open_masks, probe
+from mtl.analysis.probe import index_corpus, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
+from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.source_encoder import SourceTokenizer
@@ -119,10 +120,7 @@ def probe_run(
         notes += [line for part in read for line in part.notes]
     corpus = index_corpus(sentences, fitted, centroids)
     annotated = tuple(corpus.items)
-    if model is None:
-        chosen = [Mask("", annotated, None)]
-    else:
-        chosen = masks_of(model, annotated) if masks else open_masks(model, annotated)
+    chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
     if not chosen:
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
     masked = {name for mask in chosen for name in mask.tasks}

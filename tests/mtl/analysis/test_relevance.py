@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import Explainer, Item
 from mtl.analysis.relevance_rules import Rules
 from mtl.analysis.relevance_table import head_relevance, shares
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.families import attentions, family_of
 from mtl.heads.prune import prune_heads
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import BatchRelevance, Explainer, Item, Output
 from mtl.analysis.relevance_rules import RelevanceRules, Rules, relevance_by_rule, single_activations
 from mtl.analysis.relevance_table import head_relevance
@@ -17,6 +16,7 @@ from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention
 from mtl.models.architectures import from_scratch
 from mtl.models.batches import collate, examples
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.modes import frozen
 from mtl.models.seq2seq import Seq2Seq
