@@ -55,10 +55,7 @@ def gates_for(
     and no task is named.
     """
     tasks = tasks_of(model, task)
-    if given is None:
-        return model.scales.of_one_mask(tasks, task is not None), tasks
-    model.scales.refuse_several(tasks)
-    return given * model.scales.of_task(tasks[0], gated=False), tasks
+    return model.scales.of_one_mask(tasks, task is not None, given), tasks
 
 
 def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:

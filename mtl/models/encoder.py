@@ -16,7 +16,6 @@ from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
 from mtl.heads.families import family_of, looks_back_only
-from mtl.heads.family_table import Family
 from mtl.models import pretrained
 from mtl.models.pooling import pool
 from mtl.models.pretrained import AttentionKind
@@ -51,7 +50,12 @@ class Encoder(WordReader, SharedEncoder):
         *,
         max_length: int | None = None,
     ) -> None:
-        super().__init__(transformer, self._family(transformer))
+        super().__init__(transformer, family_of(transformer))
+        if len(self.family.stacks) > 1:
+            raise InputError(
+                f"{type(transformer).__name__} translates, and has no vector for each word of one text: give "
+                "an encoder or a decoder-only model"
+            )
         config = transformer.config
         if (pooler := getattr(transformer, "pooler", None)) is not None:
             # LayoutLM cannot do without one; parameters that get no gradient make DDP fail.
@@ -79,19 +83,9 @@ class Encoder(WordReader, SharedEncoder):
         # Logits over the embeddings and the layers.
         self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if mixed else None
 
-    @staticmethod
-    def _family(transformer: PreTrainedModel) -> Family:
-        family = family_of(transformer)
-        if len(family.stacks) > 1:
-            raise InputError(
-                f"{type(transformer).__name__} translates, and has no vector for each word of one text: give "
-                "an encoder or a decoder-only model"
-            )
-        return family
-
     @property
     def note(self) -> str | None:
-        """A note to print on settings that were not given; `None`: nothing."""
+        """A note on settings that were not given; `None`: nothing."""
         return self._note
 
     @classmethod

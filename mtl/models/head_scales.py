@@ -105,26 +105,26 @@ class HeadScales:
         names = self.tasks if self.routes is not None or gates is None else gates.masks
         return [Mask(name, (name,), self.of_task(name, gated)) for name in names if name in annotated]
 
-    def of_one_mask(self, tasks: Sequence[str], chosen: bool) -> Float[Tensor, "site head"]:
-        """The scale that serves all of these tasks; `chosen` says that somebody chose them.
+    def of_one_mask(
+        self, tasks: Sequence[str], chosen: bool, given: Float[Tensor, "site head"] | None = None
+    ) -> Float[Tensor, "site head"]:
+        """The scale that serves all of these tasks, by the gates or by those that are `given`.
 
-        Raises `InputError` without masks, and for tasks that have masks or heads of their own.
+        `chosen` says that somebody chose the tasks. Raises `InputError` without masks, and for tasks that
+        have masks or heads of their own.
         """
-        if not self.any:
+        each = f"choose one with --task ({', '.join(tasks)})"
+        if given is None and not self.any:
             raise InputError(
                 "the run has no masks: train with --pruning=dynamic or static, or give --mask FILE"
             )
-        self.refuse_several(tasks)
-        if self.routes is None and self.gates is not None and len(self.gates.masks) > 1 and not chosen:
-            raise InputError(
-                f"every task has a mask of its own: choose one with --task ({', '.join(self.tasks)})"
-            )
-        return self.of_task(tasks[0])
-
-    def refuse_several(self, tasks: Sequence[str]) -> None:
-        """Raise `InputError` for several tasks if some heads belong to some tasks only."""
         if self.routes is not None and len(tasks) > 1:
-            raise InputError(f"every task has heads of its own: choose one with --task ({', '.join(tasks)})")
+            raise InputError(f"every task has heads of its own: {each}")
+        several = self.routes is None and self.gates is not None and len(self.gates.masks) > 1
+        if given is None and several and not chosen:
+            raise InputError(f"every task has a mask of its own: {each}")
+        own = self.of_task(tasks[0], gated=given is None)
+        return own if given is None else given * own
 
 
 def open_heads(scale: Float[Tensor, "site head"]) -> list[Place]:

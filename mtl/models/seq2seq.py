@@ -77,6 +77,14 @@ class Seq2Seq(SharedEncoder):
         self.hidden = int(transformer.get_output_embeddings().weight.shape[0])
 
     @property
+    def note(self) -> str:
+        """A note on the model's size."""
+        return (
+            f"model: {self.transformer.num_parameters():,} parameters, "
+            f"{query_key_parameters(self.transformer):,} of them in queries and keys"
+        )
+
+    @property
     def translator(self) -> Seq2Seq:
         """The model itself."""
         return self
@@ -86,14 +94,6 @@ class Seq2Seq(SharedEncoder):
         from mtl.models.source_encoder import SourceEncoder  # which reads the sources of this class
 
         return SourceEncoder(self)
-
-    @property
-    def note(self) -> str:
-        """A note on the model's size, printed at the start of training."""
-        return (
-            f"model: {self.transformer.num_parameters():,} parameters, "
-            f"{query_key_parameters(self.transformer):,} of them in queries and keys"
-        )
 
     @classmethod
     def from_pretrained(
