@@ -82,15 +82,7 @@ def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
 
     Raises `ValueError` if the file cannot be read or lacks a column.
     """
-    schema = SCHEMAS[path.name]
-    try:
-        table, provenance = table_files.read_parquet(path), table_files.read_metadata(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}); make it with 'mtl curve'") from error
-    missing = [name for name in schema if name not in table.columns]
-    if missing:
-        raise ValueError(f"{path}: no column {missing[0]!r}; make the table with 'mtl curve'")
-    return table.select(schema.names()).cast(schema), provenance
+    return table_files.read_complete(path, SCHEMAS[path.name], "mtl curve")
 
 
 def mask_of(

@@ -116,14 +116,4 @@ def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> Non
 
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
-    try:
-        table, provenance = table_files.read_parquet(path), table_files.read_metadata(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}); make it with 'mtl probe'") from error
-    for column, default in (("choice", ""), ("attention", "self")):  # tables from before there were these
-        if column not in table.columns:
-            table = table.with_columns(pl.lit(default).alias(column))
-    missing = sorted(set(SCHEMA) - set(table.columns))
-    if missing:
-        raise ValueError(f"{path}: no column {missing[0]!r}; make the table with 'mtl probe'")
-    return table.select(SCHEMA.names()).cast(SCHEMA), provenance
+    return table_files.read_complete(path, SCHEMA, "mtl probe", {"choice": "", "attention": "self"})

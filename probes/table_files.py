@@ -10,7 +10,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 import polars as pl
 
@@ -87,6 +88,26 @@ def read_metadata(path: Path) -> dict[str, str]:
     with path.open("rb") as file:
         metadata = pl.read_parquet_metadata(file)
     return {key: value for key, value in metadata.items() if key != "ARROW:schema"}
+
+
+def read_complete(
+    path: Path, schema: Mapping[str, Any], command: str, older: Mapping[str, str] = MappingProxyType({})
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """The columns of a schema of a parquet file that a command made, and the texts written with them.
+
+    `older` has the values of columns that files of older versions lack. Raises `ValueError` if the file
+    cannot be read or lacks another column.
+    """
+    try:
+        table, metadata = read_parquet(path), read_metadata(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); make it with '{command}'") from error
+    absent = {name: pl.lit(value) for name, value in older.items() if name not in table.columns}
+    table = table.with_columns(**absent)
+    missing = [name for name in schema if name not in table.columns]
+    if missing:
+        raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
+    return table.select(list(schema)).cast(pl.Schema(schema)), metadata
 
 
 def read_csv(path: Path) -> pl.DataFrame:

@@ -15,8 +15,8 @@ from torch import Tensor
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
-from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
+from mtl.models.tapped import TappedModel
 from mtl.tasks.sentence import Sentence
 
 CountsByTask = dict[str, np.ndarray]
@@ -55,7 +55,7 @@ class AblatedCopies(ABC):
 class AnnotatedCopies(AblatedCopies):
     """Annotations of words: nothing below the first closed head is computed again."""
 
-    def __init__(self, model: JointModel, encoder: Encoder) -> None:
+    def __init__(self, model: JointModel, encoder: TappedModel) -> None:
         self.model, self.encoder = model, encoder
         self._replay = LayerReplay(encoder.transformer, encoder.family)
         self._metrics = {name: task.metric() for name, task in model.tasks.items()}

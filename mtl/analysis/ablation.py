@@ -19,13 +19,12 @@ from torch import Tensor
 from mtl.analysis.ablated_copies import AblatedCopies, AnnotatedCopies
 from mtl.analysis.ablated_translations import TranslatedCopies
 from mtl.analysis.importance import of_tasks
-from mtl.analysis.probe import Mask, masks_of
 from mtl.errors import InputError
 from mtl.models.batches import Batch
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.limits import BATCH_PAIRS
 from mtl.models.modes import in_evaluation_mode
-from mtl.models.seq2seq import Seq2Seq
 
 Kind = Literal["head", "all_but_one", "layer"]
 By = Literal["zero", "mean"]
@@ -115,11 +114,11 @@ class Ablator:
     ) -> None:
         self.model, self.chosen, self.means = model, tuple(chosen), means
         encoder = model.encoder
-        self.masks = masks_of(model, tuple(model.tasks)) if masks is None else list(masks)
+        self.masks = model.scales.masks(tuple(model.tasks)) if masks is None else list(masks)
         self.device = next(model.parameters()).device
         self._copies: AblatedCopies
-        if isinstance(encoder, Seq2Seq):
-            self._copies, tokens = TranslatedCopies(model, encoder), TRANSLATED_TOKENS
+        if (translator := encoder.translator) is not None:
+            self._copies, tokens = TranslatedCopies(model, translator), TRANSLATED_TOKENS
         else:
             self._copies, tokens = AnnotatedCopies(model, encoder), model.evaluation_tokens()
         self.budget = passes or tokens
@@ -200,7 +199,7 @@ def mean_outputs(
     `masks` as in `Ablator`.
     """
     device = next(model.parameters()).device
-    chosen = masks_of(model, tuple(model.tasks)) if masks is None else masks
+    chosen = model.scales.masks(tuple(model.tasks)) if masks is None else masks
     sums: dict[str, Tensor] = {}
     positions = torch.zeros(len(model.encoder.tap.sites), 1, 1)
     with torch.inference_mode(), in_evaluation_mode(model):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,9 +25,9 @@ from mtl.analysis.ablation import (
     joined,
     mean_outputs,
 )
-from mtl.analysis.probe import open_masks
+from mtl.analysis.keyed_table import KeyedTable
 from mtl.analysis.trained import TrainedRun
-from mtl.files import fingerprint, whole_file
+from mtl.files import fingerprint
 from mtl.probes import heads_table
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.paired_scores import DRAWS, ScoreLosses, score_losses
@@ -38,6 +37,15 @@ BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
 """By device, padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
 SAVED_EVERY = 30.0
 """Seconds between two saves of what is done so far."""
+COUNTS: Mapping[str, Any] = {
+    "batch": pl.Int32,
+    "task": pl.String,
+    "sentences": pl.Int32,
+    "type": pl.String,
+    "unchanged": pl.List(pl.Float64),
+    "ablated": pl.List(pl.Float64),
+}
+"""The table of what is done so far: a row per batch and task, with the arrays of `SentenceCounts`, flat."""
 MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
 
 
@@ -77,11 +85,11 @@ def measure_ablation(
     """
     model = trained.model
     batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
-    applied = None if masks else open_masks(model, tuple(model.tasks))
+    applied = None if masks else model.scales.masks(tuple(model.tasks), gated=False)
     means = mean_outputs(model, batches, applied) if by == "mean" else None
     ablate = Ablator(model, chosen, means=means, masks=applied)
-    partial = _Partial.of(trained, chosen, by, masks, len(batches))
-    parts = partial.read()
+    partial, key = _partial_table(trained), _key(trained, chosen, by, masks, len(batches))
+    parts = _from_rows(partial.read({}, key), len(chosen))
     with progress(len(trained.corpus)) as advance:
         advance(sum(len(batch.sentences) for batch in batches[: len(parts)]))
         saved = time.monotonic()
@@ -89,7 +97,7 @@ def measure_ablation(
             parts.append(ablate(batch))
             advance(len(batch.sentences))
             if time.monotonic() - saved > SAVED_EVERY:
-                partial.write(parts)
+                partial.put({}, key, _as_rows(parts))
                 saved = time.monotonic()
     losses = {
         name: score_losses(
@@ -107,7 +115,8 @@ def measure_ablation(
     if kinds:
         replaced = [name for kind in kinds for name in BY_NAME[MEASURE_OF_KIND[kind]].names]
         trained.write(heads, "ablation", replaced, by=by, masks=masks, draws=draws, seed=seed)
-    partial.path.unlink(missing_ok=True)
+    for left in (partial.path, partial.path.with_suffix(".npz")):  # the second one by an older version
+        left.unlink(missing_ok=True)
     return AblationResult(tuple(chosen), losses, heads)
 
 
@@ -145,50 +154,42 @@ def _table(
     return heads_table.at_sites(table, trained.model.encoder.tap.sites)
 
 
-@dataclass(frozen=True)
-class _Partial:
-    """The counts of the batches that are done, in a file beside the table."""
+def _partial_table(trained: TrainedRun) -> KeyedTable:
+    """The counts of the batches that are done, in a file beside the run's table."""
+    table = trained.table.resolve()
+    own = table.parent == trained.run.folder.resolve()
+    name = ".ablation.parquet" if own else f".{table.stem}.ablation.parquet"
+    return KeyedTable(table.with_name(name), COUNTS, "mtl ablate", scratch=True)
 
-    path: Path
-    key: str
-    """A hash of what they are made of; counts with another key are not used."""
 
-    @classmethod
-    def of(
-        cls, trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int
-    ) -> _Partial:
-        weights = sorted(path for path in trained.run.model.iterdir() if path.is_file())
-        made_of = [
-            fingerprint(weights), trained.fingerprint(), trained.split, len(trained.corpus), batches,
-            list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
-        ]  # fmt: skip
-        key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
-        table = trained.table.resolve()
-        own = table.parent == trained.run.folder.resolve()
-        return cls(table.with_name(".ablation.npz" if own else f".{table.stem}.ablation.npz"), key)
+def _key(trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int) -> str:
+    """A hash of what counts are made of; those with another key are not used."""
+    weights = sorted(path for path in trained.run.model.iterdir() if path.is_file())
+    made_of = [
+        fingerprint(weights), trained.fingerprint(), trained.split, len(trained.corpus), batches,
+        list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 
-    def read(self) -> list[Counts]:
-        """The counts of every batch that is done; empty for another key or a damaged file."""
-        try:
-            with self.path.open("rb") as file, np.load(file) as arrays:
-                if str(arrays["key"]) != self.key:
-                    return []
-                parts: list[Counts] = [{} for _ in range(int(arrays["batches"]))]
-                for entry in arrays.files:
-                    number, _, name = entry.partition(" ")
-                    if name and not name.endswith(" unchanged"):
-                        unchanged = arrays[f"{entry} unchanged"]
-                        parts[int(number)][name] = SentenceCounts(unchanged, arrays[entry])
-                return parts
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return []
 
-    def write(self, parts: Sequence[Counts]) -> None:
-        """Replace the file."""
-        arrays: dict[str, np.ndarray] = {"key": np.array(self.key), "batches": np.array(len(parts))}
-        for number, part in enumerate(parts):
-            for name, counts in part.items():
-                arrays[f"{number} {name}"] = counts.ablated
-                arrays[f"{number} {name} unchanged"] = counts.unchanged
-        with whole_file(self.path) as temporary, temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+def _as_rows(parts: Sequence[Counts]) -> pl.DataFrame:
+    rows = [
+        {
+            "batch": batch, "task": task, "sentences": len(counts.unchanged),
+            "type": counts.ablated.dtype.str, "unchanged": counts.unchanged.ravel(),
+            "ablated": counts.ablated.ravel(),
+        }
+        for batch, part in enumerate(parts)
+        for task, counts in part.items()
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=COUNTS)
+
+
+def _from_rows(rows: pl.DataFrame, ablations: int) -> list[Counts]:
+    parts: list[Counts] = [{} for _ in range(1 + int(rows["batch"].to_numpy().max(initial=-1)))]
+    for batch, task, sentences, kind, unchanged, ablated in rows.iter_rows():
+        parts[batch][task] = SentenceCounts(
+            np.array(unchanged, kind).reshape(sentences, -1),
+            np.array(ablated, kind).reshape(ablations, sentences, -1),
+        )
+    return parts

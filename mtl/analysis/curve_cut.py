@@ -18,9 +18,8 @@ from mtl.analysis.timing import Parts, alternate, device_name, encode, multiply_
 from mtl.errors import InputError
 from mtl.models.apply_masks import apply_masks
 from mtl.models.batches import Example, collate
-from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.models.seq2seq import Seq2Seq
+from mtl.models.tapped import TappedModel
 from mtl.probes import curve_table
 
 BATCHES = (1, 4, 16, 64)
@@ -99,7 +98,7 @@ def measure_cut(
 
 
 def _times(
-    uncut: Encoder | Seq2Seq, cut: Encoder | Seq2Seq, parts: Sequence[Parts], operations: float, rounds: int
+    uncut: TappedModel, cut: TappedModel, parts: Sequence[Parts], operations: float, rounds: int
 ) -> dict[str, float]:
     sentences = sum(part.sentences for part in parts)
     seconds = alternate({"uncut": lambda: encode(uncut, parts), "cut": lambda: encode(cut, parts)}, rounds)
@@ -120,7 +119,7 @@ def _of_median_length(corpus: Sequence[Example], count: int) -> list[Example]:
     return list(islice(cycle(ordered[first : first + count]), count))
 
 
-def _batches(encoder: Encoder | Seq2Seq, sentences: Sequence[Example], size: int) -> list[Parts]:
+def _batches(encoder: TappedModel, sentences: Sequence[Example], size: int) -> list[Parts]:
     device = next(encoder.parameters()).device
     return [
         collate(sentences[first : first + size], encoder.tokenizer, {}).subwords.to(device)

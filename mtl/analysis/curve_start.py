@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.analysis.head_order import Head, base_scales, open_heads, scale_of
+from mtl.analysis.head_order import Head, scale_of
 from mtl.analysis.trained import TrainedRun
 from mtl.corpora.load import corpus_fingerprint
 from mtl.files import fingerprint
+from mtl.models.head_scales import open_heads
 
 
 @dataclass
@@ -30,7 +31,8 @@ class Start:
     def of(cls, scoring: TrainedRun, masks: bool = True) -> Start:
         """The start of a run's curves; `masks`: whether the run's masks are applied."""
         files = sorted(path for path in scoring.run.model.iterdir() if path.is_file())
-        return cls(scoring, base_scales(scoring.model, tuple(scoring.tasks), masks), fingerprint(files))
+        base = {name: scoring.model.scales.of_task(name, gated=masks) for name in scoring.tasks}
+        return cls(scoring, base, fingerprint(files))
 
     @property
     def pools(self) -> dict[str, list[Head]]:

@@ -17,7 +17,7 @@ from mtl.analysis.curve_cut import cut_model
 from mtl.analysis.curve_file import CurveFiles, part
 from mtl.analysis.curve_settings import gate_settings, settings_of
 from mtl.analysis.curve_start import Start
-from mtl.analysis.head_order import Head, base_scales, open_heads
+from mtl.analysis.head_order import Head
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import fingerprint
@@ -27,6 +27,7 @@ from mtl.models.batches import examples
 from mtl.models.derived_run import write_cut_run
 from mtl.models.device import Accelerator, prepare
 from mtl.models.evaluate import evaluate
+from mtl.models.head_scales import open_heads
 from mtl.models.joint import JointModel
 from mtl.probes import curve_table
 from mtl.runs.run import Run
@@ -130,14 +131,13 @@ def measure_gates(
         for task, pool in start.pools.items():
             key = start.key(task, GATES, weights)
             files.begin_order(GATES, draw, task, key)
-            mask = model.mask_index(task)
-            kept = open_heads(model.gates.gate()[mask].detach())
+            kept = open_heads(model.scales.of_task(task))
             place = part(GATES, draw, task, 0)
             known = files.scores.read(place, key)
             if known.is_empty():
                 scores = {len(kept): _score(start, model, task)}
                 rows = score_rows(start.scoring, GATES, draw, task, len(pool), scores, source=str(folder))
-                order = _order(model, mask, run, part(GATES, draw, task))
+                order = _order(model, run, part(GATES, draw, task))
                 files.orders.put(part(GATES, draw, task), key, order)
                 files.scores.put(place, key, rows)
                 known = rows
@@ -146,13 +146,13 @@ def measure_gates(
     return points
 
 
-def _order(model: JointModel, mask: int, run: Run, part: dict[str, str | int]) -> pl.DataFrame:
+def _order(model: JointModel, run: Run, part: dict[str, str | int]) -> pl.DataFrame:
     """Rows of curve_heads.parquet: ranks by falling log alpha (of fixed masks: gate), ties by site and head.
 
     Heads of kinds of attention without gates are always open, and rank before those with one.
     """
     assert model.gates is not None
-    gates = model.gates
+    gates, mask = model.gates, model.scales.index(str(part["task"]))
     value = gates.gate()[mask].tolist()
     if isinstance(gates, HeadGates):
         value = gates.log_alpha.masked_fill(~gates.learned, torch.inf)[mask].tolist()
@@ -205,7 +205,7 @@ def _score(start: Start, model: JointModel, task: str) -> float:
     sentences = [example.sentence for example in start.scoring.corpus]
     corpus = examples(sentences, model.encoder.tokenizer, tasks, model.labels)
     other = dataclasses.replace(start.scoring, model=model, tasks=tasks, corpus=corpus)
-    return task_scores(other, base_scales(model, (task,), masks=True))[task]
+    return task_scores(other, {task: model.scales.of_task(task)})[task]
 
 
 def _cut(start: Start, point: CurvePoint, out: Path) -> None:

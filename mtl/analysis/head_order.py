@@ -14,12 +14,10 @@ from mtl.analysis.ablation import Ablation, Ablator, joined
 from mtl.analysis.ablation_run import BATCH_TOKENS as ABLATION_TOKENS
 from mtl.analysis.importance import task_importance
 from mtl.analysis.observe import BATCH_TOKENS
-from mtl.analysis.probe import Mask
 from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError
-from mtl.heads.gates import OPEN
 from mtl.models.batches import BatchLoader, aligned_plan
-from mtl.models.joint import JointModel
+from mtl.models.head_scales import Mask
 from mtl.probes.head_names import head_name
 from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import FEWEST_ITEMS, head_scores
@@ -41,37 +39,6 @@ COMMANDS: Mapping[MadeBy, str] = {
     "ablation": "mtl ablate RUN",
 }
 """The command that makes a measure."""
-
-
-def base_scales(
-    model: JointModel, tasks: Sequence[str], masks: bool
-) -> dict[str, Float[Tensor, "site head"]]:
-    """By task the head scale that a curve starts from: its gates (with `masks`) or ones.
-
-    0 for heads that were cut out or that belong to other tasks.
-    """
-    tap = model.encoder.tap
-    there = torch.zeros(len(tap.sites), tap.heads)
-    for site, heads in enumerate(tap.remaining):
-        there[site, list(heads)] = 1.0
-    routes = None if model.routes is None else model.routes.cpu()
-    present = {
-        name: there if routes is None else routes[list(model.tasks).index(name)] * there for name in tasks
-    }
-    if model.gates is None or not masks:
-        return present
-    gates = model.gates.gate().detach().cpu()
-    return {name: gates[model.mask_index(name)] * present[name] for name in tasks}
-
-
-def open_heads(scale: Float[Tensor, "site head"]) -> list[Head]:
-    """The heads that a scale leaves open, by site and number."""
-    return [
-        (site, head)
-        for site, row in enumerate(scale.tolist())
-        for head, gate in enumerate(row)
-        if gate > OPEN
-    ]
 
 
 def scale_of(scale: Float[Tensor, "site head"], kept: Sequence[Head]) -> Float[Tensor, "site head"]:

@@ -31,10 +31,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from mtl.analysis.probe import Mask, masks_of, open_masks
 from mtl.heads.families import Site
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.modes import frozen, in_evaluation_mode
 from mtl.probes import heads_table
@@ -127,7 +127,7 @@ def task_importance(
     tap, device = model.encoder.tap, next(model.parameters()).device
     names = tuple(model.tasks)
     if isinstance(masks, bool):
-        masks = masks_of(model, names) if masks else open_masks(model, names)
+        masks = model.scales.masks(names, gated=masks)
     chosen = list(masks)
     opened = torch.ones(len(tap.sites), tap.heads, device=device)
     measured: dict[str, GateGradients] = {}

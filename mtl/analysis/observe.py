@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from mtl.errors import InputError
 from mtl.models.batches import buckets
-from mtl.models.encoder import Encoder, Observation
 from mtl.models.modes import in_evaluation_mode
-from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
+from mtl.models.source_encoder import SourceTokenizer
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
+from mtl.models.tapped import Observation, WordReader
 from mtl.probes.measures.record import NOTHING, HeadRecords
 from mtl.tasks.sentence import Sentence
 
@@ -43,7 +43,7 @@ class Observer:
 
     def __init__(
         self,
-        encoder: Encoder | SourceEncoder,
+        encoder: WordReader,
         sentences: Sequence[Sentence],
         head_scale: Float[Tensor, "site head"] | None = None,
         batch_tokens: int = BATCH_TOKENS,

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import polars as pl
-from jaxtyping import Float
-from torch import Tensor
 
 from mtl.analysis.observe import Observer
 from mtl.errors import InputError
-from mtl.models.encoder import Encoder
-from mtl.models.joint import JointModel
-from mtl.models.source_encoder import SourceEncoder
+from mtl.models.head_scales import Mask
+from mtl.models.tapped import WordReader
 from mtl.probes import heads_table
 from mtl.probes.measures import passes
 from mtl.probes.measures.corpus import ProbeCorpus, ProbeSettings
@@ -22,55 +18,6 @@ from mtl.probes.measures.projection import DRAWS, random_projections
 from mtl.probes.measures.record import HeadRecords
 from mtl.probes.measures.table import probes_for
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.twins import task_of
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """A mask over the heads, and the tasks that are measured under it."""
-
-    name: str
-    """The task that the mask belongs to; empty: all tasks."""
-    tasks: tuple[str, ...]
-    head_scale: Float[Tensor, "site head"] | None
-    """`None`: all heads open."""
-
-
-def masks_of(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
-    """A trained model's masks as they are in evaluation, each with the annotated tasks probed under it.
-
-    A shared mask serves all annotated tasks, also those that the model was not trained on. A task's own mask
-    serves that task. Where some heads belong to some tasks only, each task gets a mask that closes the heads
-    of the others. Raises `InputError` for twins with a mask each.
-    """
-    if model.gates is None:
-        return open_masks(model, annotated)
-    gates = model.gates.gate().detach()
-    if model.routes is not None:
-        return [
-            Mask(mask.name, mask.tasks, mask.head_scale * gates[model.mask_index(mask.name)])
-            for mask in open_masks(model, annotated)
-            if mask.head_scale is not None
-        ]
-    if len(gates) == 1:
-        return [Mask("", tuple(annotated), gates[0])]
-    if twin := next((name for name in model.gates.masks if task_of(name) != name), None):
-        raise InputError(
-            f"twins with a mask each ({twin}) cannot be probed: both are for the labels of {task_of(twin)}; "
-            "probe with --masks=false, or single runs"
-        )
-    return [
-        Mask(name, (name,), gates[turn]) for turn, name in enumerate(model.gates.masks) if name in annotated
-    ]
-
-
-def open_masks(model: JointModel, annotated: Sequence[str]) -> list[Mask]:
-    """The masks of a model without its gates: all heads that a task has are open."""
-    if model.routes is None:
-        return [Mask("", tuple(annotated), None)]
-    return [
-        Mask(name, (name,), model.routes[turn]) for turn, name in enumerate(model.tasks) if name in annotated
-    ]
 
 
 def index_corpus(
@@ -86,7 +33,7 @@ def index_corpus(
 
 
 def probe(
-    encoder: Encoder | SourceEncoder,
+    encoder: WordReader,
     corpus: ProbeCorpus,
     mask: Mask,
     *,

@@ -11,17 +11,18 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from mtl.analysis.probe import Mask, index_corpus, masks_of, open_masks, probe
+from mtl.analysis.probe import index_corpus, probe
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
+from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.models.seq2seq import Seq2Seq
-from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
+from mtl.models.source_encoder import SourceTokenizer
+from mtl.models.tapped import WordReader
 from mtl.probes.measures.items import PROBE_TARGETS
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.heads_file import check_place, write_measures
@@ -94,7 +95,7 @@ def probe_run(
     path = folder / "heads.parquet"
     left_out: list[str] = []
     notes: list[str] = []
-    if isinstance(encoder, SourceEncoder):
+    if encoder.without:
         kinds = " and ".join(encoder.without)
         left_out.append(f"heads of {kinds} attention: words of the annotated source do not attend by them")
     elif model is not None:
@@ -109,7 +110,7 @@ def probe_run(
     fitted = None
     if centroids == "train" and split != "train":
         fitted = _single(material.split(source, tasks, "train"))
-    if isinstance(encoder, SourceEncoder):
+    if encoder.without:
         read = [_readable(encoder.tokenizer, sentences, split)]
         if fitted is not None:
             read.append(_readable(encoder.tokenizer, fitted, "train"))
@@ -119,10 +120,7 @@ def probe_run(
         notes += [line for part in read for line in part.notes]
     corpus = index_corpus(sentences, fitted, centroids)
     annotated = tuple(corpus.items)
-    if model is None:
-        chosen = [Mask("", annotated, None)]
-    else:
-        chosen = masks_of(model, annotated) if masks else open_masks(model, annotated)
+    chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
     if not chosen:
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
     masked = {name for mask in chosen for name in mask.tasks}
@@ -163,33 +161,29 @@ def _without_target(name: str) -> str:
 
 def _opened(
     target: str, source: CorpusConfig | None, out: Path | None, material: InputCache
-) -> tuple[JointModel | None, Encoder | SourceEncoder, CorpusConfig, Path]:
+) -> tuple[JointModel | None, WordReader, CorpusConfig, Path]:
     """A run's or an encoder's model, its corpus and the folder to write to."""
     folder = Path(target)
     if (folder / "config.yaml").is_file():
         run = Run.open(folder)
         model = JointModel.from_pretrained(run.model)
-        if source is None and isinstance(model.encoder, Seq2Seq):
+        if source is None and model.encoder.translator is not None:
             raise InputError(
                 f"{target} translates, and its own corpus labels no words: give --corpus=FOLDER of annotated "
                 "sources, such as 'mtl predict --output=json' of a run on words makes"
             )
         given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
-        return model, _reading_words(model), given, out or run.folder
+        return model, model.encoder.word_reader(), given, out or run.folder
     if source is None or out is None:
         missing = "--corpus=FOLDER" if source is None else "--out=FOLDER"
         raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
     if (folder / "model.json").is_file():
         # A run's model without the run, opened as a joint model to keep its gates.
         model = JointModel.from_pretrained(folder)
-        return model, _reading_words(model), source, out
+        return model, model.encoder.word_reader(), source, out
     if (folder / "encoder.json").is_file():
         return None, Encoder.load(folder).eval(), source, out
     return None, Encoder.from_pretrained(target).eval(), source, out
-
-
-def _reading_words(model: JointModel) -> Encoder | SourceEncoder:
-    return SourceEncoder(model.encoder) if isinstance(model.encoder, Seq2Seq) else model.encoder
 
 
 class _Readable(NamedTuple):

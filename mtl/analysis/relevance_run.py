@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import polars as pl
 
-from mtl.analysis.probe import masks_of
 from mtl.analysis.relevance import Output
 from mtl.analysis.relevance_rules import Rules
 from mtl.analysis.relevance_table import explained, head_relevance
@@ -39,7 +38,7 @@ def measure_relevance(
             raise InputError(f"{', '.join(trained.tasks)}: no label {label!r}{did_you_mean(label, known)}")
     if output == "gold":
         _require_present(labels, _gold_labels(trained), trained)
-    masks = masks_of(model, tuple(trained.tasks))
+    masks = model.scales.masks(tuple(trained.tasks))
     gold = [example.sentence for example in trained.corpus]
     tables, errors = [], []
     with progress(sum(len(explained(model, gold, mask, output)) for mask in masks)) as advance:

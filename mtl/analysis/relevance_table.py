@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import Conservation, Explainer, Item, Output, reads_gold
 from mtl.analysis.relevance_rules import Rules
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.probes import heads_table
 from mtl.tasks.sentence import Sentence

@@ -12,8 +12,8 @@ import torch
 
 from mtl.analysis.timing import alternate, encode, multiply_adds
 from mtl.errors import InputError
-from mtl.models.encoder import Encoder
 from mtl.models.subwords import Subwords, Tokens
+from mtl.models.tapped import TappedModel
 
 BATCH_TOKENS = 1024
 """Positions in a batch whose time is measured: more of them do not fit into a CPU's caches."""
@@ -34,7 +34,7 @@ class Cost:
 
 @torch.inference_mode()
 def sharing_costs(
-    before: Encoder, after: Encoder, lengths: Sequence[int], rounds: int, seed: int = 0
+    before: TappedModel, after: TappedModel, lengths: Sequence[int], rounds: int, seed: int = 0
 ) -> list[Cost]:
     """Operations and time of two encoders on the same random subwords.
 
@@ -57,7 +57,7 @@ def sharing_costs(
     return costs
 
 
-def check_lengths(encoder: Encoder, lengths: Sequence[int], rounds: int) -> None:
+def check_lengths(encoder: TappedModel, lengths: Sequence[int], rounds: int) -> None:
     """Raise `InputError` for lengths that the encoder cannot read and for fewer than 1 round."""
     if rounds < 1:
         raise InputError(f"rounds={rounds}: give at least 1")
@@ -70,7 +70,7 @@ def check_lengths(encoder: Encoder, lengths: Sequence[int], rounds: int) -> None
             )
 
 
-def random_batch(encoder: Encoder, length: int, seed: int = 0) -> Subwords:
+def random_batch(encoder: TappedModel, length: int, seed: int = 0) -> Subwords:
     """A batch of random subwords; every sentence has `length` positions, special ones included."""
     tokenizer = encoder.tokenizer
     pieces = length - len(tokenizer.prefix) - len(tokenizer.suffix)

@@ -11,10 +11,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mtl.heads.tap import eager_attention
-from mtl.models.encoder import Encoder
 from mtl.models.parallel import ParallelSubwords
-from mtl.models.seq2seq import Seq2Seq
 from mtl.models.subwords import Subwords
+from mtl.models.tapped import TappedModel
 
 K = TypeVar("K")
 Parts = Subwords | ParallelSubwords
@@ -37,7 +36,7 @@ def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, li
 
 
 @torch.inference_mode()
-def encode(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> None:
+def encode(encoder: TappedModel, parts: Sequence[Parts]) -> None:
     """Forward passes over batches; returns when they are finished, on a GPU, too."""
     for subwords in parts:
         encoder(subwords)
@@ -46,7 +45,7 @@ def encode(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> None:
 
 
 @torch.inference_mode()
-def multiply_adds(encoder: Encoder | Seq2Seq, parts: Sequence[Parts]) -> float:
+def multiply_adds(encoder: TappedModel, parts: Sequence[Parts]) -> float:
     """Multiply-adds of matrix products in forward passes over batches: half the floating-point operations.
 
     They are counted in eager attention, since the counter does not know all fused kernels.

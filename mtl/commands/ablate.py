@@ -101,14 +101,14 @@ def _closed_by_hand(
     """The set of heads that the user names; `None` where none are named."""
     from mtl.analysis.ablation import Ablation
     from mtl.commands.heads_given import heads_given
-    from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import gates_from_file
+    from mtl.models.head_scales import closed_heads
 
     tap = trained.model.encoder.tap
     closed: set[tuple[int, int]] = set()
     if mask is not None:
         gates = gates_from_file(mask, task[0] if len(task) == 1 else None, (len(tap.sites), tap.heads))
-        closed = {(int(site), int(head)) for site, head in (gates <= OPEN).nonzero().tolist()}
+        closed = {(site, head) for site, numbers in closed_heads(gates).items() for head in numbers}
         if not closed:
             raise InputError(f"{mask} closes no head: there is nothing to ablate")
     elif heads is None:

@@ -14,8 +14,8 @@ from mtl.commands.score_table import print_scores
 if TYPE_CHECKING:
     from mtl.analysis.sharing_costs import Cost
     from mtl.heads.collaborative import SharedAttention
-    from mtl.models.encoder import Encoder
     from mtl.models.joint import JointModel
+    from mtl.models.tapped import TappedModel
     from mtl.runs.run import Run
 
 
@@ -55,8 +55,8 @@ def collaborate(
     from mtl.errors import InputError
     from mtl.files import whole_folder
     from mtl.heads.collaborative import check_components
+    from mtl.heads.collaborative import collaborate as share_components
     from mtl.models.device import device_of, prepare
-    from mtl.models.encoder import Encoder
     from mtl.models.joint import JointModel
     from mtl.models.opened import open_encoder
     from mtl.runs.run import Run
@@ -66,7 +66,7 @@ def collaborate(
     source = Run.open(model) if (Path(model) / "config.yaml").is_file() else None
     joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
     encoder = open_encoder(model).to(device_of(accelerator)) if joint is None else joint.encoder
-    if not isinstance(encoder, Encoder):
+    if encoder.translator is not None:
         raise InputError(
             f"{model} translates, and mtl collaborate is for encoders: train a model whose heads share "
             "components with seq2seq.components"
@@ -78,9 +78,10 @@ def collaborate(
     before = copy.deepcopy(encoder)
     scores = {} if source is None or joint is None else {"dev, before": _scores(source, joint)}
     with progress_of("layers", len(encoder.tap.sites)) as advance:
-        shared = encoder.collaborate(
-            dim, starts=starts, steps=steps, seed=seed, advance=lambda part: advance(len(part.sites))
-        )
+        shared = share_components(
+            encoder.transformer, dim, starts=starts, steps=steps, seed=seed,
+            advance=lambda part: advance(len(part.sites)),
+        )  # fmt: skip
     _show_layers(shared, f"{model} -> {out}", console)
     counts = [sum(parameter.numel() for parameter in part.parameters()) for part in (before, encoder)]
     console.print(f"encoder parameters {counts[0]:,} -> {counts[1]:,}", highlight=False)
@@ -146,7 +147,7 @@ def _show_layers(shared: list[SharedAttention], title: str, console: Console) ->
     )
 
 
-def _show_costs(costs: list[Cost], encoder: Encoder, console: Console) -> None:
+def _show_costs(costs: list[Cost], encoder: TappedModel, console: Console) -> None:
     from mtl.analysis.timing import device_name
 
     shown = Table(

@@ -108,11 +108,10 @@ def _splitter(input: Input, language: str) -> Splitter:
 def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: Input) -> JointModel:
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
-    from mtl.models.seq2seq import Seq2Seq
     from mtl.tasks.sentence import Sentence
 
     model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
-    if isinstance(model.encoder, Seq2Seq):
+    if model.encoder.translator is not None:
         raise InputError(
             "mtl predict is for models that label the words of a text, and this one translates: "
             "translate text with 'mtl translate'"

@@ -17,8 +17,7 @@ from mtl.runs.run import Run
 if TYPE_CHECKING:
     from torch import nn
 
-    from mtl.models.encoder import Encoder
-    from mtl.models.seq2seq import Seq2Seq
+    from mtl.models.tapped import TappedModel
 
 
 def prune(
@@ -76,7 +75,7 @@ def _prune_run(
     from mtl.corpora.load import load_split, require_layers
     from mtl.heads.families import key_groups
     from mtl.heads.gates import OPEN
-    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file, own_heads, tasks_of
+    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file
     from mtl.models.batches import examples
     from mtl.models.derived_run import write_cut_run
     from mtl.models.device import prepare
@@ -87,13 +86,10 @@ def _prune_run(
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
     model = prepare(JointModel.from_pretrained(source.model), accelerator)
     shape = (model.encoder.layers, model.encoder.heads)
-    if mask is not None:
-        tasks = tasks_of(model, task)
-        gates = own_heads(model, gates_from_file(mask, task, shape), tasks)
-    elif heads is None or model.gates is not None or model.routes is not None:
-        gates, tasks = gates_for(model, task)
-    else:
-        gates, tasks = torch.ones(shape), tasks_of(model, task)
+    given = None if mask is None else gates_from_file(mask, task, shape)
+    if given is None and heads is not None and not model.scales.any:
+        given = torch.ones(shape)
+    gates, tasks = gates_for(model, task, given)
     if heads is not None:
         gates = gates.clone()
         for site, numbers in heads_given(heads, model.encoder.tap.sites, model.encoder.heads).items():
@@ -123,22 +119,22 @@ def _prune_encoder(
     from mtl.errors import InputError
     from mtl.files import whole_folder
     from mtl.heads.families import key_groups
-    from mtl.heads.gates import OPEN
+    from mtl.heads.prune import prune_heads
     from mtl.models.apply_masks import gates_from_file
-    from mtl.models.encoder import Encoder
+    from mtl.models.head_scales import closed_heads
     from mtl.models.opened import open_encoder
 
     encoder = open_encoder(name)
-    if not isinstance(encoder, Encoder):
+    if encoder.translator is not None:
         raise InputError(f"{name} translates: give the folder of the run that it was trained in")
     remaining = encoder.tap.remaining
     gates = None if mask is None else gates_from_file(mask, task, (encoder.layers, encoder.heads))
     if gates is None:
         closed = heads_given(heads or "", encoder.tap.sites, encoder.heads)
     else:
-        closed = {site: [n for n, gate in enumerate(row) if gate <= OPEN] for site, row in enumerate(gates)}
+        closed = closed_heads(gates)
     before, groups = _parameters(encoder), key_groups(encoder.transformer)
-    encoder.prune(closed, gates, keep_shape=keep_shape)
+    prune_heads(encoder.transformer, closed, gates, keep_shape=keep_shape)
     with whole_folder(out) as folder:
         encoder.save(folder)
     console = Console()
@@ -148,7 +144,7 @@ def _prune_encoder(
 
 
 def _show_sizes(
-    encoder: Encoder | Seq2Seq,
+    encoder: TappedModel,
     opened: int,
     heads: int,
     before: int,

@@ -121,8 +121,13 @@ def recorded_components(config: PretrainedConfig) -> dict[int, int]:
 
 def needs_rebuild(config: PretrainedConfig) -> bool:
     """Whether a saved model's heads were cut, copied or made to share: transformers alone cannot load it."""
+    return any(records_of_heads(config))
+
+
+def records_of_heads(config: PretrainedConfig) -> tuple[dict[int, Any], ...]:
+    """What was done to a model's heads: which were cut and copied, and which share keys or components."""
     records = (recorded_cuts, recorded_copies, recorded_keys, recorded_components)
-    return any(record(config) for record in records)
+    return tuple(record(config) for record in records)
 
 
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:

@@ -13,6 +13,7 @@ from mtl.probes import heads_table, table_files
 from mtl.probes.head_names import head_name
 from mtl.probes.heads_table import Site
 from mtl.probes.sites import sites_of
+from mtl.probes.statistics.masks import last_gates
 
 SCHEMA = pl.Schema(
     {
@@ -66,9 +67,7 @@ def last_log_alphas(path: Path) -> pl.DataFrame:
     """
     if not path.is_file():
         return pl.DataFrame(schema=heads_table.SCHEMA)
-    gates = read_gates(path)
-    last = gates.filter(pl.col("step") == pl.col("step").max())
-    return last.select(
+    return last_gates(read_gates(path)).select(
         measure=pl.lit("log_alpha"), task="task", label=pl.lit(""), attention="attention", layer="layer",
         head="head", value=pl.coalesce("log_alpha_at_choice", "log_alpha"), count=pl.lit(1),
         choice=pl.lit(""),
@@ -79,8 +78,8 @@ def read_masks(path: Path) -> pl.DataFrame:
     """The last gates of a mask file: task, attention, layer, head, gate; one row per task and head.
 
     A file by hand needs no other columns, no `attention` for models with one kind, and `step` only to say
-    which rows are the last. Raises `InputError` for a file that is not there, is no table or lacks columns,
-    for a gate that is not a number from 0 to 1, and for a head that a task has twice.
+    which rows of a task are the last. Raises `InputError` for a file that is not there, is no table or lacks
+    columns, for a gate that is not a number from 0 to 1, and for a head that a task has twice.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
@@ -100,7 +99,7 @@ def read_masks(path: Path) -> pl.DataFrame:
         table = table.select(filled[name].cast(kind).alias(name) for name, kind in types.items())
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
-    final = table.filter(pl.col("step") == pl.col("step").max()).drop("step")
+    final = last_gates(table).drop("step")
     if final.is_empty():
         raise InputError(f"{path} has no masks in it: give the gates.parquet of a run")
     outside = final.filter(~pl.col("gate").is_between(0, 1).fill_null(False))

@@ -13,7 +13,9 @@ from torch import Tensor
 from mtl.config.schema import GateScope
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
-from mtl.heads.gates import OPEN, FixedGates
+from mtl.heads.gates import FixedGates
+from mtl.heads.prune import prune_heads
+from mtl.models.head_scales import closed_heads
 from mtl.models.joint import JointModel
 from mtl.models.mask_file import check_masks
 
@@ -32,13 +34,7 @@ def apply_masks(
     `keep_shape` so are closed ones, and nothing is cut out.
     """
     gates = gates.to(next(model.parameters()).device)
-    closed = {
-        layer: [head for head, gate in enumerate(row) if gate <= OPEN]
-        for layer, row in enumerate(gates.tolist())
-    }
-    model.encoder.prune(
-        {layer: heads for layer, heads in closed.items() if heads}, gates, keep_shape=keep_shape
-    )
+    prune_heads(model.encoder.transformer, closed_heads(gates), gates, keep_shape=keep_shape)
     smaller = JointModel(
         model.encoder,
         {name: model.tasks[name] for name in tasks},
@@ -49,43 +45,17 @@ def apply_masks(
     return smaller.eval()
 
 
-def gates_for(model: JointModel, task: str | None) -> tuple[Float[Tensor, "layer head"], tuple[str, ...]]:
+def gates_for(
+    model: JointModel, task: str | None, given: Float[Tensor, "layer head"] | None = None
+) -> tuple[Float[Tensor, "layer head"], tuple[str, ...]]:
     """The evaluation gates of a run's mask, and the tasks that it serves (`task`; `None`: all).
 
-    Heads that belong to other tasks only are closed. Raises `InputError` for a model without masks, for an
-    unknown task, and if tasks have masks or heads of their own and no task is named.
+    `given` are gates to take instead of the run's. Heads that belong to other tasks only are closed. Raises
+    `InputError` for a model without masks, for an unknown task, and if tasks have masks or heads of their own
+    and no task is named.
     """
     tasks = tasks_of(model, task)
-    if model.gates is None and model.routes is None:
-        raise InputError("the run has no masks: train with --pruning=dynamic or static, or give --mask FILE")
-    if model.gates is None:
-        opened = torch.ones(model.encoder.layers, model.encoder.heads)
-        return own_heads(model, opened, tasks), tasks
-    with torch.no_grad():
-        gates = model.gates.gate()
-    if model.routes is not None:
-        return own_heads(model, gates[model.mask_index(tasks[0])], tasks), tasks
-    if len(gates) == 1:
-        return gates[0], tasks
-    if task is None:
-        raise InputError(
-            f"every task has a mask of its own: choose one with --task ({', '.join(model.tasks)})"
-        )
-    return gates[model.mask_index(task)], tasks
-
-
-def own_heads(
-    model: JointModel, gates: Float[Tensor, "layer head"], tasks: Sequence[str]
-) -> Float[Tensor, "layer head"]:
-    """The gates with the heads that belong to other tasks closed.
-
-    Raises `InputError` for several tasks if some heads belong to some tasks only.
-    """
-    if model.routes is None:
-        return gates
-    if len(tasks) > 1:
-        raise InputError(f"every task has heads of its own: choose one with --task ({', '.join(tasks)})")
-    return gates.to(model.routes.device) * model.routes[list(model.tasks).index(tasks[0])]
+    return model.scales.of_one_mask(tasks, task is not None, given), tasks
 
 
 def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,13 +13,25 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mtl.models.limits import BATCH_PAIRS
-from mtl.models.parallel import ParallelSubwords, ParallelTokenizer, ParallelTokens
-from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
+from mtl.models.parallel import ParallelSubwords, ParallelTokens
+from mtl.models.subwords import Subwords, Tokens
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.twins import part_of, task_and_part
 
-Tokenizer = SubwordTokenizer | ParallelTokenizer
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Makes pieces of sentences, and batches of what it made."""
+
+    def encode_sentences(self, sentences: Sequence[Sentence]) -> Sequence[Any]:
+        """The pieces of every sentence."""
+
+    def length(self, tokens: Any) -> int:
+        """Positions that a sentence takes."""
+
+    def collate(self, batch: Any) -> Any:
+        """Padded rows of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,7 @@ def examples(
         Example(
             sentence,
             pieces,
-            tokenizer.length(pieces),  # type: ignore[arg-type]  # this tokenizer made them
+            tokenizer.length(pieces),
             {
                 name: _targets(task, sentence, labels[name], pieces)
                 for name, task in annotated(sentence, tasks)
@@ -151,7 +163,7 @@ def collate(
             targets[name] = task.collate([share[index].targets[name] for index in there], width)
     return Batch(
         sentences,
-        tokenizer.collate([example.tokens for example in share]),  # type: ignore[misc]  # this tokenizer made them
+        tokenizer.collate([example.tokens for example in share]),
         torch.from_numpy(mask),
         rows,
         targets,

@@ -8,13 +8,12 @@ import torch
 from torch import nn
 
 from mtl.errors import InputError
-from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.models.source_encoder import SourceEncoder
+from mtl.models.tapped import TappedModel
 
 Accelerator = Literal["auto", "cpu", "gpu"]
 Precision = Literal["32-true", "bf16-true"]
-Model = TypeVar("Model", bound=JointModel | Encoder | SourceEncoder)
+Model = TypeVar("Model", bound=JointModel | TappedModel)
 
 
 def device_of(accelerator: Accelerator, key: str = "accelerator") -> torch.device:

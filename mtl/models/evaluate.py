@@ -10,7 +10,8 @@ import torch
 
 from mtl.errors import InputError
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
-from mtl.models.joint import JointModel, TaskScale
+from mtl.models.head_scales import TaskScale
+from mtl.models.joint import JointModel
 from mtl.models.modes import in_evaluation_mode
 from mtl.runs.run import SIGNATURES
 from mtl.runs.sentence_counts import SCHEMA, key_of

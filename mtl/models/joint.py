@@ -21,12 +21,14 @@ from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.finite import not_finite
+from mtl.models.head_scales import HeadScales, TaskScale
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.pretrained import AttentionKind
 from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
 from mtl.models.seq2seq import Seq2Seq
+from mtl.models.tapped import SharedEncoder
 from mtl.models.translations import translations
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.decoders.decoder import Decoder
@@ -36,8 +38,6 @@ from mtl.tasks.task import Labels, Task
 from mtl.tasks.translate import Translate
 from mtl.tasks.twins import task_of
 
-TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
-"""A head scale for all tasks, or one per task in the order of the model's tasks."""
 _WEIGHTS = "decoders.safetensors"
 
 
@@ -70,7 +70,7 @@ class JointModel(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder | Seq2Seq,
+        encoder: SharedEncoder,
         tasks: Mapping[str, Task],
         labels: Mapping[str, Labels],
         gates: Gates | None = None,
@@ -109,10 +109,12 @@ class JointModel(nn.Module):
         """Whether any of the tasks reads the vector of the first special token (see `Decoder.as_read`)."""
         return any(self.decoder(name).reads_first for name in names)
 
-    def mask_index(self, name: str) -> int:
-        """The index of a task's mask among those of the gates."""
-        assert self.gates is not None
-        return self.gates.masks.index(name) if name in self.gates.masks else 0
+    @property
+    def scales(self) -> HeadScales:
+        """What multiplies the heads, for each task."""
+        tap = self.encoder.tap
+        shuffled = self.shuffle_owners
+        return HeadScales(tuple(self.tasks), tap.remaining, tap.heads, self.gates, self.routes, shuffled)
 
     def forward(
         self,
@@ -128,7 +130,7 @@ class JointModel(nn.Module):
         multiplied on top of either, for all tasks.
         """
         if head_scale is None:
-            head_scale = self.own_scale()
+            head_scale = self.scales.in_pass(self.training)
         rows = batch.rows
         if not rows:
             return {}
@@ -166,8 +168,8 @@ class JointModel(nn.Module):
         With `given` also the predictions given a part of the gold (`Decoder.decode_given`), and for
         translations the cross-entropy of the references (`Translator.references`).
         """
-        if isinstance(self.encoder, Seq2Seq):
-            return self._translated(self.encoder, batch, head_scale, given)
+        if (translator := self.encoder.translator) is not None:
+            return self._translated(translator, batch, head_scale, given)
         decoded = {}
         for name, output in self(batch, head_scale).items():
             decoder = self.decoder(name)
@@ -182,7 +184,7 @@ class JointModel(nn.Module):
         self, encoder: Seq2Seq, batch: Batch, head_scale: TaskScale | None, given: bool
     ) -> dict[str, Decoded]:
         if head_scale is None:
-            head_scale = self.own_scale()
+            head_scale = self.scales.in_pass(self.training)
         if head_scale is not None and head_scale.dim() == 3:
             head_scale = head_scale[0]  # of the only task
         [(name, task)] = self.tasks.items()
@@ -196,20 +198,6 @@ class JointModel(nn.Module):
         if given:
             references = decoder.references(encoder(subwords, head_scale), batch.targets[name])
         return {name: Decoded(predicted, references)}
-
-    def own_scale(self) -> TaskScale | None:
-        """The scale of gates and owners, which may be drawn at random in training; `None` without any."""
-        gates = None if self.gates is None else self._gate_scale(self.gates)
-        if self.routes is None:
-            return gates
-        routes = self.routes
-        if self.training and self.shuffle_owners:
-            routes = routes[torch.randperm(len(routes)).to(routes.device)]
-        return routes if gates is None else routes * gates
-
-    def _gate_scale(self, gates: Gates) -> TaskScale:
-        masks: Float[Tensor, "mask site head"] = gates()
-        return masks[0] if len(masks) == 1 else masks[[self.mask_index(name) for name in self.tasks]]
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
         """Per task this rank's loss in nats, divided by the units (`Task.unit`) of the whole update.
@@ -250,7 +238,7 @@ class JointModel(nn.Module):
         plain = checked_sentences(sentences)
         max_words = whole_number(max_words, "max_words", 1)
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
-        if empty and not isinstance(self.encoder, Seq2Seq):
+        if empty and self.encoder.translator is None:
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
         for position, sentence in enumerate(plain, 1):
             if len(sentence) > max_words:

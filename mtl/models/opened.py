@@ -6,11 +6,11 @@ from pathlib import Path
 
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.models.seq2seq import Seq2Seq
+from mtl.models.tapped import SharedEncoder
 from mtl.runs.run import Run
 
 
-def open_encoder(target: str) -> Encoder | Seq2Seq:
+def open_encoder(target: str) -> SharedEncoder:
     """The encoder, in evaluation mode; `target` is a run's folder, a model's, or an encoder's folder or name.
 
     For a run that translates it is the whole encoder-decoder model.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoConfig,
@@ -23,26 +23,23 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from mtl.errors import InputError
-from mtl.files import write_json
 from mtl.heads.families import family_of, needs_rebuild
 from mtl.heads.family_table import FAMILIES
-from mtl.heads.load import LOAD_ERRORS, class_for, load_model, save_model
-from mtl.heads.prune import prune_heads
+from mtl.heads.load import LOAD_ERRORS, class_for, load_model
 from mtl.heads.query_key import query_key_parameters
-from mtl.heads.tap import HeadTap
 from mtl.models import pretrained
 from mtl.models.languages import require_language_codes, require_languages
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
 from mtl.models.pretrained import AttentionKind
+from mtl.models.tapped import SharedEncoder, WordReader
 from mtl.tasks.task import UNKNOWN
 
 HeadScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
-_SETTINGS = "seq2seq.json"
 _LONGEST = (2, 20)
 """A translation has at most twice the pieces of its source, and 20 more."""
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(SharedEncoder):
     """Scores of a translation's pieces from an encoder-decoder model, with a tap on every attention head.
 
     In a joint model it replaces the encoder. An encoder gives a vector per word; this gives, per piece of the
@@ -59,8 +56,7 @@ class Seq2Seq(nn.Module):
         InputError: a model without a row in the families table, or without a decoder that reads an encoder.
     """
 
-    causal = False
-    mix = None
+    settings_file = "seq2seq.json"
 
     def __init__(
         self,
@@ -71,25 +67,33 @@ class Seq2Seq(nn.Module):
         *,
         max_length: int | None = None,
     ) -> None:
-        super().__init__()
-        self.transformer, self.family = transformer, family_of(transformer)
+        super().__init__(transformer, family_of(transformer))
         require_decoder(transformer.config.model_type, type(transformer).__name__)
         self.source, self.target = source, target
         longest = min(_positions(transformer), tokenizer.model_max_length)
         self.tokenizer = ParallelTokenizer(
             tokenizer, longest if max_length is None else max_length, source, target
         )
-        self.tap = HeadTap(transformer, self.family)
         self.hidden = int(transformer.get_output_embeddings().weight.shape[0])
-        self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
 
     @property
     def note(self) -> str:
-        """A note on the model's size, printed at the start of training."""
+        """A note on the model's size."""
         return (
             f"model: {self.transformer.num_parameters():,} parameters, "
             f"{query_key_parameters(self.transformer):,} of them in queries and keys"
         )
+
+    @property
+    def translator(self) -> Seq2Seq:
+        """The model itself."""
+        return self
+
+    def word_reader(self) -> WordReader:
+        """The model's encoder, on annotated sources."""
+        from mtl.models.source_encoder import SourceEncoder  # which reads the sources of this class
+
+        return SourceEncoder(self)
 
     @classmethod
     def from_pretrained(
@@ -170,26 +174,6 @@ class Seq2Seq(nn.Module):
             )
         return self.tokenizer.text(pieces)
 
-    def prune(
-        self,
-        heads: Mapping[int, Iterable[int]],
-        scale: Float[Tensor, "site head"] | None = None,
-        *,
-        keep_shape: bool = False,
-    ) -> None:
-        """Cut heads out of the transformer; see `prune_heads`."""
-        prune_heads(self.transformer, heads, scale, keep_shape=keep_shape)
-        self.tap = HeadTap(self.transformer, self.family)
-        self.heads = self.tap.heads
-
-    def last_layer(self) -> nn.Module:
-        """The decoder's last layer, the one nearest to the scores."""
-        layers = self.transformer.get_decoder().get_submodule(
-            "block" if self.family.position_bias else "layers"
-        )
-        assert isinstance(layers, nn.ModuleList)
-        return layers[-1]
-
     def freeze_decoder(self) -> None:
         """Train only the encoder's layers (Voita et al. 2019): freeze the decoder and all embeddings.
 
@@ -202,31 +186,21 @@ class Seq2Seq(nn.Module):
                 parameter.requires_grad_(False)
         self.transformer.get_decoder().eval()
 
-    def save(self, folder: Path, masks: Float[Tensor, "mask site head"] | None = None) -> None:
-        """Write config.json, generation_config.json, model.safetensors, tokenizer files, and our settings.
-
-        `masks` as in `Encoder.save`.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        with pretrained.quiet():
-            save_model(self.transformer, folder, masks)
-            self.tokenizer.tokenizer.save_pretrained(folder)
-        write_json(
-            folder / _SETTINGS,
-            {"source": self.source, "target": self.target, "max_length": self.tokenizer.max_length},
-        )
+    def settings(self) -> dict[str, Any]:
+        """The languages, and the longest sentence."""
+        return {"source": self.source, "target": self.target, "max_length": self.tokenizer.max_length}
 
     @classmethod
     def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Seq2Seq:
         """The model that `save` wrote."""
-        settings = json.loads((folder / _SETTINGS).read_text())
+        settings = json.loads((folder / Seq2Seq.settings_file).read_text())
         transformer, tokenizer = _load(str(folder), attention)
         return cls(transformer, tokenizer, **settings)
 
     @staticmethod
     def is_in(folder: Path) -> bool:
         """Whether `save` wrote into the folder."""
-        return (folder / _SETTINGS).is_file()
+        return (folder / Seq2Seq.settings_file).is_file()
 
     def _beginning(self) -> dict[str, int]:
         """What translations begin with in training: the decoder's start, and their language's token if any.

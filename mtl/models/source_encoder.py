@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int, Int32
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor
+from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
-from mtl.heads.tap import HeadTap, eager_attention
-from mtl.models.encoder import Observation, at_least_float32
 from mtl.models.parallel import ParallelTokenizer
 from mtl.models.pooling import pool
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
+from mtl.models.tapped import WordReader, at_least_float32
 from mtl.models.windows import Rows
 from mtl.tasks.sentence import Sentence
 
@@ -115,44 +115,30 @@ def word_of_piece(word_of: Int32[np.ndarray, " character"], start: int, end: int
     return int(after[0]) if len(after) else int(word_of.max())
 
 
-class SourceEncoder(nn.Module):
-    """The encoder of a translation model, with the interface of `Encoder` that probes use.
+class SourceEncoder(WordReader):
+    """The encoder of a translation model.
 
     Its sites and heads are numbered as in the tables of the whole model. The decoder does not take part.
     """
 
-    causal = False
-
     def __init__(self, model: Seq2Seq) -> None:
-        super().__init__()
-        self.transformer = model.transformer
         stacks = tuple(stack for stack in model.family.stacks if stack.kind == "encoder")
-        self.tap = HeadTap(model.transformer, dataclasses.replace(model.family, stacks=stacks))
+        super().__init__(model.transformer, dataclasses.replace(model.family, stacks=stacks))
         kinds = dict.fromkeys(site.attention for site in model.tap.sites)
         self.without = tuple(kind for kind in kinds if kind not in {stack.kind for stack in stacks})
-        """The model's other kinds of attention, which are not observed."""
         self.tokenizer = SourceTokenizer(model.tokenizer)
-        self.layers, self.heads, self.head_dim = len(self.tap.sites), self.tap.heads, self.tap.head_dim
         self._rows_of_scale = [model.tap.sites.index(site) for site in self.tap.sites]
 
-    def observe(
-        self, subwords: Subwords, head_scale: Float[torch.Tensor, "site head"] | None = None
-    ) -> Observation:
-        """A forward pass in eager attention; `head_scale` has a row for every site of the whole model."""
-        scaled = nullcontext() if head_scale is None else self.tap.scale(head_scale[self._rows_of_scale])
-        with (
-            eager_attention(self.transformer),
-            scaled,
-            self.tap.observe() as outputs,
-            self.tap.observe_inputs() as inputs,
-        ):
-            output = self.transformer.get_encoder()(
-                input_ids=subwords.input_ids, attention_mask=subwords.attention_mask, output_attentions=True
-            )
-        probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
-        return Observation(
-            pool(at_least_float32(output.last_hidden_state), subwords, "mean"),
-            [*map(at_least_float32, probabilities)],
-            [*map(at_least_float32, outputs)],
-            [*map(at_least_float32, inputs)],
+    def scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
+        """Inside the block, passes are under the scale, which has a row for every site of the whole model."""
+        return nullcontext() if head_scale is None else self.tap.scale(head_scale[self._rows_of_scale])
+
+    def read(self, subwords: Subwords, **options: Any) -> ModelOutput:
+        """The output of the model's encoder."""
+        return self.transformer.get_encoder()(
+            input_ids=subwords.input_ids, attention_mask=subwords.attention_mask, **options
         )
+
+    def words(self, output: ModelOutput, subwords: Subwords) -> Float[Tensor, "batch word hidden"]:
+        """The mean of each word's pieces."""
+        return pool(at_least_float32(output.last_hidden_state), subwords, "mean")

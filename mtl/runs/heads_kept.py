@@ -10,6 +10,7 @@ import polars as pl
 from mtl.config.effective import settings_in, unused_keys
 from mtl.errors import InputError
 from mtl.probes.report.data import HeadsKept
+from mtl.probes.statistics.masks import last_gates
 from mtl.runs.run import Run
 from mtl.runs.settings import settings_of
 from mtl.runs.setups import setups_of, words_of
@@ -29,7 +30,7 @@ def heads_kept_of(
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
     gates, without_masks = gates_of(runs, tasks, shared_once=False)
-    last = gates.filter(pl.col("step") == pl.col("step").max().over("run"))
+    last = last_gates(gates)
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
     scores, without_scores = scores_of(runs, split, score)

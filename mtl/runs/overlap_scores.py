@@ -9,6 +9,7 @@ import polars as pl
 
 from mtl.heads.gate_file import read_gates
 from mtl.probes.sites import KEYS
+from mtl.probes.statistics.masks import last_gates
 from mtl.runs.run import Run
 from mtl.runs.settings import comparable, mask_set, settings_of
 from mtl.runs.tables import scores_of
@@ -62,8 +63,7 @@ def overlap_scores(
         notes += unscored
         if scores.is_empty():
             continue
-        gates_now = read_gates(run.folder / "gates.parquet").filter(pl.col("step") == pl.col("step").max())
-        opened = gates_now.filter("open").select("task", *KEYS)
+        opened = last_gates(read_gates(run.folder / "gates.parquet")).filter("open").select("task", *KEYS)
         heads = {task: set(opened.filter(task=task).drop("task").rows()) for task in tasks}
         of_run = {"pair": "+".join(tasks), "overlap": len(heads[tasks[0]] & heads[tasks[1]])}
         of_run |= {"draw": mask_set(str(gates["masks"]))[1], "seed": int(config["seed"])}

@@ -14,6 +14,7 @@ from mtl.errors import InputError, counted
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes import heads_table, table_files
 from mtl.probes.measures.table import MADE_BY_PROBING
+from mtl.probes.statistics.masks import last_gates
 from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, comparable, differences, settings_of_run
 from mtl.tasks.catalogue import TASKS
@@ -256,7 +257,7 @@ def _read(path: Path) -> pl.DataFrame:
     """The table of a gates.parquet; raises `InputError` if it is damaged or a last gate is no number."""
     try:
         table = read_gates(path)
-        last = table.filter(pl.col("step") == pl.col("step").max().over("task"))
+        last = last_gates(table)
         unknown = last.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null()).height
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0]

@@ -9,6 +9,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.probes.report.data import CHOICES
 from mtl.probes.sites import KEYS
+from mtl.probes.statistics.masks import last_gates
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
 from mtl.runs.tables import NoMasks, gates_of
@@ -25,8 +26,7 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             continue  # trained without gates, or derived: has no masks, and should not
         try:
             gates, left_out = gates_of([run.run])
-            gates = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
-            gates = gates.select("run", "seed", "task", "step", *KEYS, "gate", "open", "learned")
+            gates = last_gates(gates).select("run", "seed", "task", "step", *KEYS, "gate", "open", "learned")
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
         except NoMasks:
             there = (folder / "gates.parquet").is_file()

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from mtl.config.schema import BalancerConfig
 from mtl.errors import InputError
-from mtl.models.encoder import Encoder
-from mtl.models.seq2seq import Seq2Seq
+from mtl.models.tapped import TappedModel
 from mtl.tasks.twins import task_of
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
 from mtl.training.check import check_balancer
@@ -38,7 +37,7 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
         raise InputError(f"balancer {config.name}: {error}") from error
 
 
-def shared_parameters(encoder: Encoder | Seq2Seq, balancer: Balancer) -> list[nn.Parameter]:
+def shared_parameters(encoder: TappedModel, balancer: Balancer) -> list[nn.Parameter]:
     """The trained parameters whose gradients per task the balancer needs."""
     if balancer.gradients == "none":
         return []

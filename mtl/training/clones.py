@@ -10,8 +10,9 @@ from pathlib import Path
 from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.schema import ClonesConfig
 from mtl.errors import InputError, counted
-from mtl.models.encoder import Encoder
+from mtl.heads.clone import clone_heads, transplant_heads
 from mtl.models.routes import Owners, Place
+from mtl.models.tapped import TappedModel
 from mtl.probes.head_names import head_name
 from mtl.probes.heads_table import Site
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
@@ -30,7 +31,7 @@ class CopiedHead:
 
 
 def make_clones(
-    encoder: Encoder, config: ClonesConfig, tasks: Sequence[str]
+    encoder: TappedModel, config: ClonesConfig, tasks: Sequence[str]
 ) -> tuple[list[CopiedHead], Owners | None]:
     """Copy heads of the encoder as configured; returns what was copied, and the tasks that own each head.
 
@@ -49,11 +50,12 @@ def make_clones(
         seed = (config.seed or 0) + copied.head
         if copied.onto:
             onto = dict.fromkeys(copied.onto, copied.head)
-            encoder.transplant({copied.layer: onto}, noise=noise, seed=seed)
+            transplant_heads(encoder.transformer, {copied.layer: onto}, noise=noise, seed=seed)
             continue
-        made = encoder.clone(
-            {copied.layer: [copied.head]}, len(copied.groups), divide=not routed, noise=noise, seed=seed
-        )
+        made = clone_heads(
+            encoder.transformer, {copied.layer: [copied.head]}, len(copied.groups), divide=not routed,
+            noise=noise, seed=seed,
+        )  # fmt: skip
         numbers = (copied.head, *made[copied.layer][copied.head])
         owners |= {
             (copied.layer, number): group for number, group in zip(numbers, copied.groups, strict=True)
@@ -61,7 +63,7 @@ def make_clones(
     return plan, owners if routed else None
 
 
-def copied_heads(encoder: Encoder, config: ClonesConfig, tasks: Sequence[str]) -> list[CopiedHead]:
+def copied_heads(encoder: TappedModel, config: ClonesConfig, tasks: Sequence[str]) -> list[CopiedHead]:
     """The heads to copy, in the order of layers and numbers."""
     remaining = encoder.tap.remaining
     if config.heads == "all":

@@ -14,9 +14,8 @@ from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.families import heads_per_group
 from mtl.heads.gates import CLOSED, HeadGates
 from mtl.heads.target import Choice, HeadTarget
-from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.models.seq2seq import Seq2Seq
+from mtl.models.tapped import TappedModel
 from mtl.probes.heads_table import Site
 from mtl.training.check_gates import check_kinds
 
@@ -146,7 +145,7 @@ def new_gates(
         raise InputError(f"gates: {error}") from error
 
 
-def new_gates_of(config: GatesConfig, encoder: Encoder | Seq2Seq, tasks: Sequence[str]) -> HeadGates:
+def new_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]) -> HeadGates:
     """Fresh gates for the heads that an encoder has; see `new_gates`."""
     absent = [
         (site, head)
@@ -212,8 +211,7 @@ def freeze_for(regime: PruningRegime, model: JointModel) -> None:
     """
     if regime in ("static", "gates_only"):
         model.decoders.requires_grad_(False).eval()
-        if isinstance(model.encoder, Seq2Seq):
-            model.encoder.freeze_decoder()
+        model.encoder.freeze_decoder()
     if regime == "gates_only":
         model.encoder.requires_grad_(False).eval()
 

@@ -14,11 +14,11 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import Seq2SeqConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
 from mtl.models.seq2seq import Seq2Seq
+from mtl.models.tapped import SharedEncoder
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
@@ -143,7 +143,7 @@ def build_model(
         model.shuffle_owners = config.clones.kind == "shuffled"
         return model.train()
     source = JointModel.from_pretrained(config.init_from, attention=config.encoder.attention)
-    if isinstance(source.encoder, Seq2Seq) != (Translate.name in tasks):
+    if (source.encoder.translator is not None) != (Translate.name in tasks):
         raise InputError(
             f"{config.init_from} was trained for {', '.join(source.tasks)}, and its model cannot be trained "
             f"for {', '.join(tasks)}: models that translate are others than those that label"
@@ -190,11 +190,11 @@ def build_model(
 
 
 def _clones(
-    config: TrainConfig, encoder: Encoder | Seq2Seq, tasks: Mapping[str, Task], console: Console
+    config: TrainConfig, encoder: SharedEncoder, tasks: Mapping[str, Task], console: Console
 ) -> Owners | None:
     """Copy the encoder's heads as configured; returns the tasks that own heads (see `make_clones`)."""
     clones = config.clones
-    if isinstance(encoder, Seq2Seq):
+    if encoder.translator is not None:
         return None  # a translation is trained alone, and copies are for several tasks
     if clones.seed is None:
         clones = dataclasses.replace(clones, seed=config.seed)

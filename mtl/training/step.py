@@ -144,9 +144,9 @@ class JointTraining(pl.LightningModule):
     def _batch_losses(self, batch: Batch, update: int, last: bool) -> dict[str, Tensor]:
         """The losses of this rank's batch; `update` counts within the epoch, and this is its `last` batch."""
         scale = None
-        if self.model.gates is not None or self.model.routes is not None:
+        if (scales := self.model.scales).any:
             with alike_on_all_ranks(self.device, self.seed, self.global_step, 0):
-                scale = self.model.own_scale()
+                scale = scales.in_pass(self.model.training)
         if self.conflict is None:
             return self.model.losses(batch, self.model(batch, scale))
         with self.conflict.watching(update) as outputs:

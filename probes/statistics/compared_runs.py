@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from mtl.probes.statistics.paired_scores import BLOCK, DRAWS, Score
-from mtl.probes.statistics.resampling import Interval
+from mtl.probes.statistics.resampling import Interval, t_interval
 
 UNKNOWN = (float("nan"), float("nan"))
 
@@ -115,6 +115,6 @@ def _student(
     if variance <= 0:
         return (estimate, estimate), 1.0
     degrees = variance**2 / float((variances**2 / freedom).sum())
-    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * variance**0.5
-    p = 2 * float(stats.t.sf(abs(estimate) / variance**0.5, degrees))
-    return (estimate - reach, estimate + reach), p
+    error = variance**0.5
+    p = 2 * float(stats.t.sf(abs(estimate) / error, degrees))
+    return t_interval(estimate, error, degrees, level), p

@@ -34,7 +34,7 @@ from jaxtyping import Bool
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
 from mtl.probes.statistics.contest_model import TaskBlock, in_unit
-from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.resampling import accepted_interval, permutations_within
 from mtl.probes.statistics.worth_units import STANDARDISED_LOGS, Unit, log_spread
 
 SUPPORTED: Final = "supported"
@@ -152,8 +152,7 @@ def _inverted(
     With worth + beta0 * claim instead of worth, the statistic of the observed claims is (C + beta0 S) /
     sqrt(S), of permuted claims (C' + beta0 X') / sqrt(S'), with C their inner product with worth, S and S'
     their squared lengths and X' that with the observed claims. Their difference grows with beta0 (Cauchy
-    and Schwarz), so that each permutation changes sides at one beta0, and the ends are order statistics of
-    these.
+    and Schwarz), so that each permutation changes sides at one beta0 (`accepted_interval`).
     """
     drawn: dict[str, Bool[np.ndarray, "draw cell"]] = {}
     for partner in sorted({partner for block in blocks for partner in block.partners}):
@@ -172,14 +171,8 @@ def _inverted(
     observed = covariance / length
     # Loss is negative covariance; equal sums differ by rounding.
     p = float((1 + (scaled <= observed + 1e-12).sum()) / (1 + draws))
-    slope = length - crossed
-    moves = slope > 1e-9 * length
-    limits = np.sort((scaled[moves] - observed) / slope[moves])
-    always = 1 + int((~moves).sum())  # the observed claims, and permutations that change nothing
-    needed = int(np.floor(level / 2 * (1 + draws))) + 1 - always
-    if needed <= 0 or needed > len(limits):
-        return float("-inf"), float("inf"), p
-    return float(limits[needed - 1]), float(limits[-needed]), p
+    low, high = accepted_interval(scaled - observed, length - crossed, length, level)
+    return low, high, p
 
 
 def _share(

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.resampling import accepted_interval, permutations_within
 from mtl.probes.statistics.sharing import MARGIN, SCORED
 from mtl.probes.statistics.wanted import CANNOT_TELL, NO, YES, Word
 
@@ -64,13 +64,8 @@ def _fit(runs: pl.DataFrame, level: float, draws: int, seed: int) -> tuple[int, 
     permuted, crossed = share[orders] @ score, share[orders] @ share
     p = float((1 + (permuted <= observed + 1e-9).sum()) / (1 + draws))
     # As in `contest`: with score + loss * share, each order changes sides at one loss.
-    slope = square - crossed
-    moves = slope > 1e-9 * square
-    limits = np.sort((permuted[moves] - observed) / slope[moves])
-    needed = int(np.floor(level / 2 * (1 + draws))) - int((~moves).sum())
-    if needed <= 0 or needed > len(limits):
-        return len(runs), -observed / square, float("-inf"), float("inf"), p
-    return len(runs), -observed / square, float(limits[needed - 1]), float(limits[-needed]), p
+    low, high = accepted_interval(permuted - observed, square - crossed, square, level)
+    return len(runs), -observed / square, low, high, p
 
 
 def _centred(values: Float[np.ndarray, " run"], pairs: Int[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:

@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import t as student
 
+from mtl.probes.statistics.resampling import t_interval
+
 LEVEL = 0.05
 """Of every one-sided test."""
 MARGINS = {10: 0.5, 6: 1.0}
@@ -89,7 +91,7 @@ def equivalence(
         raise ValueError(f"a margin of {limit:g} points: give one above 0")
     differences = _paired(remedy, single)
     mean, error, freedom = _moments(differences)
-    low, high = _interval(mean, error, freedom, LEVEL)
+    low, high = t_interval(mean, error, freedom, 1 - 2 * LEVEL)
     p = max(_p_above(mean + limit, error, freedom), _p_above(limit - mean, error, freedom))
     word: Reached = "cannot tell"
     if p <= LEVEL:
@@ -134,7 +136,7 @@ def contrast(remedy: Float[np.ndarray, " run"], placebo: Float[np.ndarray, " run
     """
     differences = _paired(remedy, placebo)
     mean, error, freedom = _moments(differences)
-    low, high = _interval(mean, error, freedom, LEVEL)
+    low, high = t_interval(mean, error, freedom, 1 - 2 * LEVEL)
     p = _p_above(mean, error, freedom)
     word: Helps = "cannot tell"
     if p <= LEVEL:
@@ -154,11 +156,6 @@ def _moments(differences: Float[np.ndarray, " run"]) -> tuple[float, float, int]
     """The mean, its standard error and the degrees of freedom."""
     runs = len(differences)
     return float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(runs), runs - 1
-
-
-def _interval(mean: float, error: float, freedom: int, level: float) -> tuple[float, float]:
-    half = float(student.ppf(1 - level, freedom)) * error
-    return mean - half, mean + half
 
 
 def _p_above(mean: float, error: float, freedom: int) -> float:

@@ -77,6 +77,12 @@ def mostly_forced(
     return 2 * opened_by_force > opened.sum(0), 2 * closed_by_force > (~opened).sum(0)
 
 
+def last_gates(gates: pl.DataFrame) -> pl.DataFrame:
+    """The rows of the last step of every mask: of each task of each run (column `run`, if there is one)."""
+    mask = [name for name in ("run", "task") if name in gates.columns]
+    return gates.filter(pl.col("step") == pl.col("step").max().over(mask))
+
+
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """The masks at the last step of every task and seed, and notes on what was left out.
 
@@ -97,7 +103,7 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
         raise ValueError(
             f"{_list(row['run'])} all have a mask of {row['task']} with seed {row['seed']}: give one of them"
         )
-    last = gates.filter(pl.col("step") == pl.col("step").max().over(mask_of))
+    last = last_gates(gates)
     sites, heads = sites_of(last), int(last["head"].to_numpy().max()) + 1
     cells = dict(last.group_by(mask_of, maintain_order=True))
     for (task, seed), mask in cells.items():

@@ -1,4 +1,4 @@
-"""Student's interval over seeds, and draws for permutation tests, many at a time."""
+"""Student's interval, draws for permutation tests, many at a time, and intervals that invert such tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ def student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> Interval
     """Student's interval of the mean over seeds; NaN for a single seed."""
     if len(values) < 2:
         return float("nan"), float("nan")
-    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return float(values.mean()) - reach, float(values.mean()) + reach
+    error = float(values.std(ddof=1)) / len(values) ** 0.5
+    return t_interval(float(values.mean()), error, len(values) - 1, level)
+
+
+def t_interval(mean: float, error: float, freedom: int | float, level: float) -> Interval:
+    """Student's interval from a mean, its standard error and the degrees of freedom."""
+    reach = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    return mean - reach, mean + reach
 
 
 def permutations_within(
@@ -26,3 +32,24 @@ def permutations_within(
     orders = np.empty_like(shuffled)
     orders[:, places] = shuffled
     return orders
+
+
+def accepted_interval(
+    gaps: Float[np.ndarray, " draw"], slopes: Float[np.ndarray, " draw"], scale: float, error: float
+) -> Interval:
+    """The interval of all effects that a two-sided permutation test accepts (test inversion).
+
+    With an effect d taken off, the statistic of the observed order exceeds that of a drawn one by gap - d
+    times slope, so that each draw changes sides at gap / slope: the ends are order statistics of these
+    limits. Slopes are at least 0; one below 1e-9 times `scale` is 0: its draw leaves the choice as it is, and
+    never changes sides. `error` is that of both ends together, such as 0.05. Infinite where there are too few
+    different orders for it.
+    """
+    moves = slopes > 1e-9 * scale
+    limits = np.sort(gaps[moves] / slopes[moves])
+    always = 1 + int((~moves).sum())  # the observed order, and draws that change nothing
+    # The least number of limits on one side of d with which the one-sided chance exceeds half of the error.
+    needed = int(np.floor(error / 2 * (1 + len(slopes)))) + 1 - always
+    if needed <= 0 or needed > len(limits):
+        return float("-inf"), float("inf")
+    return float(limits[needed - 1]), float(limits[-needed])

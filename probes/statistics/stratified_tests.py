@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
+from mtl.probes.statistics.resampling import accepted_interval
+
 Strata = Int[np.ndarray, " head"]
 Orders = Int[np.ndarray, "draw head"]
 
@@ -73,23 +75,15 @@ def inverted_interval(
     """The interval of all shifts of the chosen that the permutation test of `permutation_chance` accepts.
 
     A shift d is accepted if, with d taken off the chosen, the weighted sum is not extreme among those of
-    reordered values (test inversion; Fisher's shift model). With D and D_o the sums of the values as they are
-    and in order o, and C_o the sum of the reordered choice, the sum in order o is the higher one for d above
-    (D - D_o) / (1 - C_o) and the lower one below it: the ends are order statistics of these limits. `level`
-    is that of the interval, such as 0.95. NaN if the weights are, infinite where there are too few different
-    orders for the level.
+    reordered values (Fisher's shift model; `accepted_interval`). With D and D_o the sums of the values as
+    they are and in order o, and C_o the sum of the reordered choice, the sum in order o is the higher one for
+    d above (D - D_o) / (1 - C_o) and the lower one below it. `level` is that of the interval, such as 0.95.
+    NaN if the weights are, infinite where there are too few different orders for the level.
     """
     if np.isnan(weights).any():
         return float("nan"), float("nan")
     lag = 1 - chosen.astype(np.float64)[orders] @ weights
-    moves = lag > 1e-9
-    limits = np.sort((values @ weights - values[orders] @ weights)[moves] / lag[moves])
-    always = 1 + int((~moves).sum())  # the observed order, and those that leave the choice as it is
-    # The least number of limits on one side of d with which the one-sided chance exceeds half of the error.
-    needed = int(np.floor((1 - level) / 2 * (1 + len(orders)))) + 1 - always
-    if needed <= 0 or needed > len(limits):
-        return float("-inf"), float("inf")
-    return float(limits[needed - 1]), float(limits[-needed])
+    return accepted_interval(values @ weights - values[orders] @ weights, lag, 1.0, 1 - level)
 
 
 def _chance(drawn: Float[np.ndarray, " draw"], observed: float, scale: float) -> float:

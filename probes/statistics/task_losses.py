@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import polars as pl
 from jaxtyping import Float
-from scipy import stats
 
 from mtl.probes.label_scores import best_of_labels, label_scores, weighted_mean
+from mtl.probes.statistics.resampling import student
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
 SCHEMA = pl.Schema(
@@ -55,7 +55,6 @@ def paired(losses: Float[np.ndarray, " seed"], level: float) -> tuple[float, flo
     seeds = len(losses)
     if seeds < 2:
         return float("nan"), float("nan"), float("nan")
-    reach = stats.t.ppf((1 + level) / 2, seeds - 1) * losses.std(ddof=1) / np.sqrt(seeds)
     # All 2^n exchanges up to 12 seeds, else 4,096 at random, the observed one among them.
     if seeds <= 12:
         signs = np.array(list(itertools.product((1, -1), repeat=seeds)))
@@ -64,7 +63,7 @@ def paired(losses: Float[np.ndarray, " seed"], level: float) -> tuple[float, flo
         signs[0] = 1
     drawn = np.abs(signs @ losses)
     p = float((drawn >= abs(losses.sum()) - 1e-12).mean())
-    return float(losses.mean() - reach), float(losses.mean() + reach), p
+    return *student(losses, level), p
 
 
 def _best(heads: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from mtl.analysis.curve_file import KeyedTable
+from mtl.analysis.keyed_table import KeyedTable
 from mtl.commands.main import main
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
@@ -172,8 +172,9 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
     for name, schema in curve_table.SCHEMAS.items():
         values = {key: bad if kind.is_float() else None for key, kind in schema.items()}
         if any(kind.is_float() for kind in schema.values()):
+            table = KeyedTable(tmp_path / name, schema, "mtl curve")
             with pytest.raises(InputError, match="not finite"):
-                KeyedTable(tmp_path / name).put({}, "key", pl.DataFrame([values], schema=schema))
+                table.put({}, "key", pl.DataFrame([values], schema=schema))
 
     file.parent.mkdir()  # a table from before values were watched
     heads_table.write(file, rows, {"target": "minilm"})

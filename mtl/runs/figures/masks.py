@@ -20,7 +20,7 @@ from mtl.probes.figures.rgb_overlap import CHANNELS, rgb_overlap
 from mtl.probes.heads_table import Site
 from mtl.probes.printed import open_heads
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.masks import final_masks, mostly_forced
+from mtl.probes.statistics.masks import final_masks, last_gates, mostly_forced
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.probes.task_order import by_catalogue
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
@@ -138,8 +138,7 @@ def final(request: FigureRequest) -> FigureWithTables:
     """One run's masks after training."""
     request.one_path()
     gates, notes = _gates(request)
-    last = gates.filter(pl.col("step") == pl.col("step").max().over("task"))
-    numbers = by_catalogue(last.select("task", *KEYS, "gate", "open", "learned"))
+    numbers = by_catalogue(last_gates(gates).select("task", *KEYS, "gate", "open", "learned"))
     return FigureWithTables(
         mask_picture(gates), notes, {"": numbers}, {"": open_heads(numbers, "task", "open")}
     )

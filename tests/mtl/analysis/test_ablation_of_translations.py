@@ -12,10 +12,10 @@ from torch import Tensor
 
 import mtl.analysis.ablated_translations as ablated_translations
 from mtl.analysis.ablation import Ablation, Ablator, ablations, mean_outputs
-from mtl.analysis.probe import Mask
 from mtl.config.schema import Seq2SeqConfig
 from mtl.models.architectures import from_scratch
 from mtl.models.batches import Batch, collate, examples
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.translations import translations

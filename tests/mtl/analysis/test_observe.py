@@ -9,7 +9,9 @@ from torch import Tensor
 from mtl.analysis.observe import Observer, records, word_positions
 from mtl.errors import InputError
 from mtl.heads.families import attentions
-from mtl.models.encoder import Encoder, Observation
+from mtl.heads.prune import prune_heads
+from mtl.models.encoder import Encoder
+from mtl.models.tapped import Observation
 from mtl.probes.measures import items
 from mtl.probes.measures.attention import AttentionProbe
 from mtl.probes.measures.record import NOTHING, ROOT, HeadRecords
@@ -123,7 +125,7 @@ def test_a_layer_without_heads_is_projected_as_before_the_cut() -> None:
     encoder = tiny.encoder("bert", dtype=torch.float32)
     projections = torch.randn(encoder.layers, read_width(encoder), 2, encoder.head_dim)
     [before] = Observer(encoder, SENTENCES[:1], projections=projections)
-    encoder.prune({1: range(encoder.heads)})
+    prune_heads(encoder.transformer, {1: range(encoder.heads)})
     [after] = Observer(encoder, SENTENCES[:1], projections=projections)
     assert before.projected.any()
     close(after.projected[:, :2], before.projected[:, :2])  # the cut acts on later layers alone
@@ -167,7 +169,7 @@ def test_long_and_short_sentences_stand_in_one_batch() -> None:
 
 def test_a_head_that_has_been_cut_out_attends_to_nothing_and_writes_nothing() -> None:
     encoder = tiny.encoder("bert")
-    encoder.prune({1: [2], 2: [0, 1, 2, 3]})
+    prune_heads(encoder.transformer, {1: [2], 2: [0, 1, 2, 3]})
     [batch] = Observer(encoder, SENTENCES)
     attended = batch.attended(root=True, final=True)
     for gone in ((1, 2), (2, 0)):

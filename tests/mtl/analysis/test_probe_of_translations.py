@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from mtl.analysis.probe import index_corpus, masks_of, probe
+from mtl.analysis.probe import index_corpus, probe
 from mtl.analysis.probe_run import probe_run
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig, Seq2SeqConfig
@@ -79,7 +79,7 @@ def test_planted_roles_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_corpus, "FREQUENT", 3)
     built = planted()
     corpus = index_corpus(sentences())
-    [mask] = masks_of(built, tuple(corpus.items))
+    [mask] = built.scales.masks(tuple(corpus.items))
     heads = probe(SourceEncoder(built.encoder), corpus, mask)
     assert set(heads["attention"]) == {"encoder"}  # also what is of no head: chance
 

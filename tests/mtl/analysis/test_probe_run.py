@@ -6,13 +6,14 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probe import Mask, index_corpus, probe
+from mtl.analysis.probe import index_corpus, probe
 from mtl.analysis.probe_run import probe_run
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.probes import heads_table as table
 from mtl.probes.measures.table import MADE_BY_PROBING

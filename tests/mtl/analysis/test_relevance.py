@@ -8,12 +8,13 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import Explainer, Item
 from mtl.analysis.relevance_rules import Rules
 from mtl.analysis.relevance_table import head_relevance, shares
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.families import attentions, family_of
+from mtl.heads.prune import prune_heads
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
@@ -134,12 +135,12 @@ def test_a_cut_head_is_not_relevant_and_the_others_are_as_under_its_mask(sentenc
     scale = torch.ones(tiny.LAYERS, tiny.HEADS, dtype=torch.float64)
     scale[0] = 0
     scale[1, 3] = 0
-    cut.encoder.prune({0: range(tiny.HEADS), 1: [3]})
+    prune_heads(cut.encoder.transformer, {0: range(tiny.HEADS), 1: [3]})
     item = Item("dep", "")
     found = relevance(Explainer(cut, sentences, [item]))[item]
     torch.testing.assert_close(found, relevance(Explainer(built, sentences, [item], scale))[item])
     assert (found[0] == 0).all()
-    cut.encoder.prune({1: range(tiny.HEADS), 2: range(tiny.HEADS)})
+    prune_heads(cut.encoder.transformer, {1: range(tiny.HEADS), 2: range(tiny.HEADS)})
     assert (relevance(Explainer(cut, sentences, [item]))[item] == 0).all()
 
 

@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import BatchRelevance, Explainer, Item, Output
 from mtl.analysis.relevance_rules import RelevanceRules, Rules, relevance_by_rule, single_activations
 from mtl.analysis.relevance_table import head_relevance
 from mtl.config.schema import Seq2SeqConfig
 from mtl.heads.families import attentions, family_of
+from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention
 from mtl.models.architectures import from_scratch
 from mtl.models.batches import collate, examples
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.modes import frozen
 from mtl.models.seq2seq import Seq2Seq
@@ -219,7 +220,7 @@ def test_under_a_mask_as_with_scaled_columns_and_as_cut() -> None:
         attention.output.weight.data *= factors.repeat_interleave(SIZE)
     torch.testing.assert_close(masked, summed(Explainer(changed, SENTENCES, [ITEM])))
     assert (masked[scale == 0] == 0).all()
-    cut.encoder.prune({site: [site % HEADS] for site in range(6)})
+    prune_heads(cut.encoder.transformer, {site: [site % HEADS] for site in range(6)})
     torch.testing.assert_close(masked, summed(Explainer(cut, SENTENCES, [ITEM])))
 
 

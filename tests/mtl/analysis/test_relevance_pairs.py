@@ -9,7 +9,6 @@ import pytest
 import torch
 import yaml
 
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance import Explainer, Item
 from mtl.analysis.relevance_rules import Rules
 from mtl.analysis.relevance_run import measure_relevance
@@ -17,6 +16,7 @@ from mtl.analysis.relevance_table import head_relevance
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.corpora.formats.jsonl import write_jsonl
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.tasks.glue import Cola, Mrpc, Stsb

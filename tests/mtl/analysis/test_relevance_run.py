@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mtl.analysis import relevance_run
-from mtl.analysis.probe import Mask
 from mtl.analysis.relevance_run import MEASURES, measure_relevance
 from mtl.analysis.relevance_table import head_relevance
 from mtl.analysis.trained import open_trained
@@ -19,6 +18,7 @@ from mtl.config.schema import CorpusConfig
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.gates import HeadGates
+from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.probes import heads_table as table
 from mtl.probes.measures.table import BY_NAME, MADE_BY_PROBING

@@ -111,11 +111,11 @@ def test_a_killed_ablation_is_resumed(run, monkeypatch) -> None:
     monkeypatch.setattr(Ablator, "__call__", counted)
     with pytest.raises(KeyboardInterrupt):
         measure_ablation(trained, chosen, draws=20)
-    assert (run / ".ablation.npz").exists()
+    assert (run / ".ablation.parquet").exists()
     total = len(list(trained.batches(60)))
     resumed = measure_ablation(trained, chosen, draws=20)
     assert calls - 4 == total - 3
-    assert not (run / ".ablation.npz").exists()
+    assert not (run / ".ablation.parquet").exists()
     for name, losses in expected.losses.items():
         np.testing.assert_allclose(resumed.losses[name].loss, losses.loss)
 
@@ -124,10 +124,12 @@ def test_what_is_done_so_far_of_something_else_is_not_used(run, monkeypatch) -> 
     trained = open_trained(run, None, "test", sentences=6)
     chosen = every_ablation(trained, ("head",))
     expected = measure_ablation(trained, chosen, draws=20)
-    for content in (b"", b"PK\x03\x04 damaged"):
-        (run / ".ablation.npz").write_bytes(content)
+    (run / ".ablation.npz").write_bytes(b"of an older version")
+    for content in (b"", b"PAR1 damaged"):
+        (run / ".ablation.parquet").write_bytes(content)
         again = measure_ablation(trained, chosen, draws=20)
         np.testing.assert_allclose(again.losses["pos"].loss, expected.losses["pos"].loss)
+    assert not list(run.glob(".ablation.*"))
 
 
 @pytest.mark.parametrize(

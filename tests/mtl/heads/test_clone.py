@@ -139,7 +139,7 @@ def test_copies_are_observed_under_numbers_of_their_own(name: str) -> None:
     encoder = tiny.encoder(name, dtype=torch.float32)
     subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["cat"]]))
     before = encoder.observe(subwords)
-    encoder.clone({0: [1, 3], 2: [2]}, 2)
+    clone_heads(encoder.transformer, {0: [1, 3], 2: [2]}, 2)
     assert encoder.heads == 6
     after = encoder.observe(subwords)
     real = subwords.attention_mask.bool()
@@ -196,7 +196,7 @@ def test_noise_is_on_copies_alone_and_drawn_from_the_seed() -> None:
 
 def test_a_copied_encoder_saves_and_loads(tmp_path: Path) -> None:
     encoder = tiny.encoder("mpnet", dtype=torch.float32)
-    encoder.clone(HEADS, 2, noise=0.1)
+    clone_heads(encoder.transformer, HEADS, 2, noise=0.1)
     encoder.save(tmp_path)
     loaded = Encoder.load(tmp_path).eval()
     subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["cat"]]))

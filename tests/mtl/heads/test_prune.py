@@ -136,7 +136,7 @@ def test_a_cut_model_is_tapped_and_observed_in_the_old_numbering(name: str) -> N
     subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["cat"]]))
     further = torch.rand(tiny.LAYERS, tiny.HEADS, generator=torch.Generator().manual_seed(8))
     before = encoder.observe(subwords, further * without(HEADS).float())
-    encoder.prune(HEADS)
+    prune_heads(encoder.transformer, HEADS)
     after = encoder.observe(subwords, further)
     torch.testing.assert_close(after.words, before.words, rtol=0, atol=1e-4)
     real = subwords.attention_mask.bool()
@@ -158,7 +158,7 @@ def test_a_cut_model_is_tapped_and_observed_in_the_old_numbering(name: str) -> N
 
 def test_probabilities_where_no_layer_has_heads_are_zeros() -> None:
     encoder = tiny.encoder("bert", dtype=torch.float32)
-    encoder.prune({layer: range(tiny.HEADS) for layer in range(tiny.LAYERS)})
+    prune_heads(encoder.transformer, {layer: range(tiny.HEADS) for layer in range(tiny.LAYERS)})
     seen = encoder.observe(encoder.tokenizer.collate([encoder.tokenizer.encode(["the", "dog"])]))
     assert [attention.shape for attention in seen.attentions] == [(1, 4, 4, 4)] * 3
     assert not any(attention.any() for attention in seen.attentions)
@@ -167,7 +167,7 @@ def test_probabilities_where_no_layer_has_heads_are_zeros() -> None:
 @pytest.mark.parametrize("name", ["bert", "mpnet", "modernbert"])
 def test_a_cut_encoder_saves_and_loads(name: str, tmp_path: Path) -> None:
     encoder = tiny.encoder(name, dtype=torch.float32, layers="mix")
-    encoder.prune(HEADS)
+    prune_heads(encoder.transformer, HEADS)
     encoder.save(tmp_path)
     loaded = Encoder.load(tmp_path).eval()
     subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["cat"]]))

@@ -9,6 +9,7 @@ import torch
 
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
+from mtl.heads.prune import prune_heads
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import Scores, batches, evaluate
 from mtl.models.joint import JointModel, TaskScores
@@ -66,7 +67,7 @@ def test_a_zero_ablates_the_head(corpus):
     scale[1, [0, 2]] = 0
     ablated = scores_of(model, corpus, scale)
     assert ablated != scores_of(model, corpus)
-    model.encoder.prune({1: [0, 2]})
+    prune_heads(model.encoder.transformer, {1: [0, 2]})
     assert scores_of(model, corpus) == ablated
 
 

@@ -71,7 +71,7 @@ def test_one_pass_over_all_tasks_equals_a_pass_per_task(model, batch):
 def test_each_task_runs_under_its_own_mask(model, batch):
     masks = model.gates.gate()
     for name in model.tasks:
-        scale = masks[model.mask_index(name)]
+        scale = masks[model.scales.index(name)]
         words = model.encoder(batch.subwords, scale)[batch.rows[name]]
         expected = model.decoder(name)(words, batch.mask[batch.rows[name]])
         got = model(batch)[name].scores

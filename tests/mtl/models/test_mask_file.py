@@ -97,6 +97,14 @@ def test_what_is_no_mask_file_is_one_line(path):
         read_masks(path)
 
 
+def test_the_last_step_is_that_of_each_task(path):
+    """A task whose last rows have a lower step than another's keeps its mask."""
+    steps = [table({"pos": 0 * ONES}, step=1), table({"pos": ONES}, step=2), table({"dep": ONES}, step=1)]
+    pl.concat(steps).write_parquet(path)
+    found = {task: rows["gate"].to_list() for (task,), rows in read_masks(path).group_by("task")}
+    assert found == {"pos": ONES.flatten().tolist(), "dep": ONES.flatten().tolist()}
+
+
 def test_the_fingerprint_is_of_the_gates_and_of_nothing_else(path):
     def fingerprint(rows: pl.DataFrame) -> str:
         rows.write_parquet(path)

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from mtl.analysis.ablation import Ablator, ablations, joined
-from mtl.analysis.head_order import base_scales
 from mtl.analysis.importance import task_importance
-from mtl.analysis.probe import masks_of, open_masks
 from mtl.errors import InputError
+from mtl.heads.clone import clone_heads
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import apply_masks, gates_for
 from mtl.models.evaluate import evaluate
@@ -39,7 +38,9 @@ def routed_model(toy: Path, *, different: bool = True, gates: bool = False) -> J
     """Head 1 of layer 0 and head 2 of layer 2 are there for pos, and as copies for dep."""
     plain = plain_model(toy)
     encoder = plain.encoder
-    made = encoder.clone({0: [1], 2: [2]}, 2, divide=False, noise=0.5 if different else 0.0)
+    made = clone_heads(
+        encoder.transformer, {0: [1], 2: [2]}, 2, divide=False, noise=0.5 if different else 0.0
+    )
     assert made == {0: {1: (4,)}, 2: {2: (4,)}}
     owners = {(0, 1): ("pos",), (0, 4): ("dep",), (2, 2): ("pos",), (2, 4): ("dep",)}
     model = JointModel(encoder, plain.tasks, plain.labels, owners=owners)
@@ -85,10 +86,10 @@ def test_a_routed_model_saves_and_loads(toy: Path, tmp_path: Path) -> None:
 def test_shuffled_owners_swap_in_training_only(toy: Path) -> None:
     model = routed_model(toy)
     model.shuffle_owners = True
-    assert torch.equal(model.own_scale(), model.routes)
+    assert torch.equal(model.scales.in_pass(model.training), model.routes)
     model.train()
     torch.manual_seed(0)
-    drawn = [model.own_scale() for _ in range(20)]
+    drawn = [model.scales.in_pass(model.training) for _ in range(20)]
     swapped = [torch.equal(scale, model.routes.flip(0)) for scale in drawn]
     assert 4 < sum(swapped) < 16
     assert all(swap or torch.equal(scale, model.routes) for swap, scale in zip(swapped, drawn, strict=True))
@@ -98,7 +99,7 @@ def test_shuffled_owners_swap_in_training_only(toy: Path) -> None:
 def test_what_heads_are_worth_is_measured_under_each_tasks_own_heads(toy: Path, gates: bool) -> None:
     model = routed_model(toy, gates=gates)
     corpus = worth.corpus(model, toy, 6)
-    of_masks = {mask.name: mask for mask in masks_of(model, NAMES)}
+    of_masks = {mask.name: mask for mask in model.scales.masks(NAMES)}
     for mask in of_masks.values():
         assert mask.tasks == (mask.name,)
     batches = worth.loader(model, corpus, TOKENS)
@@ -121,9 +122,9 @@ def test_what_heads_are_worth_is_measured_under_each_tasks_own_heads(toy: Path, 
             expected = evaluate(model, worth.loader(model, corpus, TOKENS), scale)[name]
             found = metric.score(counts[name].ablated.sum(1) * 1.0)[index]
             assert found == pytest.approx(expected[model.tasks[name].score])
-    opened = {mask.name: mask.head_scale for mask in open_masks(model, NAMES)}
+    opened = {mask.name: mask.head_scale for mask in model.scales.masks(NAMES, gated=False)}
     assert torch.equal(torch.stack([opened[name] for name in NAMES]), model.routes)
-    scales = base_scales(model, NAMES, masks=False)
+    scales = {name: model.scales.of_task(name, gated=False) for name in NAMES}
     assert [int(scales[name].sum()) for name in NAMES] == [12, 12]
 
 

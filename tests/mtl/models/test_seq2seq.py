@@ -13,6 +13,7 @@ from transformers import BertConfig, MBart50Tokenizer, MBartTokenizer, NllbToken
 
 from mtl.config.schema import Seq2SeqConfig
 from mtl.errors import InputError
+from mtl.heads.prune import prune_heads
 from mtl.models.apply_masks import apply_masks
 from mtl.models.architectures import from_scratch
 from mtl.models.batches import collate, examples
@@ -57,6 +58,22 @@ def joint(encoder: Seq2Seq) -> JointModel:
 def one_batch(model: JointModel):
     corpus = examples(SENTENCES, model.encoder.tokenizer, model.tasks, model.labels)
     return collate(corpus, model.encoder.tokenizer, model.tasks)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_last_layer_is_the_decoders(architecture):
+    model = seq2seq(architecture)
+    decoder = model.transformer.get_decoder()
+    assert model.last_layer() is list(decoder.block if hasattr(decoder, "block") else decoder.layers)[-1]
+
+
+def test_a_tap_is_made_anew_only_where_heads_have_changed():
+    model = seq2seq()
+    tap = model.tap
+    assert model.tap is tap
+    prune_heads(model.transformer, {1: [0], 4: [1]})
+    assert (model.tap.remaining, model.tap) == ([(0, 1), (1,), (0, 1), (0, 1), (0,), (0, 1)], model.tap)
+    assert model.tap is not tap
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

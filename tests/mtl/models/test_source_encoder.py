@@ -11,6 +11,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from mtl.analysis.observe import Observer
 from mtl.errors import InputError
+from mtl.heads.prune import prune_heads
 from mtl.models.parallel import ParallelTokenizer
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.source_encoder import SourceEncoder, SourceTokenizer
@@ -154,7 +155,7 @@ def test_records_are_those_of_the_encoder_in_the_whole_model(name: str) -> None:
 
 def test_heads_that_were_cut_out_attend_to_nothing() -> None:
     model, _ = source_encoder()
-    model.prune({0: [1], 1: [0, 1, 2, 3], 3: [0]})
+    prune_heads(model.transformer, {0: [1], 1: [0, 1, 2, 3], 3: [0]})
     [batch] = Observer(SourceEncoder(model), SENTENCES)
     assert (batch.word[:, 0, 1] == NOTHING).all()
     assert (batch.word[:, 1] == NOTHING).all()

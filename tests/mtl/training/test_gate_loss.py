@@ -140,7 +140,7 @@ def test_a_target_is_reached_and_the_record_agrees_with_the_model(runs, name, ma
     last = table.filter(pl.col("step") == pl.col("step").max())
     for task in ("pos", "dep"):
         own = last.filter(pl.col("task") == task).sort("layer", "head")["open"].to_list()
-        assert own == opened[model.mask_index(task)].flatten().tolist()
+        assert own == opened[model.scales.index(task)].flatten().tolist()
 
 
 def test_a_cut_run_scores_predicts_and_trains_on_as_the_masked_one(runs, tmp_path, toy, capsys):

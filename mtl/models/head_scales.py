@@ -1,0 +1,140 @@
+"""Which scale each head has for each task: by the gates, the tasks that own it, and whether it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.errors import InputError
+from mtl.heads.gates import OPEN, Gates
+from mtl.models.routes import Place
+from mtl.tasks.twins import task_of
+
+TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
+"""A head scale for all tasks, or one per task in the order of the model's tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A mask over the heads, and the tasks that are measured under it."""
+
+    name: str
+    """The task that the mask belongs to; empty: all tasks."""
+    tasks: tuple[str, ...]
+    head_scale: Float[Tensor, "site head"] | None
+    """`None`: all heads open."""
+
+
+@dataclass(frozen=True)
+class HeadScales:
+    """What multiplies the heads of a joint model (`JointModel.scales`)."""
+
+    tasks: tuple[str, ...]
+    remaining: Sequence[Sequence[int]]
+    """Per site the numbers of the heads that are there."""
+    heads: int
+    """Head numbers of a site."""
+    gates: Gates | None
+    routes: Float[Tensor, "task site head"] | None
+    """1 where a task has a head, else 0 (`routes_of`); `None`: all tasks have all heads."""
+    shuffled: bool
+    """Whether, in training, each batch assigns the tasks' sets of heads to tasks at random."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there are gates, or heads of some tasks only."""
+        return self.gates is not None or self.routes is not None
+
+    def index(self, name: str) -> int:
+        """The index of a task's mask among those of the gates."""
+        assert self.gates is not None
+        return self.gates.masks.index(name) if name in self.gates.masks else 0
+
+    def in_pass(self, training: bool) -> TaskScale | None:
+        """The scale of a pass, in training drawn at random where gates or owners are; `None` without any."""
+        scale: Tensor | None = None
+        if self.gates is not None:
+            masks: Float[Tensor, "mask site head"] = self.gates()
+            scale = masks[0] if len(masks) == 1 else masks[[self.index(name) for name in self.tasks]]
+        if self.routes is None:
+            return scale
+        routes = self.routes
+        if training and self.shuffled:
+            routes = routes[torch.randperm(len(routes)).to(routes.device)]
+        return routes if scale is None else routes * scale
+
+    @torch.no_grad()
+    def of_task(self, name: str, gated: bool = True) -> Float[Tensor, "site head"]:
+        """The scale of a task in evaluation, on the CPU: its gates, or with `gated=False` ones.
+
+        0 for heads that were cut out or that belong to other tasks.
+        """
+        if self.routes is not None:
+            scale = self.routes[self.tasks.index(name)].cpu()
+        else:
+            scale = torch.zeros(len(self.remaining), self.heads)
+            for site, heads in enumerate(self.remaining):
+                scale[site, list(heads)] = 1.0
+        if self.gates is None or not gated:
+            return scale
+        return scale * self.gates.gate()[self.index(name)].cpu()
+
+    def masks(self, annotated: Sequence[str], gated: bool = True) -> list[Mask]:
+        """The masks of evaluation, each with the annotated tasks measured under it.
+
+        A shared mask serves all annotated tasks, also those that the model was not trained on. A task's own
+        mask serves that task. Where some heads belong to some tasks only, each task gets a mask that closes
+        the heads of the others. With `gated=False` all heads that a task has are open. Raises `InputError`
+        for twins with a mask each.
+        """
+        gates = self.gates if gated else None
+        if self.routes is None:
+            if gates is None:
+                return [Mask("", tuple(annotated), None)]
+            if len(gates.masks) == 1:
+                return [Mask("", tuple(annotated), self.of_task(gates.masks[0]))]
+            if twin := next((name for name in gates.masks if task_of(name) != name), None):
+                raise InputError(
+                    f"twins with a mask each ({twin}) cannot be probed: both are for the labels of "
+                    f"{task_of(twin)}; probe with --masks=false, or single runs"
+                )
+        names = self.tasks if self.routes is not None or gates is None else gates.masks
+        return [Mask(name, (name,), self.of_task(name, gated)) for name in names if name in annotated]
+
+    def of_one_mask(
+        self, tasks: Sequence[str], chosen: bool, given: Float[Tensor, "site head"] | None = None
+    ) -> Float[Tensor, "site head"]:
+        """The scale that serves all of these tasks, by the gates or by those that are `given`.
+
+        `chosen` says that somebody chose the tasks. Raises `InputError` without masks, and for tasks that
+        have masks or heads of their own.
+        """
+        each = f"choose one with --task ({', '.join(tasks)})"
+        if given is None and not self.any:
+            raise InputError(
+                "the run has no masks: train with --pruning=dynamic or static, or give --mask FILE"
+            )
+        if self.routes is not None and len(tasks) > 1:
+            raise InputError(f"every task has heads of its own: {each}")
+        several = self.routes is None and self.gates is not None and len(self.gates.masks) > 1
+        if given is None and several and not chosen:
+            raise InputError(f"every task has a mask of its own: {each}")
+        own = self.of_task(tasks[0], gated=given is None)
+        return own if given is None else given * own
+
+
+def open_heads(scale: Float[Tensor, "site head"]) -> list[Place]:
+    """The heads that a scale leaves open, by site and number."""
+    return [(int(site), int(head)) for site, head in (scale > OPEN).nonzero().tolist()]
+
+
+def closed_heads(scale: Float[Tensor, "site head"]) -> dict[int, list[int]]:
+    """The numbers of the heads that a scale closes, by site."""
+    closed: dict[int, list[int]] = {}
+    for site, head in (scale <= OPEN).nonzero().tolist():
+        closed.setdefault(site, []).append(head)
+    return closed

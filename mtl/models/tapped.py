@@ -1,0 +1,173 @@
+"""What models can do whose heads are observed, scaled and cut, whether they read words or translate."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import ModelOutput
+
+from mtl.files import write_json
+from mtl.heads.families import records_of_heads
+from mtl.heads.family_table import Family
+from mtl.heads.load import save_model
+from mtl.heads.tap import HeadTap, eager_attention
+from mtl.models.pretrained import quiet
+
+if TYPE_CHECKING:
+    from mtl.models.seq2seq import Seq2Seq
+
+
+class TappedModel(nn.Module, ABC):
+    """A transformer with a tap on every attention head. Callers ask what it can do, not which model it is.
+
+    Args:
+        transformer: the model.
+        family: the stacks of attention that are tapped.
+    """
+
+    tokenizer: Any
+    """Pieces of sentences, and batches of them."""
+    causal = False
+    """Whether no position sees a later one."""
+
+    def __init__(self, transformer: PreTrainedModel, family: Family) -> None:
+        super().__init__()
+        self.transformer, self.family = transformer, family
+        self._tap, self._heads = HeadTap(transformer, family), records_of_heads(transformer.config)
+
+    @property
+    def tap(self) -> HeadTap:
+        """A tap on the heads that the transformer has now; a new one after heads were cut or copied."""
+        heads = records_of_heads(self.transformer.config)
+        if heads != self._heads:
+            self._tap, self._heads = HeadTap(self.transformer, self.family), heads
+        return self._tap
+
+    @property
+    def layers(self) -> int:
+        """The number of sites."""
+        return len(self.tap.sites)
+
+    @property
+    def heads(self) -> int:
+        """Head numbers of a site."""
+        return self.tap.heads
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers in a head's output."""
+        return self.tap.head_dim
+
+    def last_layer(self) -> nn.Module:
+        """The last layer: the parameters nearest to the vectors of words, or to a translation's scores."""
+        path = self.family.stacks[-1].attention.partition(".{}")[0]
+        layers = self.transformer.base_model.get_submodule(path)
+        assert isinstance(layers, nn.ModuleList)
+        return layers[-1]
+
+
+class SharedEncoder(TappedModel):
+    """A tapped model that a joint model can hold."""
+
+    hidden: int
+    """Numbers that a decoder is given for each word; of a model that translates, for each piece."""
+    settings_file: ClassVar[str]
+    """Where `save` writes `settings`; a folder with this file was written by it."""
+
+    @property
+    def translator(self) -> Seq2Seq | None:
+        """The model itself, if it scores the pieces of a translation and gives no vectors of words."""
+        return None
+
+    @property
+    @abstractmethod
+    def note(self) -> str | None:
+        """What is printed about the model at the start of training; `None`: nothing."""
+
+    @abstractmethod
+    def word_reader(self) -> WordReader:
+        """What reads annotated words with these heads."""
+
+    def freeze_decoder(self) -> None:
+        """Freeze the transformer's own decoder and set it to evaluation mode, if it has one."""
+        return
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What the transformer's and the tokenizer's files do not say."""
+
+    def save(self, folder: Path, masks: Float[Tensor, "mask site head"] | None = None) -> None:
+        """Write config.json, model.safetensors, tokenizer files, and `settings`.
+
+        `masks` are those that it was trained with, of which plain transformers is to speak (`save_model`).
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet():
+            save_model(self.transformer, folder, masks)
+            self.tokenizer.tokenizer.save_pretrained(folder)
+        write_json(folder / self.settings_file, self.settings())
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A forward pass seen from inside; layers (sites) and heads are numbered as in the uncut model."""
+
+    words: Float[Tensor, "batch word hidden"]
+    attentions: list[Float[Tensor, "row head subword subword"]]
+    """Per layer the attention probabilities."""
+    outputs: list[Float[Tensor, "row subword head head_dim"]]
+    """Per layer what each head hands to the output projection, scaled if a scale was given."""
+    inputs: list[Float[Tensor, "row subword width"]]
+    """Per layer what its attention reads (`HeadTap.observe_inputs`)."""
+
+
+class WordReader(TappedModel):
+    """A tapped model that reads annotated words, so that its heads can be probed."""
+
+    without: tuple[str, ...] = ()
+    """The model's kinds of attention that take no part in reading, and are not observed."""
+
+    def observe(self, subwords: Any, head_scale: Tensor | None = None) -> Observation:
+        """A forward pass in eager attention: probabilities, inputs and outputs of the heads.
+
+        `head_scale` multiplies each head's output; it has a row for every site of the whole model.
+        """
+        with (
+            eager_attention(self.transformer),
+            self.scaled(subwords, head_scale),
+            self.tap.observe() as outputs,
+            self.tap.observe_inputs() as inputs,
+        ):
+            output = self.read(subwords, output_attentions=True)
+        probabilities = self.tap.with_cut_heads(output.attentions, output.last_hidden_state)
+        return Observation(
+            self.words(output, subwords),
+            [*map(at_least_float32, probabilities)],
+            [*map(at_least_float32, outputs)],
+            [*map(at_least_float32, inputs)],
+        )
+
+    @abstractmethod
+    def read(self, subwords: Any, **options: Any) -> ModelOutput:
+        """The transformer's output for these subwords."""
+
+    @abstractmethod
+    def words(self, output: ModelOutput, subwords: Any) -> Float[Tensor, "batch word hidden"]:
+        """The vector of each word, from the transformer's output."""
+
+    @abstractmethod
+    def scaled(self, subwords: Any, head_scale: Tensor | None) -> AbstractContextManager[None]:
+        """Inside the block, passes over these subwords are under the scale."""
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32, or in its own type if that is wider."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
