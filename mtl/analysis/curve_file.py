@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError
+from mtl.errors import as_input_error
 from mtl.files import whole_file
 from mtl.probes import curve_table
 from mtl.probes.table_files import write_parquet
@@ -66,10 +66,8 @@ class KeyedTable:
     def _all(self) -> tuple[pl.DataFrame, dict[str, str]]:
         if not self.path.exists():
             return pl.DataFrame(schema=curve_table.SCHEMAS[self.path.name]), {}
-        try:
+        with as_input_error():
             table, keys = curve_table.read(self.path)
-        except ValueError as error:
-            raise InputError(str(error)) from error
         return table, {name: key for name, key in keys.items() if name.startswith("{")}
 
     def _write(self, table: pl.DataFrame, keys: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mtl.analysis.observe import Observer
-from mtl.errors import InputError
+from mtl.errors import InputError, as_input_error
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.source_encoder import SourceEncoder
@@ -79,10 +79,8 @@ def index_corpus(
     choice: str = "self",
 ) -> ProbeCorpus:
     """A corpus indexed for probing; raises `InputError` if there is nothing to probe for."""
-    try:
+    with as_input_error():
         return ProbeCorpus.index(sentences, fitted_sentences, choice)
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 def probe(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -230,11 +230,12 @@ def folder_of(folder: Any) -> Path:
     return Path(folder)
 
 
-def dtype_of(dtype: Any) -> torch.dtype:
-    """A type of numbers with a point; raises `InputError` for others."""
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise InputError(f"dtype={shown(dtype)}: use torch.float32 or another floating point type of torch")
-    return dtype
+def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
+    """A type of numbers with a point, also by its name, or `auto`; raises `InputError` for others."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
+    if found == "auto" or (isinstance(found, torch.dtype) and found.is_floating_point):
+        return found
+    raise InputError(f"dtype={shown(dtype)}: use auto, torch.float32 or another floating point type of torch")
 
 
 def batches_of(batches: Any) -> Iterable[Any]:

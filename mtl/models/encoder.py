@@ -24,7 +24,7 @@ from mtl.heads.prune import prune_heads
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models import pretrained
 from mtl.models.pooling import pool
-from mtl.models.pretrained import AttentionKind
+from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.reading import AS_USUAL, Reading
 from mtl.models.subwords import Subwords, SubwordTokenizer
 
@@ -112,7 +112,7 @@ class Encoder(nn.Module):
         reading: Reading = AS_USUAL,
         *,
         attention: AttentionKind = "sdpa",
-        dtype: torch.dtype = torch.float32,
+        dtype: Dtype = torch.float32,
         max_length: int | None = None,
     ) -> Encoder:
         """A checkpoint by hub name, folder, or `minilm` for the embedded one.
@@ -266,7 +266,9 @@ class Encoder(nn.Module):
         (folder / "encoder.json").write_text(json.dumps(settings, indent=2) + "\n")
 
     @classmethod
-    def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Encoder:
+    def load(
+        cls, folder: Path, *, attention: AttentionKind = "sdpa", dtype: Dtype = torch.float32
+    ) -> Encoder:
         """The encoder that `save` wrote; raises `InputError` for another folder."""
         path = folder / "encoder.json"
         if not path.is_file():
@@ -280,6 +282,7 @@ class Encoder(nn.Module):
                 float(settings["word_dropout"]),
             ),
             attention=attention,
+            dtype=dtype,
             max_length=settings["max_length"],
         )
         if encoder.mix is not None:

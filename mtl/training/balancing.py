@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.config.schema import BalancerConfig
-from mtl.errors import InputError
+from mtl.errors import as_input_error
 from mtl.models.encoder import Encoder
 from mtl.models.seq2seq import Seq2Seq
 from mtl.tasks.twins import task_of
@@ -32,10 +32,8 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
         "gradnorm": lambda: GradNorm(number, config.alpha, config.lr),
         "pcgrad": lambda: PCGrad(),
     }
-    try:
+    with as_input_error(f"balancer {config.name}"):
         return balancers[config.name]()
-    except ValueError as error:
-        raise InputError(f"balancer {config.name}: {error}") from error
 
 
 def shared_parameters(encoder: Encoder | Seq2Seq, balancer: Balancer) -> list[nn.Parameter]:
