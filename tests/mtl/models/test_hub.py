@@ -40,12 +40,12 @@ METRICS = {
 
 def model_of(seed: int = 0) -> JointModel:
     """Two tasks on a tiny encoder, with a mask for each."""
-    torch.manual_seed(seed)
     gates = torch.ones(2, tiny.LAYERS, tiny.HEADS)
     gates[0, 0, 1:] = 0.0
     gates[1] = 0.0
     masks = FixedGates(gates, ("pos", "cola"))
     model = JointModel(tiny.encoder("bert", dtype=torch.float32), TASKS, LABELS, masks)
+    torch.manual_seed(seed)
     for value in model.decoders.parameters():
         torch.nn.init.normal_(value)
     return model.eval()
