@@ -75,6 +75,7 @@ def train(
 
 
 def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: Sequence[Observer]) -> Run:
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, **config.rates()))
     run = Run(Path(config.runs) / config.run_name())
     check_settings(config)
     device_of(config.trainer.accelerator, "trainer.accelerator")
