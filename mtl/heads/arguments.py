@@ -223,11 +223,19 @@ def scale_of(scale: Any, what: str) -> Tensor:
     return made if made.is_floating_point() else made.float()
 
 
-def folder_of(folder: Any) -> Path:
+def folder_of(folder: Any, what: str = "folder") -> Path:
     """A path, or a name on the hub; raises `InputError` for what is neither text nor a path."""
     if not isinstance(folder, str | PathLike) or isinstance(fspath(folder), bytes):
-        raise InputError(f"folder={shown(folder)}: use a folder's name or path")
+        raise InputError(f"{what}={shown(folder)}: use a folder's name or path")
     return Path(folder)
+
+
+def refuse_revision(folder: Path, revision: str | None) -> None:
+    """Raise `InputError` for a revision of what is a folder, and no repository on the hub."""
+    if revision is not None and folder.is_dir():
+        raise InputError(
+            f"revision={shown(revision)}: {folder} is a folder; revisions are of repositories on the hub"
+        )
 
 
 def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:

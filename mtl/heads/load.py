@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import dtype_of, folder_of
+from mtl.heads.arguments import dtype_of, folder_of, refuse_revision
 from mtl.heads.collaborative import fix_mixing, put_components
 from mtl.heads.families import (
     attentions,
@@ -98,7 +98,8 @@ def load_pruned(
     Raises:
         InputError: what cannot be loaded, an unknown class of model, and weights that do not fit config.json.
     """
-    name = folder_of(name)
+    name = folder_of(name, "name")
+    refuse_revision(name, revision)
     dtype = dtype_of(dtype)
     of_files = {
         "revision": revision or "main", "cache_dir": cache_dir, "token": token,

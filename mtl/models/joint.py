@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.files import write_json, write_text
-from mtl.heads.arguments import dtype_of, folder_of, one_of, whole_number
+from mtl.heads.arguments import dtype_of, folder_of, one_of, refuse_revision, shown, whole_number
 from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.card import HeadsOfTask, Origin, card, origin_of
@@ -320,6 +320,8 @@ class JointModel(nn.Module):
         Raises:
             InputError: a name that no repository can have, no right to write, and a hub that does not answer.
         """
+        if not isinstance(name, str):
+            raise InputError(f"name={shown(name)}: use the name of a repository, as in 'OWNER/NAME'")
         with tempfile.TemporaryDirectory() as folder:
             self._save_with_card(Path(folder), name)
             return upload(
@@ -417,7 +419,8 @@ class JointModel(nn.Module):
         if isinstance(name, str) and not Path(name).exists():
             folder = download(name, revision, cache_dir, token, local_files_only)
         else:
-            folder = folder_of(name)
+            folder = folder_of(name, "name")
+            refuse_revision(folder, revision)
         if not (folder / MODEL_FILE).exists() and (folder / "model" / MODEL_FILE).exists():
             folder = folder / "model"
         if not (folder / MODEL_FILE).exists():

@@ -84,9 +84,8 @@ RATES = {
 def test_every_configuration_has_the_rates_that_it_had():
     assert {path.stem for path in CONFIGS.glob("*.yaml")} == set(RATES)
     for name, rates in RATES.items():
-        assert (
-            tuple(read_configuration(TrainConfig, [str(CONFIGS / f"{name}.yaml")]).rates().values()) == rates
-        )
+        config = configured("mtl train", TrainConfig, [str(CONFIGS / f"{name}.yaml")])
+        assert tuple(config.rates().values()) == rates
 
 
 @pytest.mark.parametrize(
