@@ -79,7 +79,11 @@ def train(
 
 
 def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: Sequence[Observer]) -> Run:
-    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, **config.rates()))
+    rates = config.rates()
+    optimizer = dataclasses.replace(
+        config.optimizer, encoder_lr=rates["encoder_lr"], decoder_lr=rates["decoder_lr"]
+    )
+    config = dataclasses.replace(config, optimizer=optimizer)
     run = Run(Path(config.runs) / config.run_name())
     check_settings(config)
     device_of(config.trainer.accelerator, "trainer.accelerator")
