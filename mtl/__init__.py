@@ -1,8 +1,9 @@
-"""The top floor: encoders, head gates, training, runs, studies and the command line.
+"""Multi-task models on a shared encoder, masks over its attention heads, and what each head is worth.
 
-`prune_heads`, `clone_heads`, `transplant_heads`, `collaborate`, `head_scale` and `load_pruned` work on any
-transformers model of the families table, trained here or not: transformers 5 has no `prune_heads` and no
-`head_mask` any more. So do `head_importance` and `ablate_heads`, which tell what each head is worth.
+The names here are the public ones (docs/reference/public.md). `prune_heads`, `clone_heads`,
+`transplant_heads`, `collaborate`, `head_scale` and `load_pruned` work on any transformers model of the
+families table, trained here or not: transformers 5 has no `prune_heads` and no `head_mask` any more. So do
+`head_importance` and `ablate_heads`, which tell what each head is worth.
 """
 
 from __future__ import annotations
@@ -13,34 +14,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtl.analysis.plain_ablation import ablate_heads
     from mtl.analysis.plain_models import head_importance
+    from mtl.analysis.probe_run import probe_run as probe
+    from mtl.config.schema import CorpusConfig, TrainConfig
+    from mtl.errors import InputError, RunError
     from mtl.heads.clone import clone_heads, transplant_heads
     from mtl.heads.collaborative import collaborate
     from mtl.heads.load import load_pruned
     from mtl.heads.prune import prune_heads
     from mtl.heads.tap import head_scale
     from mtl.models.joint import JointModel
+    from mtl.runs.run import Run
+    from mtl.tasks.sentence import Sentence
+    from mtl.training.train import train
 
 __all__ = [
+    "CorpusConfig",
+    "InputError",
     "JointModel",
+    "Run",
+    "RunError",
+    "Sentence",
+    "TrainConfig",
     "ablate_heads",
     "clone_heads",
     "collaborate",
     "head_importance",
     "head_scale",
     "load_pruned",
+    "probe",
     "prune_heads",
+    "train",
     "transplant_heads",
 ]
-_MODULES = {
-    "JointModel": "mtl.models.joint",
-    "ablate_heads": "mtl.analysis.plain_ablation",
-    "clone_heads": "mtl.heads.clone",
-    "collaborate": "mtl.heads.collaborative",
-    "head_importance": "mtl.analysis.plain_models",
-    "head_scale": "mtl.heads.tap",
-    "load_pruned": "mtl.heads.load",
-    "prune_heads": "mtl.heads.prune",
-    "transplant_heads": "mtl.heads.clone",
+_PLACES = {
+    "CorpusConfig": "mtl.config.schema.CorpusConfig",
+    "InputError": "mtl.errors.InputError",
+    "JointModel": "mtl.models.joint.JointModel",
+    "Run": "mtl.runs.run.Run",
+    "RunError": "mtl.errors.RunError",
+    "Sentence": "mtl.tasks.sentence.Sentence",
+    "TrainConfig": "mtl.config.schema.TrainConfig",
+    "ablate_heads": "mtl.analysis.plain_ablation.ablate_heads",
+    "clone_heads": "mtl.heads.clone.clone_heads",
+    "collaborate": "mtl.heads.collaborative.collaborate",
+    "head_importance": "mtl.analysis.plain_models.head_importance",
+    "head_scale": "mtl.heads.tap.head_scale",
+    "load_pruned": "mtl.heads.load.load_pruned",
+    "probe": "mtl.analysis.probe_run.probe_run",
+    "prune_heads": "mtl.heads.prune.prune_heads",
+    "train": "mtl.training.train.train",
+    "transplant_heads": "mtl.heads.clone.transplant_heads",
 }
 
 
@@ -50,10 +73,11 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("mtl-heads")
-    if name not in _MODULES:
+    if name not in _PLACES:
         raise AttributeError(f"module 'mtl' has no attribute '{name}'")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    module, _, attribute = _PLACES[name].rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted({*globals(), *__all__, "__version__"})

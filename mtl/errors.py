@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 LONGEST_NAME = 200
 """Bytes of a name that becomes a file's or folder's, at most: file systems allow 255, endings included."""
 
 
-class InputError(Exception):
-    """Bad arguments or bad input; the message says what is wrong, where, and how to mend it (exit code 2)."""
+class InputError(ValueError):
+    """Bad arguments or bad input; the message says what is wrong, where, and how to fix it (exit code 2)."""
 
 
 class RunError(Exception):
     """A run that cannot go on, though its input was good; the message says where and why (exit code 1)."""
+
+
+@contextmanager
+def as_input_error(where: str = "") -> Iterator[None]:
+    """Turn a `ValueError` of the block into an `InputError` that begins with `where`.
+
+    An `InputError`, which says all that is to be said, passes unchanged.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{where}: {error}" if where else str(error)) from error
 
 
 def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from mtl.analysis.observe import Observer
-from mtl.errors import InputError
+from mtl.errors import as_input_error
 from mtl.models.head_scales import Mask
 from mtl.models.tapped import WordReader
 from mtl.probes import heads_table
@@ -26,10 +26,8 @@ def index_corpus(
     choice: str = "self",
 ) -> ProbeCorpus:
     """A corpus indexed for probing; raises `InputError` if there is nothing to probe for."""
-    try:
+    with as_input_error():
         return ProbeCorpus.index(sentences, fitted_sentences, choice)
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 def probe(

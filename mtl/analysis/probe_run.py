@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 
@@ -16,6 +16,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
+from mtl.heads.arguments import folder_of, one_of, shown
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
@@ -50,9 +51,9 @@ class ProbeResult:
 
 
 def probe_run(
-    target: str,
+    target: str | Path,
     source: CorpusConfig | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     *,
     tasks: Sequence[str] | None = None,
     split: Split = "test",
@@ -85,9 +86,19 @@ def probe_run(
             more are done.
 
     Raises:
-        InputError: no run or encoder, a missing `source` or `out`, no annotated sentence, a table that cannot
-            be written.
+        InputError: wrong arguments, no run or encoder, a missing `source` or `out`, no annotated sentence, a
+            table that cannot be written.
     """
+    target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
+    if source is not None and not isinstance(source, CorpusConfig):
+        raise InputError(f"source={shown(source)}: use CorpusConfig(FOLDER)")
+    for name in () if tasks is None else tasks:
+        one_of(name, "tasks", PROBE_TARGETS)
+    for value, what, kind in (
+        (split, "split", Split), (centroids, "centroids", Centroids),
+        (accelerator, "accelerator", Accelerator), (precision, "precision", Precision),
+    ):  # fmt: skip
+        one_of(value, what, get_args(kind))
     material = material or InputCache()
     if out is not None or (Path(target) / "config.yaml").is_file():
         check_place((out or Path(target)) / "heads.parquet")

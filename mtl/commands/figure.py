@@ -7,7 +7,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from mtl.errors import InputError
+from mtl.errors import InputError, as_input_error
 from mtl.runs.figures.table import FIGURES, MOVING, FigureName, animate, draw
 
 
@@ -40,7 +40,7 @@ def figure(
     for run in runs:
         if [other.resolve() for other in runs].count(run.resolve()) > 1:
             raise InputError(f"{run} is given twice: give every run once")
-    try:
+    with as_input_error():
         if suffix in MOVING:
             pictures, notes = animate(name, runs, tasks, out)
             written = [f"{out} ({pictures} pictures)"]
@@ -49,8 +49,6 @@ def figure(
 
             drawn = draw(name, runs, tasks, split, measure)
             notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables, runs)]
-    except ValueError as error:
-        raise InputError(str(error)) from error
     for note in notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     for path in written:

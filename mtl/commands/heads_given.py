@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mtl.errors import InputError
+from mtl.errors import as_input_error
 
 if TYPE_CHECKING:
     from mtl.probes.sites import Site
@@ -21,9 +21,7 @@ def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[
 
     found: dict[int, set[int]] = {}
     for name in text.split(","):
-        try:
+        with as_input_error(f"--heads={name.strip()}"):
             site, head = read_head(name, sites, heads)
-        except ValueError as error:
-            raise InputError(f"--heads={name.strip()}: {error}") from None
         found.setdefault(site, set()).update(range(heads) if head is None else (head,))
     return {site: sorted(numbers) for site, numbers in sorted(found.items())}

@@ -21,11 +21,14 @@ from mtl.config.schema import (
     GatesConfig,
     PruningRegime,
     TrainConfig,
+    default_rates,
 )
 from mtl.tasks.twins import tasks_of
 
 CHANGED_DEFAULTS: dict[str, Any] = {
     "gates.penalty": 0.01,
+    "optimizer.encoder_lr": 5e-5,
+    "optimizer.decoder_lr": 1e-3,
 }
 """Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
 
@@ -196,7 +199,7 @@ def different_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """
     neutral = neutral_values()
     unmasked = all(config.get("pruning") == "none" for config in (old, new))
-    first, second = dict(_leaves(old, neutral)), dict(_leaves(new, neutral))
+    first, second = (dict(_leaves(with_rates(config), neutral)) for config in (old, new))
     return [
         key
         for key in dict.fromkeys([*first, *second])
@@ -216,10 +219,21 @@ def counting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     unmasked = config.get("pruning") == "none"
     return {
         key: value
-        for key, value in _leaves(config, neutral)
+        for key, value in _leaves(with_rates(config), neutral)
         if not (_is_volatile(key) or is_place(key) or (unmasked and key.startswith("gates.")))
         and (key in _ALWAYS or key not in neutral or value != neutral[key])
     }
+
+
+def with_rates(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration with the learning rates that `null` stands for (`TrainConfig.with_rates`)."""
+    given = config.get("optimizer") or {}
+    if None not in (given.get("encoder_lr", 0), given.get("decoder_lr", 0)):
+        return config
+    encoder = (config.get("encoder") or {}).get("name", "minilm")
+    rates = default_rates(encoder, (config.get("seq2seq") or {}).get("architecture"))
+    filled = {key: rates.get(key) if value is None else value for key, value in given.items()}
+    return {**config, "optimizer": filled}
 
 
 def with_older_defaults(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from mtl.config.keys import (
 )
 from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.yaml_file import dump, read_mapping, value_of
-from mtl.errors import InputError, did_you_mean
+from mtl.errors import InputError, as_input_error, did_you_mean
 
 T = TypeVar("T")
 
@@ -129,10 +129,8 @@ def _built(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
             fields_given[name] = get_origin(hint)(groups)
         else:
             fields_given[name] = _judged(key, hints[name], value)
-    try:
+    with as_input_error(prefix.rstrip(".")):  # of a dataclass that checks its own values
         return kind(**fields_given)
-    except ValueError as error:  # of a dataclass that checks its own values
-        raise InputError(f"{prefix.rstrip('.')}: {error}" if prefix else str(error)) from error
 
 
 def _group(kind: Any, value: Any, key: str) -> Any:

@@ -109,10 +109,10 @@ class BatchConfig:
 class OptimizerConfig:
     """AdamW and its rates."""
 
-    encoder_lr: float = 5e-5
-    """Peak learning rate of the encoder."""
-    decoder_lr: float = 1e-3
-    """Peak learning rate of the decoders."""
+    encoder_lr: float | None = None
+    """Peak learning rate of the encoder; `null`: 3e-4 for `minilm`, 5e-5 for other encoders."""
+    decoder_lr: float | None = None
+    """Peak learning rate of the decoders; `null`: 2e-3 on `minilm`, 1e-3 on other encoders."""
     weight_decay: float = 0.01
     """AdamW's decay, on matrices only."""
     warmup: float = 0.1
@@ -128,6 +128,16 @@ class OptimizerConfig:
     """Largest norm of the gradient, gates excluded; 0: no clipping."""
     accumulate: int = 1
     """Batches per update, which is that of one batch with all their sentences."""
+
+
+def default_rates(encoder: str, architecture: str | None) -> dict[str, float]:
+    """The learning rates of `OptimizerConfig` that `null` stands for.
+
+    MiniLM, which is small, needs higher rates than encoders of BERT's size. `architecture` is that of a model
+    from scratch, which has no encoder of that name.
+    """
+    small = encoder == "minilm" and architecture is None
+    return {"encoder_lr": 3e-4, "decoder_lr": 2e-3} if small else {"encoder_lr": 5e-5, "decoder_lr": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -315,6 +325,12 @@ class TrainConfig:
     clones: ClonesConfig = field(default_factory=ClonesConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
+
+    def rates(self) -> dict[str, float]:
+        """The learning rates by key, with those that `null` stands for."""
+        given = {"encoder_lr": self.optimizer.encoder_lr, "decoder_lr": self.optimizer.decoder_lr}
+        known = {key: rate for key, rate in given.items() if rate is not None}
+        return default_rates(self.encoder.name, self.seq2seq.architecture) | known
 
     def chosen(self) -> dict[str, Task]:
         """The chosen tasks by name, in the catalogue's order."""

@@ -78,6 +78,8 @@ def value_of(text: str) -> Any:
     try:
         check_text(text)
         return yaml.load(text, _Loader)
+    except InputError:
+        raise
     except (yaml.YAMLError, ValueError):
         return text
 

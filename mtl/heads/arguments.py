@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -223,18 +223,27 @@ def scale_of(scale: Any, what: str) -> Tensor:
     return made if made.is_floating_point() else made.float()
 
 
-def folder_of(folder: Any) -> Path:
+def folder_of(folder: Any, what: str = "folder") -> Path:
     """A path, or a name on the hub; raises `InputError` for what is neither text nor a path."""
     if not isinstance(folder, str | PathLike) or isinstance(fspath(folder), bytes):
-        raise InputError(f"folder={shown(folder)}: use a folder's name or path")
+        raise InputError(f"{what}={shown(folder)}: use a folder's name or path")
     return Path(folder)
 
 
-def dtype_of(dtype: Any) -> torch.dtype:
-    """A type of numbers with a point; raises `InputError` for others."""
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise InputError(f"dtype={shown(dtype)}: use torch.float32 or another floating point type of torch")
-    return dtype
+def refuse_revision(folder: Path, revision: str | None) -> None:
+    """Raise `InputError` for a revision of what is a folder, and no repository on the hub."""
+    if revision is not None and folder.is_dir():
+        raise InputError(
+            f"revision={shown(revision)}: {folder} is a folder; revisions are of repositories on the hub"
+        )
+
+
+def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
+    """A type of numbers with a point, also by its name, or `auto`; raises `InputError` for others."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
+    if found == "auto" or (isinstance(found, torch.dtype) and found.is_floating_point):
+        return found
+    raise InputError(f"dtype={shown(dtype)}: use auto, torch.float32 or another floating point type of torch")
 
 
 def batches_of(batches: Any) -> Iterable[Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -17,7 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import dtype_of, folder_of
+from mtl.heads.arguments import dtype_of, folder_of, refuse_revision
 from mtl.heads.collaborative import fix_mixing, put_components
 from mtl.heads.families import (
     attentions,
@@ -46,8 +47,16 @@ _NOTE = (
 _RECORDS = ("pruned_heads", "cloned_heads", "keys_of_heads", "heads_sharing_keys", "collaborative_components")
 
 
-LOAD_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
-"""What transformers raises on a model that is not there, or damaged."""
+@contextmanager
+def load_errors(what: str, advice: str = "") -> Iterator[None]:
+    """Turn what transformers raises on a model that is not there, or damaged, into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"cannot load {what} ({reason}){advice}") from error
 
 
 class Loaded(NamedTuple):
@@ -62,7 +71,14 @@ class Loaded(NamedTuple):
 
 
 def load_pruned(
-    name: Path | str, dtype: torch.dtype | Literal["auto"] = "auto", **options: Any
+    name: Path | str,
+    dtype: torch.dtype | str = "auto",
+    *,
+    revision: str | None = None,
+    cache_dir: str | Path | None = None,
+    token: str | bool | None = None,
+    local_files_only: bool = False,
+    **options: Any,
 ) -> PreTrainedModel:
     """The model that `save_pretrained` wrote after `prune_heads`, `clone_heads` or `collaborate`.
 
@@ -72,27 +88,33 @@ def load_pruned(
         name: its folder, or its name on the hub.
         dtype: type of the weights; `auto`: as they were saved. As in transformers, what is computed from the
             configuration stays in float32 (frequencies of rotary positions).
-        **options: of transformers' `from_pretrained`, such as `revision`, `variant`, `subfolder` or
+        revision: a branch, tag or commit of the repository on the hub.
+        cache_dir: where downloads are kept; `None`: the hub's cache.
+        token: of the hub; `None`: the one that was logged in with.
+        local_files_only: take what is in the cache, without asking the hub.
+        **options: of transformers' `from_pretrained`, such as `variant`, `subfolder` or
             `attn_implementation`.
 
     Raises:
         InputError: what cannot be loaded, an unknown class of model, and weights that do not fit config.json.
     """
-    name = folder_of(name)
-    if dtype != "auto":
-        dtype = dtype_of(dtype)
+    name = folder_of(name, "name")
+    refuse_revision(name, revision)
+    dtype = dtype_of(dtype)
     of_files = {
-        key: options[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in options
-    }
-    try:
+        "revision": revision or "main", "cache_dir": cache_dir, "token": token,
+        "local_files_only": local_files_only,
+    }  # fmt: skip
+    if "subfolder" in options:
+        of_files["subfolder"] = options.pop("subfolder")
+    with load_errors(str(name)):
         config = AutoConfig.from_pretrained(str(name), **of_files)
         kind = getattr(transformers, (config.architectures or ["none stated"])[0], None)
         if kind is None:
             raise InputError(f"{name}: config.json names no known class under 'architectures'")
-        model, missing, unexpected, other_shapes = load_model(name, kind, config, dtype=dtype, **options)
-    except LOAD_ERRORS as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"cannot load {name}: {reason}") from error
+        model, missing, unexpected, other_shapes = load_model(
+            name, kind, config, dtype=dtype, **of_files, **options
+        )
     if _lacks_only_pooler(model, missing):
         model.pooler, missing = None, frozenset()
     misfits = [*other_shapes, *sorted(missing), *sorted(unexpected)]

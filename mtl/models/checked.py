@@ -54,7 +54,7 @@ def damaged(folder: Path) -> Iterator[None]:
     """Turn what reading the files of a model raises into an `InputError` that names the folder."""
     try:
         yield
-    except OutOfMemoryError:
+    except (InputError, OutOfMemoryError):
         raise
     except (
         OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError

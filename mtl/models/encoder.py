@@ -18,7 +18,7 @@ from mtl.errors import InputError
 from mtl.heads.families import family_of, looks_back_only
 from mtl.models import pretrained
 from mtl.models.pooling import pool
-from mtl.models.pretrained import AttentionKind
+from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.reading import AS_USUAL, Reading
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.models.tapped import SharedEncoder, WordReader, at_least_float32
@@ -95,7 +95,7 @@ class Encoder(WordReader, SharedEncoder):
         reading: Reading = AS_USUAL,
         *,
         attention: AttentionKind = "sdpa",
-        dtype: torch.dtype = torch.float32,
+        dtype: Dtype = torch.float32,
         max_length: int | None = None,
     ) -> Encoder:
         """A checkpoint by hub name, folder, or `minilm` for the embedded one.
@@ -171,7 +171,9 @@ class Encoder(WordReader, SharedEncoder):
         }
 
     @classmethod
-    def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Encoder:
+    def load(
+        cls, folder: Path, *, attention: AttentionKind = "sdpa", dtype: Dtype = torch.float32
+    ) -> Encoder:
         """The encoder that `save` wrote; raises `InputError` for another folder."""
         path = folder / cls.settings_file
         if not path.is_file():
@@ -185,6 +187,7 @@ class Encoder(WordReader, SharedEncoder):
                 float(settings["word_dropout"]),
             ),
             attention=attention,
+            dtype=dtype,
             max_length=settings["max_length"],
         )
         if encoder.mix is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import torch
 
-from mtl.errors import InputError
+from mtl.errors import as_input_error
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
@@ -50,10 +50,8 @@ def evaluate(
     if head_scale is not None:
         head_scale = head_scale.to(next(model.parameters()).device)
     device = next(model.parameters()).device
-    try:
+    with as_input_error():
         metrics = {name: task.metric() for name, task in model.tasks.items()}
-    except ValueError as error:  # BLEU, whose tokenisers for some languages are packages of their own
-        raise InputError(str(error)) from error
     with in_evaluation_mode(model):
         for batch in batches:
             if batch.idle:  # this rank has none of its sentences

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import torch
+from huggingface_hub import CommitInfo
 from jaxtyping import Bool, Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtl.errors import InputError
-from mtl.files import write_json
-from mtl.heads.arguments import folder_of, one_of, whole_number
+from mtl.files import write_json, write_text
+from mtl.heads.arguments import dtype_of, folder_of, one_of, refuse_revision, shown, whole_number
 from mtl.heads.gates import Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
+from mtl.models.card import HeadsOfTask, Origin, card, origin_of
 from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.finite import not_finite
 from mtl.models.head_scales import HeadScales, TaskScale
+from mtl.models.hub import MODEL_FILE, download, upload
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
@@ -79,6 +84,9 @@ class JointModel(nn.Module):
         super().__init__()
         self.encoder, self.gates, self.owners = encoder, gates, owners
         self.tasks, self.labels = dict(tasks), dict(labels)
+        self.origin = Origin()
+        """What the model was made from and how it scored, where it was loaded from a run or a saved model."""
+        self._when_loaded: int | None = None
         self.shuffle_owners = False
         """Whether, in training, each batch assigns the tasks' sets of heads (`routes`) to tasks at random."""
         there = encoder.tap.remaining
@@ -268,6 +276,80 @@ class JointModel(nn.Module):
                     annotated[index] = task.annotate(annotated[index], annotation)
         return annotated
 
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model and its card (README.md, which is replaced) to a folder, for `from_pretrained`.
+
+        The card has the encoder, the corpus and the scores of the run that the model was loaded from; no
+        scores, if it was changed since.
+        """
+        folder = folder_of(folder)
+        self._save_with_card(folder, folder.resolve().name)
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        commit_message: str = "Upload a joint model",
+        private: bool | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+        token: str | bool | None = None,
+    ) -> CommitInfo:
+        """Upload the model with its card to a repository of the hub, which is made where there is none.
+
+        Args:
+            name: the repository, as `OWNER/NAME`.
+            commit_message: the first line of the commit.
+            private: whether a new repository is private; `None`: as the owner's settings say.
+            revision: the branch, which is made where there is none; `None`: main.
+            create_pr: whether the commit is proposed and not made.
+            token: a token that may write there; `None`: the one that was logged in with.
+
+        Raises:
+            InputError: a name that no repository can have, no right to write, and a hub that does not answer.
+        """
+        if not isinstance(name, str):
+            raise InputError(f"name={shown(name)}: use the name of a repository, as in 'OWNER/NAME'")
+        with tempfile.TemporaryDirectory() as folder:
+            self._save_with_card(Path(folder), name)
+            return upload(
+                Path(folder), name, message=commit_message, private=private, revision=revision,
+                create_pr=create_pr, token=token,
+            )  # fmt: skip
+
+    def _save_with_card(self, folder: Path, name: str) -> None:
+        changed = self._when_loaded is not None and self._when_loaded != self._checksum()
+        origin = dataclasses.replace(self.origin, scores={}) if changed else self.origin
+        self.save(folder)
+        description = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8"))
+        write_json(folder / MODEL_FILE, description | {"origin": dataclasses.asdict(origin)})
+        write_text(folder / "README.md", card(name, origin, self._heads(), self.encoder.tap.sites, changed))
+
+    def _heads(self) -> dict[str, HeadsOfTask]:
+        """By task, which heads the model has for it."""
+        tap = self.encoder.tap
+        there = torch.zeros(len(tap.sites), tap.heads, dtype=torch.bool)
+        for site, numbers in enumerate(tap.remaining):
+            there[site, list(numbers)] = True
+        heads = {}
+        for place, name in enumerate(self.tasks):
+            opened = there
+            if self.gates is not None:
+                opened = opened & self.gates.open()[self.mask_index(name)].cpu()
+            if self.routes is not None:
+                opened = opened & self.routes[place].bool().cpu()
+            masked = self.gates is not None or self.routes is not None
+            heads[name] = HeadsOfTask(opened, there, masked)
+        return heads
+
+    def _checksum(self) -> int:
+        """A number that is another one after any change of the weights, wherever they are."""
+        total = 0
+        for name, value in self.state_dict().items():
+            numbers = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            total = zlib.crc32(numbers, zlib.crc32(name.encode(), total))
+        return total
+
     def save(self, folder: Path) -> None:
         """Write the model to `folder`; everything is JSON, safetensors or tokenizer files."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -279,7 +361,7 @@ class JointModel(nn.Module):
         }
         if self.owners is not None:
             description["owners"] = owners_as_rows(self.owners)
-        write_json(folder / "model.json", description)
+        write_json(folder / MODEL_FILE, description)
         weights = {
             key: value.detach().cpu().contiguous()
             for key, value in self.state_dict().items()
@@ -293,26 +375,55 @@ class JointModel(nn.Module):
         return self.routes if self.gates is None else self.gates.gate()
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, *, attention: AttentionKind = "sdpa") -> JointModel:
-        """Load a model that `save` wrote, from a run's `model` folder or the run's folder.
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        attention: AttentionKind = "sdpa",
+        dtype: torch.dtype | str | None = None,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+    ) -> JointModel:
+        """Load a trained model, in evaluation mode.
 
-        Raises `InputError` for a folder without a model, or with a damaged one.
+        Args:
+            name: a run's folder, one that `save_pretrained` wrote, or a repository on the hub (`OWNER/NAME`)
+                that `push_to_hub` made. A `Path` is a folder.
+            attention: `sdpa`, or `eager` in families that lack it.
+            dtype: type of the transformer's weights; `None`: float32; `auto`: as they were saved. Word
+                vectors, decoders and gates stay in float32.
+            revision: a branch, tag or commit of the repository.
+            cache_dir: where downloads are kept; `None`: the hub's cache.
+            token: of the hub; `None`: the one that was logged in with.
+            local_files_only: take what is in the cache, without asking the hub.
+
+        Raises:
+            InputError: a folder or repository that is not there, holds no joint model, or a damaged one.
         """
         one_of(attention, "attention", get_args(AttentionKind))
-        folder = folder_of(folder)
-        if not (folder / "model.json").exists() and (folder / "model" / "model.json").exists():
+        weights = torch.float32 if dtype is None else dtype_of(dtype)
+        if isinstance(name, str) and not Path(name).exists():
+            folder = download(name, revision, cache_dir, token, local_files_only)
+        else:
+            folder = folder_of(name, "name")
+            refuse_revision(folder, revision)
+        if not (folder / MODEL_FILE).exists() and (folder / "model" / MODEL_FILE).exists():
             folder = folder / "model"
-        if not (folder / "model.json").exists():
-            raise InputError(f"{folder} holds no trained model (no model.json): give a run's folder")
+        if not (folder / MODEL_FILE).exists():
+            raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): give a run's folder")
         # Only what reads files: a fault of this program is not a fault of the model.
         with damaged(folder):
-            description = json.loads((folder / "model.json").read_text())
+            description = json.loads((folder / MODEL_FILE).read_text())
             names = json.loads((folder / "labels.json").read_text())
             tasks = {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()}
             labels = {name: Labels(names[name]) for name in tasks}
             gates = None if description["gates"] is None else gates_from(description["gates"])
             owners = owners_from_rows(description["owners"]) if "owners" in description else None
-            encoder = (Seq2Seq if Seq2Seq.is_in(folder) else Encoder).load(folder, attention=attention)
+            kind = Seq2Seq if Seq2Seq.is_in(folder) else Encoder
+            encoder = kind.load(folder, attention=attention, dtype=weights)
+            origin = origin_of(folder)
         model = cls(encoder, tasks, labels, gates, owners)
         with damaged(folder):
             problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
@@ -327,4 +438,5 @@ class JointModel(nn.Module):
                 f"{folder}: {broken[0]} has values that are not finite, as have {len(broken) - 1} others: "
                 "its training diverged; train again with lower learning rates"
             )
+        model.origin, model._when_loaded = origin, model._checksum()
         return model.eval()

@@ -16,7 +16,7 @@ KNOWN = (
     "answerdotai/ModernBERT-base",
 )  # fmt: skip
 """Names to suggest for a misspelt one; any other name works as well."""
-_ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
+ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
 """Endings of the files that a transformer and its tokenizer are loaded from."""
 
 
@@ -29,7 +29,7 @@ def encoder_files(encoder: str) -> list[Path]:
     """The configuration, weights and tokenizer of a local encoder; empty for others."""
     if not is_local(encoder):
         return []
-    return sorted(path for path in Path(encoder).iterdir() if path.suffix in _ENCODER_FILES)
+    return sorted(path for path in Path(encoder).iterdir() if path.suffix in ENCODER_FILES)
 
 
 def check_encoder(name: str) -> None:

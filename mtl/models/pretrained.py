@@ -23,14 +23,16 @@ from transformers.utils import logging
 from mtl.errors import InputError
 from mtl.heads.families import family_of, group_size, needs_rebuild
 from mtl.heads.family_table import FAMILIES, Family
-from mtl.heads.load import LOAD_ERRORS, Loaded, class_for, load_model
+from mtl.heads.load import Loaded, class_for, load_errors, load_model
 from mtl.models.known_encoders import embedded_minilm
 
 AttentionKind = Literal["sdpa", "eager"]
+Dtype = torch.dtype | Literal["auto"]
+"""The type of a model's weights; `auto`: as they were saved."""
 
 
 def load(
-    name: str, attention: AttentionKind, dtype: torch.dtype
+    name: str, attention: AttentionKind, dtype: Dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A checkpoint's encoder and its tokenizer; `name` is a hub name, a folder, or `minilm`.
 
@@ -38,22 +40,17 @@ def load(
     `InputError` for one that cannot be loaded, or whose weights do not fit its config.json.
     """
     where = str(embedded_minilm()) if name == "minilm" else name
-    with quiet():
-        try:
-            config = AutoConfig.from_pretrained(where)
-            tokenizer = AutoTokenizer.from_pretrained(where)
-            if config.model_type in FAMILIES:
-                group_size(config, repr(name))
-            loaded = load_model(
-                where, class_for(config, MODEL_MAPPING), config, dtype=dtype,
-                attn_implementation=implementation(attention, config), **without_pooler(config),
-            )  # fmt: skip
-        except LOAD_ERRORS as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InputError(
-                f"cannot load the encoder {name!r} ({reason}); give 'minilm', a folder with config.json, "
-                "model.safetensors and tokenizer files, or a name on the hub"
-            ) from error
+    files = "config.json, model.safetensors and tokenizer files"
+    advice = f"; give 'minilm', a folder with {files}, or a name on the hub"
+    with quiet(), load_errors(f"the encoder {name!r}", advice):
+        config = AutoConfig.from_pretrained(where)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+        if config.model_type in FAMILIES:
+            group_size(config, repr(name))
+        loaded = load_model(
+            where, class_for(config, MODEL_MAPPING), config, dtype=dtype,
+            attn_implementation=implementation(attention, config), **without_pooler(config),
+        )  # fmt: skip
     if misfits := list(loaded.other_shapes) or _misfits(loaded, Path(where)):
         raise InputError(
             f"the weights of the encoder {name!r} do not fit its config.json (first at {misfits[0]}): "

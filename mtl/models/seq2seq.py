@@ -25,12 +25,12 @@ from transformers.modeling_outputs import BaseModelOutput
 from mtl.errors import InputError
 from mtl.heads.families import family_of, needs_rebuild
 from mtl.heads.family_table import FAMILIES
-from mtl.heads.load import LOAD_ERRORS, class_for, load_model
+from mtl.heads.load import class_for, load_errors, load_model
 from mtl.heads.query_key import query_key_parameters
 from mtl.models import pretrained
 from mtl.models.languages import require_language_codes, require_languages
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
-from mtl.models.pretrained import AttentionKind
+from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.tapped import SharedEncoder, WordReader
 from mtl.tasks.task import UNKNOWN
 
@@ -100,7 +100,7 @@ class Seq2Seq(SharedEncoder):
         cls, name: str, source: str = "", target: str = "", *, attention: AttentionKind = "sdpa"
     ) -> Seq2Seq:
         """A checkpoint by hub name or folder; raises `InputError` for one that cannot translate this way."""
-        transformer, tokenizer = _load(name, attention)
+        transformer, tokenizer = _load(name, attention, torch.float32)
         require_languages(name, transformer.config, tokenizer, source, target)
         require_language_codes(name, tokenizer, source, target)
         return cls(transformer, tokenizer, source, target)
@@ -191,10 +191,12 @@ class Seq2Seq(SharedEncoder):
         return {"source": self.source, "target": self.target, "max_length": self.tokenizer.max_length}
 
     @classmethod
-    def load(cls, folder: Path, *, attention: AttentionKind = "sdpa") -> Seq2Seq:
+    def load(
+        cls, folder: Path, *, attention: AttentionKind = "sdpa", dtype: Dtype = torch.float32
+    ) -> Seq2Seq:
         """The model that `save` wrote."""
         settings = json.loads((folder / Seq2Seq.settings_file).read_text())
-        transformer, tokenizer = _load(str(folder), attention)
+        transformer, tokenizer = _load(str(folder), attention, dtype)
         return cls(transformer, tokenizer, **settings)
 
     @staticmethod
@@ -257,23 +259,19 @@ def require_decoder(kind: str, where: str) -> None:
         )
 
 
-def _load(name: str, attention: AttentionKind) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    with pretrained.quiet():
-        try:
-            config = AutoConfig.from_pretrained(name)
-            require_decoder(config.model_type, repr(name))
-            tokenizer = AutoTokenizer.from_pretrained(name)
-            kind = pretrained.implementation(attention, config)
-            loaded = load_model(
-                name, class_for(config, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING), config,
-                dtype=torch.float32, attn_implementation=kind,
-            )  # fmt: skip
-        except LOAD_ERRORS as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InputError(
-                f"cannot load the encoder-decoder model {name!r} ({reason}); give a folder with config.json, "
-                "model.safetensors and tokenizer files, or a name on the hub"
-            ) from error
+def _load(
+    name: str, attention: AttentionKind, dtype: Dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    advice = "; give a folder with config.json, model.safetensors and tokenizer files, or a name on the hub"
+    with pretrained.quiet(), load_errors(f"the encoder-decoder model {name!r}", advice):
+        config = AutoConfig.from_pretrained(name)
+        require_decoder(config.model_type, repr(name))
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        kind = pretrained.implementation(attention, config)
+        loaded = load_model(
+            name, class_for(config, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING), config, dtype=dtype,
+            attn_implementation=kind,
+        )  # fmt: skip
     if misfits := list(loaded.other_shapes) or sorted(loaded.missing if needs_rebuild(config) else ()):
         raise InputError(
             f"the weights of {name!r} do not fit its config.json (first at {misfits[0]}): was it changed?"

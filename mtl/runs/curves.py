@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError
+from mtl.errors import InputError, as_input_error
 from mtl.probes import curve_table, heads_table
 from mtl.probes.report.data import PruningCurves
 from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
@@ -137,10 +137,8 @@ def _tables(
         if not path.is_file():
             notes.append(f"{folder} has no {name}: left out; 'mtl curve {folder}{option}' makes it")
             continue
-        try:
+        with as_input_error():
             table, _ = curve_table.read(path)
-        except ValueError as error:
-            raise InputError(str(error)) from error
         known = list(table["task"].unique(maintain_order=True))
         table = table.filter(pl.col("task").is_in(tasks or known))
         if table.is_empty():

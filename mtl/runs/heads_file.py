@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from mtl.errors import InputError, counted
+from mtl.errors import InputError, as_input_error, counted
 from mtl.files import check_file_place, whole_file
 from mtl.probes import heads_table as table
 from mtl.workers.lease import changing
@@ -81,7 +81,5 @@ def forget_measures(path: Path, forgotten: Collection[str]) -> None:
 
 def read_measures(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """The table and its provenance; raises `InputError` if the file is no such table."""
-    try:
+    with as_input_error():
         return table.read(path)
-    except ValueError as error:
-        raise InputError(str(error)) from error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError
+from mtl.errors import as_input_error
 from mtl.probes import heads_table
 from mtl.probes.label_scores import weighted_mean
 from mtl.probes.sites import KEYS
@@ -36,7 +36,5 @@ def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _heads_of(file: Path) -> pl.DataFrame:
-    try:
+    with as_input_error():
         return heads_table.read(file)[0]
-    except ValueError as error:
-        raise InputError(str(error)) from error

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from mtl.errors import InputError, counted
+from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes import heads_table, table_files
 from mtl.probes.measures.table import MADE_BY_PROBING
@@ -94,10 +94,8 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
         if not path.is_file():
             notes.append(f"{folder} was not probed (no heads.parquet): left out; 'mtl probe' makes it")
             continue
-        try:
+        with as_input_error():
             table, provenance = heads_table.read(path)
-        except ValueError as error:
-            raise InputError(str(error)) from error
         if not table.filter(pl.col("measure").is_in(MADE_BY_PROBING)).is_empty():
             settings[str(folder)] = {key: provenance.get(key, "") for key in SAME}
         table = _finite(table, path, notes)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError, counted
+from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import last_log_alphas
 from mtl.probes import heads_table
 from mtl.probes.measures.table import BY_NAME
@@ -79,10 +79,8 @@ def _run_of(path: Path) -> Run:
     """The run of a folder, or the one whose heads a table was measured on."""
     if not path.is_file():
         return Run.open(path)
-    try:
+    with as_input_error():
         made_of: Mapping[str, str] = heads_table.read(path)[1]
-    except ValueError as error:
-        raise InputError(str(error)) from error
     folders = [value for key, value in made_of.items() if key.rpartition(".")[2] == "run"]
     known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").is_file()]
     if not known:

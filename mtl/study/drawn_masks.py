@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from mtl.errors import InputError
+from mtl.errors import InputError, as_input_error
 from mtl.files import matching, whole_file, write_json
 from mtl.heads.gate_file import SCHEMA, last_log_alphas
 from mtl.probes import heads_table
@@ -72,12 +72,10 @@ def _drawn(path: Path, run: Planned, best: _Best) -> DrawnMasks:
     pair = "+".join(run.config.tasks)
     rng = np.random.default_rng([overlap.seed, zlib.crc32(pair.encode()), shared, seed])
     size = 2 * overlap.heads if overlap.pool is None else overlap.pool
-    try:
+    with as_input_error(f"overlap of {pair}"):
         pool = best_of_both(best.of(first), best.of(second), size)
         counts = layer_counts(pool, overlap.heads)
         masks = draw_pair(pool, counts, shared, rng)
-    except ValueError as error:
-        raise InputError(f"overlap of {pair}: {error}") from error
     record = {
         "tasks": list(run.config.tasks),
         "heads": overlap.heads,

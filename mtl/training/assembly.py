@@ -85,13 +85,13 @@ def assemble(
     updates = sum(
         math.ceil(len(plan(epoch)) / config.optimizer.accumulate) for epoch in range(config.max_epochs)
     )
-    conflict = _gradient_conflict(config, model)
+    conflict, rates = _gradient_conflict(config, model), config.rates()
     module = JointTraining(
         model,
         balancer_for(config.balancer, tuple(tasks), config.batch.mode),
         updates=updates,
-        encoder_lr=config.optimizer.encoder_lr,
-        decoder_lr=config.optimizer.decoder_lr,
+        encoder_lr=rates["encoder_lr"],
+        decoder_lr=rates["decoder_lr"],
         weight_decay=config.optimizer.weight_decay,
         warmup=warmup_share(config.optimizer, updates),
         schedule=config.optimizer.schedule,

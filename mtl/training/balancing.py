@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.config.schema import BalancerConfig
-from mtl.errors import InputError
+from mtl.errors import as_input_error
 from mtl.models.tapped import TappedModel
 from mtl.tasks.twins import task_of
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
@@ -31,10 +31,8 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Bal
         "gradnorm": lambda: GradNorm(number, config.alpha, config.lr),
         "pcgrad": lambda: PCGrad(),
     }
-    try:
+    with as_input_error(f"balancer {config.name}"):
         return balancers[config.name]()
-    except ValueError as error:
-        raise InputError(f"balancer {config.name}: {error}") from error
 
 
 def shared_parameters(encoder: TappedModel, balancer: Balancer) -> list[nn.Parameter]:

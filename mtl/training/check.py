@@ -7,7 +7,7 @@ import dataclasses
 from mtl.config.effective import ROWS_PER_TASK
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, PruningRegime, TrainConfig
-from mtl.errors import InputError, plain_name
+from mtl.errors import InputError, as_input_error, plain_name
 from mtl.heads.family_table import FAMILIES
 from mtl.tasks.translate import Translate
 from mtl.tasks.twins import tasks_of
@@ -93,10 +93,8 @@ def check_tokenizer(task: Translate) -> None:
 
     given = f"translate.tokenize={task.tokenize}"
     key = f"{given} with translate.target={task.target}" if task.tokenize == "auto" else given
-    try:
+    with as_input_error():
         require_tokenizer(task.tokenizer(), key)
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 def check_shared_components(config: TrainConfig) -> None:

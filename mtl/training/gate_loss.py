@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.config.schema import ByKind, GatesConfig, PruningRegime
-from mtl.errors import InputError, counted
+from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.families import heads_per_group
 from mtl.heads.gates import CLOSED, HeadGates
@@ -134,15 +134,13 @@ def new_gates(
     per_task = config.scope == "per_task" and len(tasks) > 1
     if config.overlap_penalty and not per_task:
         raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
-    try:
+    with as_input_error("gates"):
         masks = tuple(tasks) if config.scope == "per_task" else ("shared",)
         return HeadGates(
             layers, heads, masks=masks, temperature=config.temperature,
             init_mean=config.init_mean, init_std=config.init_std, absent=absent,
             ungated=ungated_sites(config.kinds, sites), group=group,
         )  # fmt: skip
-    except ValueError as error:
-        raise InputError(f"gates: {error}") from error
 
 
 def new_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]) -> HeadGates:

@@ -96,6 +96,8 @@ def distributed(config: TrainerConfig) -> Iterator[None]:
     """Turn Lightning's errors about devices and machines into `InputError`."""
     try:
         yield
+    except InputError:
+        raise
     except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(

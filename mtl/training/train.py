@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 
 from mtl.config.effective import plain
+from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Look, notes_on
 from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
@@ -69,12 +70,20 @@ def train(
         inputs: Corpora and encoders that several runs of one process share.
         observers: Watch the run; see `Observer`.
     """
+    if not isinstance(config, TrainConfig):
+        raise InputError(f"config is a {type(config).__name__}: use mtl.TrainConfig(...)")
+    config = configuration_from(TrainConfig, plain(dataclasses.asdict(config)))  # which checks every value
     with placed(config.trainer.devices, config.trainer.num_nodes) as place:
         console = console or Console(markup=False, emoji=False, quiet=not place.is_first)
         return _run(config, console, inputs or InputCache(), observers if place.is_first else ())
 
 
 def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: Sequence[Observer]) -> Run:
+    rates = config.rates()
+    optimizer = dataclasses.replace(
+        config.optimizer, encoder_lr=rates["encoder_lr"], decoder_lr=rates["decoder_lr"]
+    )
+    config = dataclasses.replace(config, optimizer=optimizer)
     run = Run(Path(config.runs) / config.run_name())
     check_settings(config)
     device_of(config.trainer.accelerator, "trainer.accelerator")

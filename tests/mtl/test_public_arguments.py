@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from mtl import (
     prune_heads,
     transplant_heads,
 )
+from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from tests.mtl import tiny
@@ -51,8 +53,17 @@ GOOD: dict[str, dict[str, Any]] = {
     "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
     "load_pruned": {"name": "nowhere", "dtype": torch.float32},
     "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512},
-    "JointModel.from_pretrained": {"folder": "nowhere", "attention": "sdpa"},
-}
+    "JointModel.from_pretrained": {
+        "name": "nowhere", "attention": "sdpa", "dtype": None, "revision": None,
+    },
+    "JointModel.save_pretrained": {"folder": "nowhere"},
+    "JointModel.push_to_hub": {"name": "someone/model"},
+    "probe": {
+        "target": "nowhere", "source": None, "out": None, "tasks": None, "split": "test",
+        "centroids": "self", "accelerator": "cpu", "precision": "32-true",
+    },
+    "train": {"config": TrainConfig()},
+}  # fmt: skip
 """Right arguments of every public function, without the model."""
 HEADS: tuple[Any, ...] = (
     None, [[1], [], []], "0: [1]", 3, {0: 3}, {0: "1"}, {0: None}, {0: [1.0]}, {0: [True]}, {0: [None]},
@@ -114,7 +125,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         True, "a"),
     },
     "load_pruned": {"name": (None, 3, "nowhere", Path("nowhere"), b"x", ["a"]),
-    "dtype": ("float32", None, torch.int8, 32)},
+    "dtype": ("int8", None, torch.int8, 32)},
     "JointModel.annotate": {
         "sentences": (
             None, 3, "We ate", b"We ate", ["We ate"], ["We", "ate"], [["We", ""]], [["We", " "]],
@@ -126,7 +137,22 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "max_words": (0, -1, 1.5, True, None, "5", 1),
     },
     "JointModel.from_pretrained": {
-        "folder": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
+        "name": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
+        "dtype": ("int8", torch.int8, 32), "revision": ("main",),
+    },
+    "JointModel.save_pretrained": {"folder": (None, 3, b"x")},
+    "JointModel.push_to_hub": {"name": (None, 3, Path("a/b"), "a b", "a/b/c")},
+    "probe": {
+        "target": (None, 3, b"x", "nowhere"), "source": ("data", 3), "out": (3, b"x"),
+        "tasks": (["posx"], "pos", [3]), "split": ("tset", None, 3), "centroids": ("all", None),
+        "accelerator": ("tpu", None), "precision": ("16-true", None),
+    },
+    "train": {
+        "config": (
+            None, {"tasks": ["pos"]}, partial(TrainConfig, tasks=("posx",)),
+            partial(TrainConfig, max_epochs="two"), partial(TrainConfig, encoder="minilm"),
+            partial(TrainConfig, optimizer=OptimizerConfig(encoder_lr=-1.0)),
+        ),
     },
 }  # fmt: skip
 """Per function and argument, values that are wrong."""
@@ -138,9 +164,13 @@ def joint(toy: Path) -> JointModel:
 
 
 def call(name: str, joint: JointModel, /, **given: Any) -> Any:
-    """Call a public function on a fresh model; wrong arguments must leave the model as it was."""
-    if name.startswith("JointModel.") or name == "load_pruned":
-        owner = joint if name == "JointModel.annotate" else JointModel if "." in name else mtl
+    """Call a public function on a fresh model; wrong arguments must leave the model as it was.
+
+    An argument that only an installed package lets one make is made here.
+    """
+    given = {key: value() if isinstance(value, partial) else value for key, value in given.items()}
+    if name.startswith("JointModel.") or name in ("load_pruned", "probe", "train"):
+        owner = mtl if "." not in name else JointModel if name.endswith("from_pretrained") else joint
         return getattr(owner, name.rpartition(".")[2])(**given)
     model = tiny.model("bert")
     before, config = copy.deepcopy(model.state_dict()), str(model.config)
@@ -165,7 +195,7 @@ def public() -> set[str]:
         f"{name}.{method}"
         for name in mtl.__all__
         if isinstance(getattr(mtl, name), type)
-        for method in ("annotate", "from_pretrained")
+        for method in ("annotate", "from_pretrained", "save_pretrained", "push_to_hub")
         if hasattr(getattr(mtl, name), method)
     }
     return {name for name in mtl.__all__ if not isinstance(getattr(mtl, name), type)} | methods

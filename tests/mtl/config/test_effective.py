@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,11 +17,12 @@ from mtl.config.effective import (
     reference,
     with_older_defaults,
 )
-from mtl.config.parse import read_configuration
+from mtl.config.parse import configured, read_configuration
 from mtl.config.schema import (
     DEFAULT_TASKS,
     BalancerConfig,
     CorpusConfig,
+    EncoderConfig,
     Files,
     GatesConfig,
     OptimizerConfig,
@@ -28,6 +30,8 @@ from mtl.config.schema import (
 )
 from mtl.errors import InputError
 from mtl.runs.run import Run
+
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 def values(config: TrainConfig) -> dict:
@@ -50,8 +54,14 @@ def changed(monkeypatch):
     return lambda key, value: monkeypatch.setitem(effective.CHANGED_DEFAULTS, key, value)
 
 
+BERT = EncoderConfig(name="bert-base-cased")
+MINILM_RATES = {"optimizer.encoder_lr": 3e-4, "optimizer.decoder_lr": 2e-3}
+
+
 def test_defaults_do_not_count():
-    assert counting_settings(values(TrainConfig())) == {"tasks": ["pos", "ner", "dep", "con", "srl"]}
+    assert counting_settings(values(TrainConfig(encoder=BERT))) == {
+        "tasks": ["pos", "ner", "dep", "con", "srl"], "encoder.name": "bert-base-cased",
+    }  # fmt: skip
     config = TrainConfig(
         tasks=("dep",), max_epochs=3, runs="elsewhere", init_from="runs/x",
         balancer=BalancerConfig(name="fixed", weights={"dep": 2.0}),
@@ -59,8 +69,49 @@ def test_defaults_do_not_count():
     )  # fmt: skip
     assert counting_settings(values(config)) == {
         "tasks": ["dep"], "max_epochs": 3, "balancer.name": "fixed", "balancer.weights": {"dep": 2.0},
-        "corpus.dep.format": "conllu",
+        "corpus.dep.format": "conllu", **MINILM_RATES,
     }  # fmt: skip
+
+
+RATES = {
+    "pos": (3e-4, 2e-3), "ner": (3e-4, 2e-3), "dep": (3e-4, 2e-3), "con": (3e-4, 2e-3), "srl": (3e-4, 2e-3),
+    "joint": (3e-4, 2e-3), "paper": (5e-5, 1e-3), "cola": (1e-4, 1e-3), "sst2": (1e-4, 1e-3),
+    "mrpc": (1e-4, 1e-3), "glue_joint": (1e-4, 1e-3), "translation": (5e-3, 1e-3),
+}  # fmt: skip
+"""The learning rates of the shipped configurations, as they were when the files had all of them."""
+
+
+def test_every_configuration_has_the_rates_that_it_had():
+    assert {path.stem for path in CONFIGS.glob("*.yaml")} == set(RATES)
+    for name, rates in RATES.items():
+        config = configured("mtl train", TrainConfig, [str(CONFIGS / f"{name}.yaml")])
+        assert tuple(config.rates().values()) == rates
+
+
+@pytest.mark.parametrize(
+    ("given", "rates"),
+    [
+        ([], (3e-4, 2e-3)),
+        (["--encoder.name=bert-base-cased"], (5e-5, 1e-3)),
+        (["--encoder.name=bert-base-cased", "--optimizer.encoder_lr=1e-5"], (1e-5, 1e-3)),
+        (["--optimizer.decoder_lr=0.1"], (3e-4, 0.1)),
+        (["--seq2seq.architecture=bart"], (5e-5, 1e-3)),
+    ],
+)
+def test_rates_that_are_not_given_follow_from_the_encoder(given, rates):
+    config = configured("mtl train", TrainConfig, given)
+    assert tuple(config.rates().values()) == rates
+    spelt = OptimizerConfig(encoder_lr=rates[0], decoder_lr=rates[1])
+    same = dataclasses.replace(config, optimizer=spelt)
+    assert different_keys(values(config), values(same)) == []
+    assert counting_settings(values(config)) == counting_settings(values(same))
+
+
+def test_an_older_run_that_names_no_rates_had_those_of_that_time():
+    old = without(without(values(TrainConfig()), "optimizer.encoder_lr"), "optimizer.decoder_lr")
+    assert different_keys(old, values(TrainConfig())) == ["optimizer.encoder_lr", "optimizer.decoder_lr"]
+    bert = without(values(TrainConfig(encoder=BERT)), "optimizer.encoder_lr")
+    assert different_keys(bert, values(TrainConfig(encoder=BERT))) == []
 
 
 @pytest.mark.parametrize("key", ["optimizer.schedule", "gates.init_std", "keep", "dep.dropout", "gates"])
@@ -96,7 +147,7 @@ def test_a_changed_default_does_not_count_where_it_is_not_used(changed):
     changed("dep.arc_dim", 500)
     changed("balancer.window", 3)
     config = values(only_used(TrainConfig(tasks=("pos",))))
-    assert counting_settings(config) == {"tasks": ["pos"]}
+    assert counting_settings(config) == {"tasks": ["pos"], **MINILM_RATES}
     masked = values(only_used(TrainConfig(tasks=("pos",), pruning="dynamic", gates=GatesConfig())))
     assert counting_settings(masked)["gates.init_mean"] == 2.0
 
@@ -106,7 +157,7 @@ def test_runs_from_before_the_default_of_masks_was_a_third():
     assert different_keys(old, values(TrainConfig())) == []
     masked = old | {"pruning": "dynamic"}
     assert different_keys(masked, values(TrainConfig(pruning="dynamic"))) == ["gates.penalty"]
-    assert counting_settings(masked) == {"pruning": "dynamic", "tasks": list(DEFAULT_TASKS)}
+    assert counting_settings(masked) == {"pruning": "dynamic", "tasks": list(DEFAULT_TASKS), **MINILM_RATES}
     target = TrainConfig(pruning="dynamic", gates=GatesConfig(target_open=0.5))
     before = TrainConfig(pruning="dynamic", gates=GatesConfig(penalty=0.01, target_open=0.5))
     assert only_used(target) == only_used(before)
@@ -120,7 +171,7 @@ def test_targets_and_penalties_by_kind_count_by_kind():
     settings = counting_settings(values(only_used(one)))
     assert settings == {
         "tasks": ["translate"], "pruning": "dynamic", "gates.target_open.encoder": 8.0,
-        "gates.target_open.cross": 4.0,
+        "gates.target_open.cross": 4.0, **MINILM_RATES,
     }  # fmt: skip
     other_order = masked(target_open={"cross": 4.0, "encoder": 8.0})
     assert different_keys(values(only_used(one)), values(only_used(other_order))) == []
@@ -178,7 +229,9 @@ def test_a_run_is_resumed_however_the_paths_of_its_inputs_are_spelt(tmp_path, ke
 
 def test_inputs_that_have_moved_count_by_their_content(tmp_path):
     run = Run(tmp_path / "run")
-    run.create(values(TrainConfig(name="x", corpus=CorpusConfig("old"))))
+    run.create(
+        values(TrainConfig(name="x", corpus=CorpusConfig("old"), encoder=EncoderConfig("old/encoder")))
+    )
     run.update_status({"corpus_fingerprint": "c", "encoder_fingerprint": "e"})
     moved = values(TrainConfig(name="x", corpus=CorpusConfig("new")))
     moved["encoder"]["name"] = "moved/encoder"

@@ -36,9 +36,9 @@ def parameters(**values):
 def test_the_command_of_the_agent_gives_the_base():
     base = base_of(sweep_of(command=["mtl", "train", "configs/joint.yaml", "--max_epochs=4", "${args}"]))
     assert base["max_epochs"] == 4
-    assert base["optimizer"]["decoder_lr"] == 2e-3
-    assert base_of(sweep_of(program="configs/joint.yaml"))["optimizer"]["decoder_lr"] == 2e-3
-    assert base_of(sweep_of())["optimizer"]["decoder_lr"] == TrainConfig().optimizer.decoder_lr
+    assert base["balancer"]["weights"] == {"ner": 3.0}
+    assert base_of(sweep_of(program="configs/joint.yaml"))["balancer"]["weights"] == {"ner": 3.0}
+    assert base_of(sweep_of())["balancer"]["weights"] == {}
 
 
 def test_a_trial_differs_in_its_values_and_in_what_the_sweep_sets():
@@ -164,7 +164,7 @@ def test_figures_of_runs_are_known():
             "balancer.weights names ner",
         ),
         (parameters(seed=[1, None]), "seed cannot be null"),
-        (parameters(optimizer=[{"encoder_lr": None}]), "optimizer.encoder_lr cannot be null"),
+        (parameters(optimizer=[{"clip": None}]), "optimizer.clip cannot be null"),
         (parameters(dep=[3]), "dep holds other keys"),
         (parameters(balancer__weights__posx=[1.0]), "did you mean 'balancer.weights.pos'?"),
         (parameters(balancer__weights=[{"pso": 1.0}]), "unknown key 'balancer.weights.pso'"),

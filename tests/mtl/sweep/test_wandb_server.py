@@ -130,7 +130,7 @@ def test_what_the_agent_passes_is_understood():
     assert "--patience=None" in words
     config = configured("mtl train", TrainConfig, ["configs/joint.yaml", *words])
     assert config.optimizer.encoder_lr == 1e-5
-    assert config.optimizer.decoder_lr == 2e-3  # as the file says
+    assert config.balancer.name == "fixed"  # as the file says
     assert config.tasks == ("pos", "dep")
     assert (config.patience, config.overwrite, config.gates.lr) == (None, True, None)
     assert config.gates.scope == "per_task"

@@ -1,0 +1,159 @@
+"""What a saved model says of itself: what it was made from, its scores, its masks, and how to load it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCardData
+from jaxtyping import Bool
+from torch import Tensor
+
+from mtl.errors import InputError
+from mtl.files import known_fields
+from mtl.probes.head_names import head_name
+from mtl.probes.sites import Site
+from mtl.runs.run import Run
+
+_PUBLISHED = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
+"""Where the encoders that are embedded here are on the hub."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a model was made from, and how it scored when it was trained."""
+
+    encoder: str = ""
+    """The encoder's name, without the folders that a local one lies in; empty: not known."""
+    published: str = ""
+    """The encoder's repository on the hub; empty: none, or not known."""
+    corpus: str = ""
+    """The corpus' name; empty: not known."""
+    derivation: str = ""
+    """What was done to the trained model (`Run.derivation`)."""
+    scores: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """By split, task and figure, in percent where figures are."""
+    note: str = ""
+    """Why nothing is known; empty where something is."""
+
+
+def origin_of(folder: Path) -> Origin:
+    """What is known of the model in a folder: by the run that it is in, or by what was saved with it."""
+    if folder.name == "model" and (folder.parent / "config.yaml").is_file():
+        try:
+            return _of_run(Run.open(folder.parent))
+        except InputError as error:
+            return Origin(note=str(error))
+    saved = json.loads((folder / "model.json").read_text(encoding="utf-8")).get("origin", {})
+    return Origin(**known_fields(Origin, saved))
+
+
+def _of_run(run: Run) -> Origin:
+    config, status = run.config(), run.status()
+    name, architecture = config["encoder"]["name"], (config.get("seq2seq") or {}).get("architecture")
+    if architecture is not None:
+        encoder, published = f"{architecture}, trained from scratch", ""
+    elif "encoder_fingerprint" in status:
+        encoder, published = Path(name).name, ""
+    else:
+        encoder, published = name, _PUBLISHED.get(name, name)
+    scores = run.metrics() if (run.folder / "metrics.json").is_file() else {}
+    return Origin(encoder, published, _corpus(config), run.derivation(), scores)
+
+
+def _corpus(config: Mapping[str, Any]) -> str:
+    """The names of the corpora's files and folders, without the folders that they lie in."""
+    corpus = config["corpus"]
+    if corpus.get("path"):
+        return Path(corpus["path"]).resolve().name
+    files = {task: (corpus.get(task) or {}).get("train") for task in config["tasks"]}
+    names = {
+        task: ":".join(Path(part).name for part in str(place).split(":"))
+        for task, place in files.items()
+        if place
+    }
+    return ", ".join(f"{task}: {name}" for task, name in names.items())
+
+
+@dataclass(frozen=True)
+class HeadsOfTask:
+    """The heads that one task's mask, or the encoder, has."""
+
+    open: Bool[Tensor, "site head"]
+    there: Bool[Tensor, "site head"]
+    masked: bool
+
+    def words(self, sites: Sequence[Site]) -> str:
+        """How many heads are open, and which, if there is a mask."""
+        count, of = int((self.open & self.there).sum()), int(self.there.sum())
+        if not self.masked:
+            return f"all {of}; no mask"
+        names = [
+            head_name(sites[site], head, sites) for site, head in (self.open & self.there).nonzero().tolist()
+        ]
+        return f"{count} of {of}: {' '.join(names) or 'none'}"
+
+
+def card(
+    name: str, origin: Origin, heads: Mapping[str, HeadsOfTask], sites: Sequence[Site], changed: bool
+) -> str:
+    """The text of README.md.
+
+    Args:
+        name: the repository or the folder that the model is saved as.
+        origin: what it was made from.
+        heads: by task, which heads it has.
+        sites: the sites of the encoder.
+        changed: whether it was changed since it had the scores of `origin`.
+    """
+    tasks = list(heads)
+    header = ModelCardData(
+        library_name="mtl", base_model=origin.published or None, tags=["mtl", "multi-task-learning", *tasks]
+    )
+    unknown = origin.note or "not known"
+    encoder = f"{origin.encoder} ({origin.derivation})" if origin.derivation else origin.encoder
+    translates = "translate" in tasks
+    rows = [f"| {task} | {of.words(sites)} |" for task, of in heads.items()]
+    parts = [
+        f"---\n{header.to_yaml()}\n---",
+        f"# {name.rpartition('/')[2]}",
+        f"A model of [mtl](https://pypi.org/project/mtl-heads/) for {', '.join(tasks)}: "
+        + ("an encoder-decoder model." if translates else "one encoder, and a decoder for each task."),
+        f"- Encoder: {encoder or unknown}\n- Corpus: {origin.corpus or unknown}",
+        "## Load",
+        "```python\nfrom mtl import JointModel  # pip install mtl-heads\n\n"
+        f'model = JointModel.from_pretrained("{name}")\n'
+        '[sentence] = model.annotate([["We", "ate", "in", "Paris", "."]])\n```',
+        "Plain `transformers` loads the encoder alone, without decoders and masks"
+        + ("." if not any(of.masked for of in heads.values()) else ", and so computes something else."),
+        "## Scores",
+        _scores(origin, tasks, changed),
+        "## Attention heads",
+        "\n".join(["| task | open heads |", "|---|---|", *rows]),
+        "## Licence",
+        "None is stated yet. It depends on the licences of the encoder and the corpus: add `license:` to the "
+        "first lines of this file.",
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _scores(origin: Origin, tasks: Sequence[str], changed: bool) -> str:
+    if changed:
+        return "None: the model was changed after it was loaded. Score it again with `mtl evaluate`."
+    if not origin.scores:
+        return f"None: {origin.note or 'the model was saved without any'}."
+    splits = list(origin.scores)
+    rows = []
+    for task in tasks:
+        figures = dict.fromkeys(
+            figure for split in splits for figure in origin.scores[split].get(task, {}) if "/" not in figure
+        )
+        for figure in figures:
+            values = [origin.scores[split].get(task, {}).get(figure) for split in splits]
+            shown = ["" if value is None else f"{value:.2f}" for value in values]
+            rows.append(f"| {task} | {figure} | {' | '.join(shown)} |")
+    head = f"| task | figure | {' | '.join(splits)} |"
+    return "\n".join([head, "|---|---|" + "---:|" * len(splits), *rows])

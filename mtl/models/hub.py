@@ -1,0 +1,115 @@
+"""Models on the hub: what is downloaded and uploaded, and one line for what goes wrong there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub import CommitInfo, HfApi, hf_hub_download, snapshot_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from mtl.errors import InputError
+from mtl.models.known_encoders import ENCODER_FILES
+
+MODEL_FILE = "model.json"
+"""The file that a joint model's folder is known by."""
+
+
+def download(
+    name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None,
+    local_files_only: bool,
+) -> Path:  # fmt: skip
+    """The folder in the cache with the files of a joint model of the hub, all of one commit.
+
+    Raises `InputError` for a repository that is not there, holds no joint model or cannot be reached.
+    """
+    with hub_errors(name, revision):
+        # Only then the weights: of another kind of repository nothing large is downloaded.
+        described = hf_hub_download(
+            name, MODEL_FILE, revision=revision, cache_dir=cache_dir, token=token,
+            local_files_only=local_files_only,
+        )  # fmt: skip
+        folder = snapshot_download(
+            name, revision=Path(described).parent.name, cache_dir=cache_dir, token=token,
+            local_files_only=local_files_only, allow_patterns=[f"*{end}" for end in ENCODER_FILES],
+            ignore_patterns=["*/*"],
+        )  # fmt: skip
+    return Path(folder)
+
+
+def upload(
+    folder: Path, name: str, *, message: str, private: bool | None, revision: str | None,
+    create_pr: bool, token: str | bool | None,
+) -> CommitInfo:  # fmt: skip
+    """Commit the files of a folder to a repository of the hub, which is made where there is none.
+
+    Weights that are there already and have no successor of their name are deleted, since loaders would take
+    them for the model's. A branch `revision` is made, too. Raises `InputError` for what the hub refuses.
+    """
+    api = HfApi(token=token)
+    with hub_errors(name, revision):
+        repository = api.create_repo(name, private=private, exist_ok=True).repo_id
+        if revision is not None and not create_pr:
+            api.create_branch(repository, branch=revision, exist_ok=True)
+        return api.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message=message, revision=revision,
+            create_pr=create_pr, delete_patterns=["*.safetensors", "*.safetensors.index.json"],
+        )  # fmt: skip
+
+
+@contextmanager
+def hub_errors(name: str, revision: str | None) -> Iterator[None]:
+    """Turn what the hub's client raises about a repository into an `InputError` of one line."""
+    try:
+        yield
+    except (
+        EntryNotFoundError, FileMetadataError, HFValidationError, HTTPError, LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    ) as error:  # fmt: skip
+        raise InputError(f"{name}: {_meaning(error, revision)}") from error
+
+
+def _meaning(error: Exception, revision: str | None) -> str:
+    """What an error of the hub's client says to someone who gave a name."""
+    match error:
+        case HFValidationError():
+            return "no such folder, and no name that a repository on the hub can have"
+        case GatedRepoError():
+            return "its owner decides who may read it: accept the conditions on its page, and give your token"
+        case RepositoryNotFoundError():
+            return (
+                "no such folder, and no such repository on the hub that may be read without a token, or with "
+                "this one: check the name, or give token=..."
+            )
+        case RevisionNotFoundError():
+            return f"the repository has no branch, tag or commit {revision!r}"
+        case LocalEntryNotFoundError() | OfflineModeIsEnabled():
+            return (
+                "no such folder, and not in the cache of the hub, which cannot be reached or is not to be "
+                "(local_files_only, HF_HUB_OFFLINE)"
+            )
+        case RemoteEntryNotFoundError() | EntryNotFoundError():
+            return (
+                f"the repository holds no joint model (no {MODEL_FILE}): give one that "
+                "JointModel.push_to_hub made"
+            )
+        case HfHubHTTPError(response=response):
+            said = getattr(error, "server_message", None) or response.reason_phrase
+            advice = ": give a token that may write there" if response.status_code in (401, 403) else ""
+            return f"the hub answers {response.status_code} ({' '.join(str(said).split())}){advice}"
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return f"the hub cannot be reached ({reason})" if isinstance(error, HTTPError) else reason

@@ -1,0 +1,310 @@
+"""Models on the hub: what is uploaded is downloaded again, and what goes wrong is one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import constants
+
+from mtl import JointModel, load_pruned, prune_heads
+from mtl.errors import InputError
+from mtl.heads.gates import FixedGates
+from mtl.models.hub import upload
+from mtl.tasks.glue import Cola
+from mtl.tasks.pos import Pos
+from mtl.tasks.task import Labels
+from tests.mtl import tiny
+from tests.mtl.models.hub_server import Hub, serving
+
+SENTENCES = [list(tiny.WORDS), ["a", "cat", "saw", "the", "dog"], ["dog"]]
+TASKS = {"pos": Pos(inventory="tags"), "cola": Cola(pooling="mean")}
+LABELS = {"pos": Labels(("DT", "NN", "VBD")), "cola": Labels(("0", "1"))}
+CONFIG = {
+    "tasks": ["pos", "cola"], "corpus": {"path": "data/ewt5"}, "encoder": {"name": "minilm"},
+}  # fmt: skip
+METRICS = {
+    "dev": {"pos": {"accuracy": 91.25}, "cola": {"accuracy": 80.5, "matthews": 75.125, "accuracy/0": 1.0}},
+    "test": {"pos": {"accuracy": 90.0}, "cola": {"accuracy": 79.0, "matthews": 74.0}},
+}
+
+
+def model_of(seed: int = 0) -> JointModel:
+    """Two tasks on a tiny encoder, with a mask for each."""
+    gates = torch.ones(2, tiny.LAYERS, tiny.HEADS)
+    gates[0, 0, 1:] = 0.0
+    gates[1] = 0.0
+    masks = FixedGates(gates, ("pos", "cola"))
+    model = JointModel(tiny.encoder("bert", dtype=torch.float32), TASKS, LABELS, masks)
+    torch.manual_seed(seed)
+    for value in model.decoders.parameters():
+        torch.nn.init.normal_(value)
+    return model.eval()
+
+
+def run_of(folder: Path, model: JointModel) -> Path:
+    """A run's folder with the model, its configuration and scores."""
+    model.save(folder / "model")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    (folder / "metrics.json").write_text(json.dumps(METRICS | {"signatures": {}}))
+    return folder
+
+
+def at(endpoint: str) -> dict[str, object]:
+    """What HF_ENDPOINT would have set before the hub's client was imported."""
+    return {
+        "HF_HUB_OFFLINE": False,
+        "ENDPOINT": endpoint,
+        "HUGGINGFACE_CO_URL_TEMPLATE": f"{endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}",
+    }
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serving() as found:
+        for name, value in at(found.endpoint).items():
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        yield found
+
+
+def test_what_is_pushed_is_loaded_again(hub: Hub, tmp_path: Path):
+    model = JointModel.from_pretrained(run_of(tmp_path / "run", model_of()))
+    made = model.push_to_hub("someone/parser", token="good", commit_message="first")
+    assert made.oid == hub.repositories["someone/parser"].branches["main"]
+    loaded = JointModel.from_pretrained("someone/parser")
+    assert loaded.annotate(SENTENCES) == model.annotate(SENTENCES)
+    assert not loaded.training
+    assert loaded.origin == model.origin
+    hub.asked.clear()
+    again = JointModel.from_pretrained("someone/parser", local_files_only=True)
+    assert again.annotate(SENTENCES) == model.annotate(SENTENCES)
+    assert hub.asked == []
+
+
+def test_a_revision_is_a_branch_or_a_commit(hub: Hub, tmp_path: Path):
+    first, second = model_of(1), model_of(2)
+    before = first.push_to_hub("someone/parser", token="good").oid
+    second.push_to_hub("someone/parser", token="good", revision="larger")
+    assert sorted(hub.repositories["someone/parser"].branches) == ["larger", "main"]
+    wanted = {None: first, "larger": second, before: first}
+    assert first.annotate(SENTENCES) != second.annotate(SENTENCES)
+    for revision, model in wanted.items():
+        loaded = JointModel.from_pretrained(
+            "someone/parser", revision=revision, cache_dir=tmp_path / "elsewhere"
+        )
+        assert loaded.annotate(SENTENCES) == model.annotate(SENTENCES)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_only_the_files_of_a_model_are_downloaded(hub: Hub):
+    model_of().push_to_hub("someone/parser", token="good")
+    repository = hub.repositories["someone/parser"]
+    files = repository.commits[repository.branches["main"]]
+    repository.commit("main", files | {"data/train.json": b"{}", "paper.pdf": b"%"})
+    JointModel.from_pretrained("someone/parser")
+    got = {line.rpartition("/")[2] for line in hub.asked if line.startswith("GET") and "/resolve/" in line}
+    assert {"model.json", "decoders.safetensors", "model.safetensors"} <= got
+    assert not got & {"paper.pdf", "train.json", "README.md"}
+
+
+def test_weights_without_a_successor_are_deleted(hub: Hub, tmp_path: Path):
+    model_of().push_to_hub("someone/parser", token="good")
+    repository = hub.repositories["someone/parser"]
+    files = repository.commits[repository.branches["main"]]
+    stale = {
+        "model-00001-of-00002.safetensors": b"old", "model.safetensors.index.json": b"{}", "notes.md": b"mine"
+    }  # fmt: skip
+    repository.commit("main", files | stale)
+    model_of(3).push_to_hub("someone/parser", token="good")
+    left = repository.commits[repository.branches["main"]]
+    assert left.keys() == files.keys() | {"notes.md"}
+
+
+def test_a_cut_encoder_is_loaded_by_name_and_revision(hub: Hub, tmp_path: Path):
+    encoder = tiny.encoder("bert", dtype=torch.float32)
+    prune_heads(encoder.transformer, {0: [1, 2]})
+    encoder.save(tmp_path / "cut")
+    with pytest.raises(InputError, match=r"^someone/cut: the hub answers 403 .*a token that may write"):
+        upload(
+            tmp_path / "cut", "someone/cut", message="x", private=None, revision=None, create_pr=False,
+            token="other",
+        )  # fmt: skip
+    upload(
+        tmp_path / "cut", "someone/cut", message="x", private=True, revision="small", create_pr=False,
+        token="good",
+    )  # fmt: skip
+    loaded = load_pruned("someone/cut", "bfloat16", revision="small", token="good")
+    assert loaded.dtype == torch.bfloat16
+    loaded = load_pruned("someone/cut", revision="small", local_files_only=True)
+    assert torch.equal(tiny.vectors(loaded, *tiny.batch()), tiny.vectors(encoder.transformer, *tiny.batch()))
+    with pytest.raises(InputError, match=r"^cannot load someone/cut \(") as raised:
+        load_pruned("someone/cut", revision="smaller", token="good")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("someone/nothing", {}, "no such folder, and no such repository on the hub"),
+        ("someone/secret", {}, "no such folder, and no such repository on the hub"),
+        ("someone/parser", {"revision": "v9"}, "has no branch, tag or commit 'v9'"),
+        ("someone/other", {}, "holds no joint model (no model.json)"),
+        ("someone/secret", {"token": "good", "local_files_only": True}, "not in the cache of the hub"),
+        ("runs/joint/model", {}, "no such folder, and no name that a repository"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line(hub: Hub, name: str, options: dict[str, object], message: str):
+    model = model_of()
+    model.push_to_hub("someone/parser", token="good")
+    model.push_to_hub("someone/secret", token="good", private=True)
+    model.push_to_hub("someone/other", token="good")
+    other = hub.repositories["someone/other"]
+    other.commit("main", {"config.json": b"{}"})
+    with pytest.raises(InputError) as raised:
+        JointModel.from_pretrained(name, **options)  # type: ignore[arg-type]
+    assert str(raised.value).startswith(f"{name}: ")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_path_is_never_asked_for_on_the_hub(hub: Hub):
+    with pytest.raises(InputError, match=r"^someone/parser holds no trained model"):
+        JointModel.from_pretrained(Path("someone/parser"))
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 403), ("other", 403)])
+def test_a_push_without_the_right_is_one_line(hub: Hub, token: str | None, status: int):
+    with pytest.raises(InputError, match=f"^someone/parser: the hub answers {status} .*give a token"):
+        model_of().push_to_hub("someone/parser", token=token or False)
+    assert hub.repositories == {}
+
+
+def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with serving() as gone:
+        endpoint = gone.endpoint
+    for name, value in at(endpoint).items():
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between tries
+    with pytest.raises(InputError, match=r"^someone/parser: .*not in the cache of the hub, which cannot"):
+        JointModel.from_pretrained("someone/parser", cache_dir=tmp_path)
+    with pytest.raises(InputError, match=r"^someone/parser: the hub cannot be reached \("):
+        model_of().push_to_hub("someone/parser", token="good")
+
+
+def test_the_card_says_what_the_run_says(tmp_path: Path):
+    model = JointModel.from_pretrained(run_of(tmp_path / "run", model_of()))
+    model.save_pretrained(tmp_path / "parser")
+    _, header, text = (tmp_path / "parser" / "README.md").read_text().split("---\n", 2)
+    assert yaml.safe_load(header) == {
+        "library_name": "mtl", "base_model": "sentence-transformers/all-MiniLM-L6-v2",
+        "tags": ["mtl", "multi-task-learning", "pos", "cola"],
+    }  # fmt: skip
+    lines = text.splitlines()
+    assert "# parser" in lines
+    assert "- Encoder: minilm" in lines
+    assert "- Corpus: ewt5" in lines
+    assert "| pos | accuracy | 91.25 | 90.00 |" in lines
+    assert "| cola | matthews | 75.12 | 74.00 |" in lines
+    pos = [f"L{layer}H{head}" for layer in range(3) for head in range(4) if layer or not head]
+    assert f"| pos | 9 of 12: {' '.join(pos)} |" in lines
+    assert "| cola | 0 of 12: none |" in lines
+    assert 'model = JointModel.from_pretrained("parser")' in lines
+    again = JointModel.from_pretrained(tmp_path / "parser")
+    assert again.annotate(SENTENCES) == model.annotate(SENTENCES)
+    again.save_pretrained(tmp_path / "copy" / "parser")
+    assert (tmp_path / "copy" / "parser" / "README.md").read_bytes() == (
+        tmp_path / "parser" / "README.md"
+    ).read_bytes()
+
+
+def cut(model: JointModel) -> None:
+    model.encoder.prune({1: [0]})
+
+
+def trained(model: JointModel) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
+    optimizer.step()
+
+
+def transplanted(model: JointModel) -> None:
+    model.encoder.transplant({0: {1: 2}})  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("change", [cut, trained, transplanted])
+def test_a_changed_model_has_no_scores(change, tmp_path: Path):
+    model = JointModel.from_pretrained(run_of(tmp_path / "run", model_of()))
+    change(model)
+    model.save_pretrained(tmp_path / "changed")
+    text = (tmp_path / "changed" / "README.md").read_text()
+    assert "the model was changed after it was loaded" in text
+    assert "91.25" not in text
+    assert JointModel.from_pretrained(tmp_path / "changed").origin.scores == {}
+
+
+def test_a_copy_of_a_model_has_its_scores(tmp_path: Path):
+    model = JointModel.from_pretrained(run_of(tmp_path / "run", model_of()))
+    copy.deepcopy(model).save_pretrained(tmp_path / "copy")
+    assert "91.25" in (tmp_path / "copy" / "README.md").read_text()
+
+
+def test_a_damaged_run_does_not_keep_its_model_from_loading(tmp_path: Path):
+    run = run_of(tmp_path / "run", model_of())
+    (run / "metrics.json").write_text("{")
+    JointModel.from_pretrained(run).save_pretrained(tmp_path / "saved")
+    assert f"None: {run / 'metrics.json'} is no JSON" in (tmp_path / "saved" / "README.md").read_text()
+
+
+def test_the_type_of_weights_is_chosen(tmp_path: Path):
+    run = run_of(tmp_path / "run", model_of())
+    half = JointModel.from_pretrained(run, dtype="bfloat16")
+    assert half.encoder.transformer.dtype == torch.bfloat16
+    assert {value.dtype for value in half.decoders.parameters()} == {torch.float32}
+    half.save_pretrained(tmp_path / "half")
+    assert JointModel.from_pretrained(tmp_path / "half").encoder.transformer.dtype == torch.float32
+    auto = JointModel.from_pretrained(tmp_path / "half", dtype="auto")
+    assert auto.encoder.transformer.dtype == torch.bfloat16
+    assert auto.annotate(SENTENCES) == half.annotate(SENTENCES)
+    with pytest.raises(InputError, match="dtype='int9': use auto, torch"):
+        JointModel.from_pretrained(run, dtype="int9")
+
+
+PROGRAM = """
+import sys
+import time
+from mtl import JointModel
+model = JointModel.from_pretrained(sys.argv[1])
+model.push_to_hub("someone/parser")
+again = JointModel.from_pretrained("someone/parser")
+assert again.annotate([["the", "dog"]]) == model.annotate([["the", "dog"]])
+"""
+
+
+@pytest.mark.slow
+def test_the_program_s_environment_names_hub_and_token(tmp_path: Path):
+    run = run_of(tmp_path / "run", model_of())
+    with serving() as found:
+        environment = {
+            **os.environ, "HF_ENDPOINT": found.endpoint, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "good",
+            "HF_HOME": str(tmp_path / "home"),
+        }  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", PROGRAM, str(run)], env=environment, check=True, timeout=250
+        )
+        assert (
+            "model.json"
+            in found.repositories["someone/parser"].commits[
+                found.repositories["someone/parser"].branches["main"]
+            ]
+        )
