@@ -232,7 +232,12 @@ def bucket_slices(
 def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_sentences: int | None) -> int:
     """How many of these sentences, from the first on, are one batch: at least one."""
     first = max(1, int(lengths[0]))
-    most = min(batch_tokens // first, BATCH_PAIRS // first**2, batch_sentences or len(lengths))
+    most = min(batch_tokens // first, BATCH_PAIRS // first**2, batch_sentences or len(lengths), len(lengths))
+    bound = (
+        first + first // 4 + 1
+    )  # of what follows: the noise moves lengths by a factor of at most 1.1 / 0.9
+    if 1 <= most <= min(batch_tokens // bound, BATCH_PAIRS // bound**2):
+        return most
     longest = np.maximum.accumulate(lengths[: max(1, most)])
     held = longest * np.arange(1, len(longest) + 1)
     return max(1, int(((held <= batch_tokens) & (held * longest <= BATCH_PAIRS)).sum()))
