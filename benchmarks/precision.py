@@ -29,7 +29,7 @@ from mtl.models.device import has_fast_bfloat16, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
-from mtl.training.plans import planner
+from mtl.training.plans import Planner
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     rounded = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
     prepare(rounded, "cpu", "bf16-true")
     corpus = examples(sentences, model.encoder.tokenizer, model.tasks, labels)
-    steps = planner(BatchConfig(), 1, corpus, tuple(tasks))(0)
+    steps = Planner(BatchConfig(), 1, corpus, tuple(tasks))(0)
     untasked = [Step(step.indices, ()) for step in steps]
     bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
 

@@ -31,7 +31,7 @@ from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.training.balancers import Uniform
-from mtl.training.plans import planner
+from mtl.training.plans import Planner
 from mtl.training.step import JointTraining
 
 
@@ -65,7 +65,7 @@ def main() -> None:
     jobs: dict[str, Callable[[], float]] = {}
     counts: dict[str, int] = {}
     model, corpus = model_of(every)
-    steps = planner(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
+    steps = Planner(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
     untasked = [Step(step.indices, ()) for step in steps]
     bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
     jobs["bare encoder, forward and backward"] = lambda: processor_seconds(
@@ -77,7 +77,7 @@ def main() -> None:
     bare_evaluation = list(batches(corpus, model))
     for name, (tasks, mode) in plans.items():
         trained, annotated = model_of(tasks)
-        own_steps = planner(plan_config(arguments.batch, mode), 1, annotated, tuple(tasks))(0)
+        own_steps = Planner(plan_config(arguments.batch, mode), 1, annotated, tuple(tasks))(0)
         jobs[f"training {name}"] = lambda m=trained, c=annotated, s=own_steps: training_seconds(m, c, s)
         counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
     jobs["evaluation, all five"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))

@@ -27,7 +27,7 @@ from mtl.models.batches import Batch, BatchLoader, aligned_plan, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
-from mtl.training.plans import planner
+from mtl.training.plans import Planner
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
         model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
         corpus = examples(sentences, model.encoder.tokenizer, tasks, labels)
-        steps = planner(plan_config(16, "aligned"), 1, corpus, tuple(tasks))(0)
+        steps = Planner(plan_config(16, "aligned"), 1, corpus, tuple(tasks))(0)
         trained = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, steps))
         small = aligned_plan(corpus, tuple(tasks), BATCH_TOKENS["cpu"], None, None)
         decoded = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, small))

@@ -215,28 +215,44 @@ def buckets(
     alone is a batch of its own. With `rng` lengths get 10 % of noise and batches are shuffled. Without it the
     batches are deterministic, longest first, so that a lack of memory shows at once.
     """
-    sizes = np.asarray(lengths, dtype=np.float64)
-    noise = rng.uniform(0.9, 1.1, len(sizes)) if rng is not None else 1.0
-    order = np.argsort(-(sizes * noise), kind="stable")
-    batches: list[tuple[int, ...]] = []
-    current: list[int] = []
-    longest = 0
-    for index in order.tolist():
-        longest = max(longest, lengths[index])
-        full = batch_sentences is not None and len(current) >= batch_sentences
-        if current and (full or _exceeds(longest, len(current) + 1, batch_tokens)):
-            batches.append(tuple(current))
-            current, longest = [], lengths[index]
-        current.append(index)
-    if current:
-        batches.append(tuple(current))
+    order, batches = bucket_slices(np.asarray(lengths, dtype=np.int64), batch_tokens, batch_sentences, rng)
+    indices = order.tolist()
+    return [tuple(indices[batch]) for batch in batches]
+
+
+def bucket_slices(
+    lengths: Int[np.ndarray, " sentence"],
+    batch_tokens: int,
+    batch_sentences: int | None,
+    rng: np.random.Generator | None,
+) -> tuple[Int[np.ndarray, " sentence"], list[slice]]:
+    """The indices of sentences by falling length, and which slices of them are the batches of `buckets`."""
+    noise = rng.uniform(0.9, 1.1, len(lengths)) if rng is not None else 1.0
+    order = np.argsort(-(lengths * noise), kind="stable")
+    falling = lengths[order]
+    batches: list[slice] = []
+    start = 0
+    while start < len(falling):
+        end = start + _rows(falling[start:], batch_tokens, batch_sentences)
+        batches.append(slice(start, end))
+        start = end
     if rng is not None:
         batches = [batches[index] for index in rng.permutation(len(batches))]
-    return batches
+    return order, batches
 
 
-def _exceeds(longest: int, rows: int, batch_tokens: int) -> bool:
-    return longest * rows > batch_tokens or longest**2 * rows > BATCH_PAIRS
+def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_sentences: int | None) -> int:
+    """How many of these sentences, from the first on, are one batch: at least one."""
+    first = max(1, int(lengths[0]))
+    most = min(batch_tokens // first, BATCH_PAIRS // first**2, batch_sentences or len(lengths), len(lengths))
+    bound = (
+        first + first // 4 + 1
+    )  # of what follows: the noise moves lengths by a factor of at most 1.1 / 0.9
+    if 1 <= most <= min(batch_tokens // bound, BATCH_PAIRS // bound**2):
+        return most
+    longest = np.maximum.accumulate(lengths[: max(1, most)])
+    held = longest * np.arange(1, len(longest) + 1)
+    return max(1, int(((held <= batch_tokens) & (held * longest <= BATCH_PAIRS)).sum()))
 
 
 def aligned_plan(
@@ -250,9 +266,23 @@ def aligned_plan(
 
     The other arguments are those of `buckets`.
     """
-    used = [index for index, example in enumerate(corpus) if any(name in example.targets for name in tasks)]
-    batches = buckets([corpus[index].length for index in used], batch_tokens, batch_sentences, rng)
-    return [Step(tuple(used[index] for index in batch), tuple(tasks)) for batch in batches]
+    used, lengths = annotated_lengths(corpus, tasks)
+    order, batches = bucket_slices(lengths, batch_tokens, batch_sentences, rng)
+    indices = used[order].tolist()
+    return [Step(tuple(indices[batch]), tuple(tasks)) for batch in batches]
+
+
+def annotated_lengths(
+    corpus: Sequence[Example], tasks: Sequence[str]
+) -> tuple[Int[np.ndarray, " sentence"], Int[np.ndarray, " sentence"]]:
+    """The indices of the sentences that any task is annotated on, and their lengths."""
+    used = [
+        (index, example.length)
+        for index, example in enumerate(corpus)
+        if any(name in example.targets for name in tasks)
+    ]
+    indices, lengths = np.array(used, dtype=np.int64).reshape(-1, 2).T
+    return indices, lengths
 
 
 class BatchLoader:

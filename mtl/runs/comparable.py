@@ -16,7 +16,7 @@ from mtl.probes import heads_table
 from mtl.probes.heads_table import Site
 from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.report.data import Setup
-from mtl.probes.sites import shape_text, sites_of
+from mtl.probes.sites import KEYS, shape_text, sites_of
 from mtl.runs.run import Run
 from mtl.runs.tables import SAME, encoder_of, heads_of
 
@@ -165,7 +165,8 @@ def of_one_shape(
     shapes: dict[tuple[str, str], tuple[frozenset[Site], int]] = {}
     names: dict[tuple[str, str], str] = {}
     for name, table in tables.items():
-        for (run,), rows in () if table is None else table.group_by("run", maintain_order=True):
+        places = None if table is None else table.select("run", "task", *KEYS)
+        for (run,), rows in () if places is None else places.group_by("run", maintain_order=True):
             sites, per_site = sites_of(rows), int(rows["head"].fill_null(-1).to_numpy().max()) + 1
             complete = True
             for (task,), mask in () if name == "probes" else rows.group_by("task", maintain_order=True):
@@ -184,14 +185,15 @@ def of_one_shape(
         for key in shapes
         if key not in usual
     ]
-    chosen = [
-        None
-        if table is None
-        else table.filter(pl.col("run").is_in([run for kind, run in usual if kind == name]))
-        for name, table in tables.items()
-    ]
-    gates, heads = (None if table is None or table.is_empty() else table for table in chosen)
-    return gates, heads
+    chosen = {name: [run for kind, run in usual if kind == name] for name in tables}
+    return _of_runs(gates, chosen["masks"]), _of_runs(heads, chosen["probes"])
+
+
+def _of_runs(table: pl.DataFrame | None, runs: Sequence[str]) -> pl.DataFrame | None:
+    """The rows of these runs, without a copy where they are all rows; `None` without any."""
+    if table is None or not runs:
+        return None
+    return table if set(table["run"].unique()) == set(runs) else table.filter(pl.col("run").is_in(runs))
 
 
 def _most(items: Mapping[T, Any] | Sequence[T], key: Callable[[T], Hashable]) -> list[T]:

@@ -117,7 +117,7 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
         raise nothing_left(notes, "nothing to draw: give probed runs")
     check_encoders(encoders)
     _check_settings(settings)
-    return pl.concat(parts), (*notes, *_missing_runs(pl.concat(parts)))
+    return pl.concat(parts), (*notes, *_missing_runs(parts))
 
 
 def _finite(table: pl.DataFrame, path: Path, notes: list[str]) -> pl.DataFrame:
@@ -313,9 +313,10 @@ def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], 
     return missing
 
 
-def _missing_runs(heads: pl.DataFrame) -> list[str]:
-    """Notes on seeds that some trained regime of a task lacks."""
-    trained = heads.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
+def _missing_runs(heads: Sequence[pl.DataFrame]) -> list[str]:
+    """Notes on seeds that some trained regime of a task lacks, from the measures of all runs."""
+    runs = pl.concat([table.select("task", "regime", "seed").unique(maintain_order=True) for table in heads])
+    trained = runs.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
     return [
         f"no {regime} run of {task} with seed {seeds}"
         for (task, regime), seeds in missing_seeds(trained, "task", "regime")

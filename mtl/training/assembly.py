@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from mtl.training.gate_loss import GateLoss, freeze_for, gate_loss, gate_rate, n
 from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.training.initial_model import build_model
 from mtl.training.observer import Observer
-from mtl.training.plans import planner
+from mtl.training.plans import Planner
 from mtl.training.ranks import distributed, rank_and_ranks
 from mtl.training.step import JointTraining
 from mtl.training.trainer import trainer_for
@@ -81,10 +80,8 @@ def assemble(
         for split, corpus in corpora.items():
             if message := describe_unknown(corpus, tokenizer.unknown):
                 console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
-    plan = planner(config.batch, config.seed, corpora["train"], tuple(tasks))
-    updates = sum(
-        math.ceil(len(plan(epoch)) / config.optimizer.accumulate) for epoch in range(config.max_epochs)
-    )
+    plan = Planner(config.batch, config.seed, corpora["train"], tuple(tasks))
+    updates = plan.updates(config.max_epochs, config.optimizer.accumulate)
     conflict, rates = _gradient_conflict(config, model), config.rates()
     module = JointTraining(
         model,

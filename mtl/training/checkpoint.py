@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import signal
 import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytorch_lightning as pl
 import torch
@@ -24,14 +23,45 @@ from mtl.training.step import JointTraining
 from mtl.workers.worker import STOPPING
 
 
+class _Whole:
+    """A file to write to that remembers why writing failed: torch's own error does not say so."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """Write all of the content; after an error nothing more is written."""
+        if self.error is not None:
+            raise self.error
+        try:
+            return self.file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        self.file.flush()
+
+
 class DirectCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint to the given path; Lightning's own writes it to the temporary folder first."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write the checkpoint to `path`."""
-        content = io.BytesIO()  # on a full disk `torch.save` to a file fails without naming the cause
-        torch.save(checkpoint, content)
-        Path(path).write_bytes(content.getbuffer())
+        """Write the checkpoint to `path`, piece by piece.
+
+        Raises:
+            OSError: it cannot be written, as on a full disk.
+        """
+        with Path(path).open("wb") as file:
+            whole = _Whole(file)
+            try:
+                torch.save(checkpoint, whole)
+            except RuntimeError:  # what torch makes of an error of the file that it writes to
+                if whole.error is not None:
+                    raise whole.error from None
+                raise
 
 
 def check_checkpoint(path: Path, module: torch.nn.Module) -> None:

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from mtl.config.schema import BatchConfig
-from mtl.models.batches import Example, Step, aligned_plan
+from mtl.models.batches import Example, Step, aligned_plan, annotated_lengths, bucket_slices
 
 Sampling = Literal["in_turn", "proportional", "tempered"]
 
 
-def planner(
-    config: BatchConfig, seed: int, corpus: Sequence[Example], tasks: Sequence[str]
-) -> Callable[[int], list[Step]]:
-    """A function from the number of an epoch to its batches, which are the same on every rank."""
+@dataclass(frozen=True)
+class Planner:
+    """Makes the batches of each epoch, which are the same on every rank."""
 
-    def plan(epoch: int) -> list[Step]:
-        rng = np.random.default_rng([seed, epoch])
+    config: BatchConfig
+    seed: int
+    corpus: Sequence[Example]
+    tasks: tuple[str, ...]
+
+    def __call__(self, epoch: int) -> list[Step]:
+        """The batches of an epoch, counted from 0."""
+        config, rng = self.config, self._generator(epoch)
         if config.mode == "aligned":
-            return aligned_plan(corpus, tasks, config.tokens, config.sentences, rng)
+            return aligned_plan(self.corpus, self.tasks, config.tokens, config.sentences, rng)
         return separate_plan(
-            corpus, tasks, config.tokens, config.sentences, rng, config.sampling, config.temperature
+            self.corpus, self.tasks, config.tokens, config.sentences, rng, config.sampling, config.temperature
         )
 
-    return plan
+    def updates(self, epochs: int, accumulate: int) -> int:
+        """The updates of so many epochs, of up to `accumulate` batches each.
+
+        Lengths are what decides how many batches an epoch has, so that no plan is made.
+        """
+        together = [self.tasks] if self.config.mode == "aligned" else [(name,) for name in self.tasks]
+        lengths = [annotated_lengths(self.corpus, tasks)[1] for tasks in together]
+        updates = 0
+        for epoch in range(epochs):
+            rng = self._generator(epoch)
+            batches = [bucket_slices(of, self.config.tokens, self.config.sentences, rng)[1] for of in lengths]
+            updates += math.ceil(sum(map(len, batches)) / accumulate)
+        return updates
+
+    def _generator(self, epoch: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, epoch])
 
 
 def separate_plan(

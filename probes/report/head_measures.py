@@ -1,8 +1,9 @@
-"""The measures of the table that the head explorer lists for a head, as texts."""
+"""The measures of the table that the head explorer lists for a head, as numbers; report.js words them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -10,7 +11,6 @@ import polars as pl
 from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import label_scores
 from mtl.probes.measures.table import MEASURES, Measure
-from mtl.probes.report import number_format
 from mtl.probes.sites import KEYS
 from mtl.probes.statistics.skill import REGIMES
 
@@ -22,13 +22,17 @@ _LABEL = ("regime", "run", "seed", "task", "label")
 def head_measures(
     heads: pl.DataFrame, sites: Sequence[Site], per_site: int, measures: Sequence[Measure] = MEASURES
 ) -> list[dict[str, Any]]:
-    """Every measure that has rows and is no skill: its title, regimes and rows for each head.
+    """Every measure that has rows and is no skill, with its values for each head, rounded as they are shown.
 
-    `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`. A row is a task, a label and a text
-    per regime: the mean over its runs beside chance. Of a measure with companions every seed has a row of
-    its own, since an interval is of one run; where several runs of a regime have the same seed, the row is
-    their mean without an interval. Where a run has rows of several choices (such as epochs), the last one is
-    shown.
+    `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`. A measure has a `title`, the `unit`
+    of `Measure`, `regimes`, the names of what is listed `beside` a value (chance, the ends of an
+    interval, probabilities), the `rows` that its heads have (task and label), and for each of the `heads` a
+    list of rows: the number of one of `rows` and, per regime, `None`, a value, or a value with what is beside
+    it. Shares and points are in per cent.
+
+    A value is the mean over the runs of a regime. Of a measure with companions every seed has a row of its
+    own, since an interval is of one run; where several runs of a regime have the same seed, the row is their
+    mean without an interval. Where a run has rows of several choices (such as epochs), the last one is shown.
     """
     listed = []
     for measure in measures:
@@ -54,26 +58,15 @@ def skill_titles(heads: pl.DataFrame, measures: Sequence[Measure] = MEASURES) ->
     ]
 
 
-def value_text(measure: Measure, value: float | None, companions: Mapping[str, float | None]) -> str:
-    """A value in its unit with its companions, by name: `2.1 points [0.4, 3.9], q 0.010`."""
-    parts = {name.removeprefix(f"{measure.name}_"): number for name, number in companions.items()}
-    low, high = (_in_unit(measure, parts.pop(end, None)) for end in ("low", "high"))
-    unit = {"share": " %", "points": " points", "number": ""}[measure.unit]
-    text = _in_unit(measure, value)
-    text += unit if text != number_format.NONE else ""
-    if number_format.NONE not in (low, high):
-        text += f" [{low}, {high}]"
-    for name, number in parts.items():
-        text += (
-            f", {name} {number_format.chance(number) if name in ('p', 'q') else _in_unit(measure, number)}"
-        )
-    return text
-
-
-def _in_unit(measure: Measure, value: float | None) -> str:
+def _rounded(measure: Measure, name: str, value: float | None) -> float | None:
+    """A number with the digits that are shown: of shares and points a tenth of a per cent."""
+    if value is None or not math.isfinite(value):
+        return None
+    if name in ("p", "q"):
+        return round(value, 3) if value >= 0.001 else float(f"{value:.0e}")
     if measure.unit == "number":
-        return number_format.significant(value)
-    return number_format.number(value, 1, 100 if measure.unit == "share" else 1)
+        return float(f"{value:.3g}")
+    return round(100 * value if measure.unit == "share" else value, 1) + 0.0
 
 
 def _rows(heads: pl.DataFrame, measure: Measure) -> pl.DataFrame:
@@ -120,28 +113,24 @@ def _listed(measure: Measure, rows: pl.DataFrame, sites: Sequence[Site], per_sit
     rows = top.join(rows, on=cell, how="left", maintain_order="left")
     regimes = [regime for regime in REGIMES if regime in set(rows["regime"])]
     place = {site: number for number, site in enumerate(sites)}
-    tasks = list(dict.fromkeys(rows["task"].sort()))
-    texts: list[dict[tuple[str, str, int | None], dict[str, str]]] = [
-        {} for _ in range(len(sites) * per_site)
-    ]
-    for row in rows.iter_rows(named=True):
-        known = {name: row[name] for name in measure.companions if row[name] is not None}
-        text = value_text(measure, row["value"], known)
-        if row["chance"] is not None:
-            text += f" ({_in_unit(measure, row['chance'])})"
-        number = place[Site(row["attention"], row["layer"])] * per_site + row["head"]
-        texts[number].setdefault((row["task"], row["label"], row["seed"]), {})[row["regime"]] = text
+    beside = {name: name.removeprefix(f"{measure.name}_") for name in measure.companions}
+    if measure.chance:
+        beside = {"chance": "chance", **beside}
+    listed: dict[tuple[str, str], int] = {}
+    of_heads: list[dict[int, list[Any]]] = [{} for _ in range(len(sites) * per_site)]
+    for row in rows.sort(pl.col("task").rank("dense"), maintain_order=True).iter_rows(named=True):
+        seed = () if row["seed"] is None else (f"seed {row['seed']}",)
+        key = row["task"], ", ".join(filter(None, (row["label"], *seed)))
+        values = [_rounded(measure, beside.get(name, name), row[name]) for name in ("value", *beside)]
+        known = values if any(value is not None for value in values[1:]) else values[0]
+        of_head = of_heads[place[Site(row["attention"], row["layer"])] * per_site + row["head"]]
+        of_regime = of_head.setdefault(listed.setdefault(key, len(listed)), [None] * len(regimes))
+        of_regime[regimes.index(row["regime"])] = known
     return {
         "title": measure.title + (f"; in parentheses: {measure.chance_title}" if measure.chance else ""),
+        "unit": measure.unit,
         "regimes": regimes,
-        "heads": [
-            [
-                [task, ", ".join([*filter(None, [label]), *([] if seed is None else [f"seed {seed}"])])]
-                + [of_regime.get(regime, "") for regime in regimes]
-                for (task, label, seed), of_regime in sorted(
-                    of_head.items(), key=lambda item: tasks.index(item[0][0])
-                )
-            ]
-            for of_head in texts
-        ],
+        "beside": list(beside.values()),
+        "rows": [list(key) for key in listed],
+        "heads": [[[number, *values] for number, values in of_head.items()] for of_head in of_heads],
     }

@@ -28,13 +28,6 @@ def value_text(value: float | str | None) -> str:
     return f"{value:.4g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
 
 
-def significant(value: float | None, digits: int = 3) -> str:
-    """A number with these significant digits, a true minus sign, and a dash where it is not defined."""
-    if value is None or not math.isfinite(value):
-        return NONE
-    return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
-
-
 def chance(value: float | None) -> str:
     """A probability: three decimals, or its order of magnitude."""
     if value is None or not math.isfinite(value):

@@ -164,15 +164,44 @@
     }
   };
 
+  // A value as a text: `2.1 points [0.4, 3.9], q 0.010`, with its chance level in parentheses. The numbers are
+  // rounded already.
+  const minus = (text) => text.replaceAll("-", "\u2212");
+  const threeDigits = (value) => {
+    const [digits, power] = value.toExponential(2).split("e").map(Number);
+    if (power >= -4 && power < 3) return minus(String(Number(value.toPrecision(3))));
+    return minus(`${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`);
+  };
+  const oneDecimal = (value) => minus(value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 }));
+  const probability = (value) => {
+    if (value >= 0.001) return value.toFixed(3);
+    return value < 1e-12 ? "<1e-12" : value.toExponential(0);
+  };
+  const wordsOf = ({ unit, beside }, numbers) => {
+    if (numbers === null) return "";
+    const written = (value) => (value === null ? "–" : unit === "number" ? threeDigits(value) : oneDecimal(value));
+    const [value, ...others] = [].concat(numbers);
+    const { chance, low, high, ...further } = Object.fromEntries(others.flatMap((other, place) => (other === null ? [] : [[beside[place], other]])));
+    let text = written(value);
+    if (value !== null) text += { share: " %", points: " points", number: "" }[unit];
+    if (low !== undefined && high !== undefined) text += ` [${written(low)}, ${written(high)}]`;
+    for (const [name, other] of Object.entries(further)) text += `, ${name} ${["p", "q"].includes(name) ? probability(other) : written(other)}`;
+    return chance === undefined ? text : `${text} (${written(chance)})`;
+  };
+
   // Every measure that is no skill; a row for each task and label.
   const short = { static: "before", stl: "STL", pair: "MTL-2", joint: "MTL" };
   const measures = (body, cell) => {
     if (data.measures.some(({ heads }) => heads[cell].length)) body.append(element("h3", "Measures"));
-    for (const { title, regimes, heads } of data.measures) {
+    for (const measure of data.measures) {
+      const { title, regimes, rows, heads } = measure;
       if (!heads[cell].length) continue;
       body.append(element("h4", title[0].toUpperCase() + title.slice(1)));
-      const rows = heads[cell].map(([task, label, ...values]) => [task || "all tasks", label, ...values]);
-      body.append(table(["task", "", ...regimes.map((regime) => short[regime])], rows));
+      const listed = heads[cell].map(([number, ...values]) => {
+        const [task, label] = rows[number];
+        return [task || "all tasks", label, ...values.map((numbers) => wordsOf(measure, numbers))];
+      });
+      body.append(table(["task", "", ...regimes.map((regime) => short[regime])], listed));
     }
   };
 

@@ -9,7 +9,7 @@ import pytest
 from mtl.probes import heads_table
 from mtl.probes.heads_table import Site
 from mtl.probes.measures.table import MEASURES, Measure
-from mtl.probes.report.head_measures import TOP_LABELS, head_measures, skill_titles, value_text
+from mtl.probes.report.head_measures import TOP_LABELS, head_measures, skill_titles
 from mtl.probes.sites import sites_of
 from tests.probes.worlds import with_kinds
 
@@ -32,19 +32,32 @@ def table(measure, task, labels, value, regime="stl", seed=1, choice=""):
 def of_head(listed, title, cell):
     """The rows of a measure for a head."""
     (measure,) = [measure for measure in listed if measure["title"].startswith(title)]
-    return measure["heads"][cell]
+    return [[*measure["rows"][number], *values] for number, *values in measure["heads"][cell]]
 
 
-def test_a_value_has_its_unit_interval_and_probability():
-    companions = {"planted_low": 0.4, "planted_high": 3.9, "planted_q": 0.012}
-    assert value_text(ABLATION, 2.1, companions) == "2.1 points [0.4, 3.9], q 0.012"
-    assert value_text(ABLATION, -0.5, {}) == "\N{MINUS SIGN}0.5 points"
-    assert value_text(ABLATION, None, dict.fromkeys(companions)) == "–, q –"
-    share = Measure("share", "", "probes", companions=("share_se",))
-    assert value_text(share, 0.123, {"share_se": 0.01}) == "12.3 %, se 1.0"
-    assert (
-        value_text(Measure("cosine", "", "training", unit="number"), -0.01234, {}) == "\N{MINUS SIGN}0.0123"
-    )
+@pytest.mark.parametrize(
+    ("unit", "value", "shown"),
+    [
+        ("share", 0.12345, 12.3), ("points", -0.04, 0.0), ("points", 2.25, 2.2), ("points", 1234.56, 1234.6),
+        ("number", -0.012345, -0.0123), ("number", 1.23456e-7, 1.23e-7), ("number", 98765.0, 98800.0),
+    ],
+)  # fmt: skip
+def test_numbers_have_the_digits_that_are_shown(unit, value, shown):
+    measure = Measure("planted", "", "probes", unit=unit, companions=("planted_se",))
+    heads = [table(name, "pos", [""], np.full((1, 2, 3), value)) for name in measure.names]
+    (listed,) = head_measures(pl.concat(heads), SITES, HEADS, (measure,))
+    assert repr(of_head([listed], "", 0)) == repr([["pos", "seed 1", [shown, shown]]])  # no negative zero
+    assert (listed["unit"], listed["beside"]) == (unit, ["se"])
+
+
+@pytest.mark.parametrize(
+    ("p", "shown"), [(0.01249, 0.012), (0.9999, 1.0), (0.00096, 0.001), (0.000449, 4e-4), (3e-13, 3e-13)]
+)
+def test_probabilities_keep_their_order_of_magnitude(p, shown):
+    heads = [table("planted", "pos", [""], np.ones((1, 2, 3)))]
+    heads.append(table("planted_q", "pos", [""], np.full((1, 2, 3), p)))
+    listed = head_measures(pl.concat(heads), SITES, HEADS, (ABLATION,))
+    assert of_head(listed, "score", 3) == [["pos", "seed 1", [1.0, None, None, shown]]]
 
 
 def test_names_of_a_measure_include_its_companions():
@@ -66,8 +79,8 @@ def test_every_measure_is_listed_for_each_task_and_regime():
     titles = [measure.title for measure in MEASURES]
     assert [titles.index(measure["title"]) for measure in listed] == [2, 6]
     assert listed[0]["regimes"] == ["stl", "joint"]
-    assert of_head(listed, "mean attention", 4) == [["dep", "", "", "40.0 %"], ["pos", "", "50.0 %", ""]]
-    assert of_head(listed, "words that attend most to the rarest", 4) == [["", "", "41.0 %"]]
+    assert of_head(listed, "mean attention", 4) == [["dep", "", None, 40.0], ["pos", "", 50.0, None]]
+    assert of_head(listed, "words that attend most to the rarest", 4) == [["", "", 41.0]]
     assert skill_titles(heads) == [
         "dep: arcs and arguments met by the most attended word; chance: best fixed offset"
     ]
@@ -82,7 +95,7 @@ def test_chance_stands_beside_the_value_and_ranks_the_labels():
     listed = head_measures(pl.concat([table("syntactic", "dep", labels, value), chance]), SITES, HEADS)
     assert listed[0]["title"] == "arcs of a relation met in one direction; in parentheses: best fixed offset"
     assert of_head(listed, "arcs", 0) == [
-        ["dep", "b", "50.0 % (10.0)"], ["dep", "c", "40.0 % (10.0)"], ["dep", "d", "30.0 % (10.0)"],
+        ["dep", "b", [50.0, 10.0]], ["dep", "c", [40.0, 10.0]], ["dep", "d", [30.0, 10.0]],
     ]  # fmt: skip
 
 
@@ -92,7 +105,7 @@ def test_the_last_epoch_is_shown():
         for epoch, cosine in ((1, 0.5), (2, -0.25))
     ]
     listed = head_measures(pl.concat(epochs), SITES, HEADS)
-    assert of_head(listed, "cosine", 5) == [["", "pos-dep", "\N{MINUS SIGN}0.25"]]
+    assert of_head(listed, "cosine", 5) == [["", "pos-dep", -0.25]]
 
 
 def test_a_measure_with_companions_has_a_row_for_each_seed():
@@ -105,8 +118,8 @@ def test_a_measure_with_companions_has_a_row_for_each_seed():
     parts += [table("planted_q", "dep", [""], np.full((1, 2, 3), 0.03), seed=seed) for seed in (1, 2)]
     listed = head_measures(pl.concat(parts), SITES, HEADS, (ABLATION,))
     assert of_head(listed, "score lost", 2) == [
-        ["dep", "seed 1", "3.0 points [2.0, 4.5], q 0.030"],
-        ["dep", "seed 2", "4.0 points [3.0, 5.5], q 0.030"],
+        ["dep", "seed 1", [3.0, 2.0, 4.5, 0.03]],
+        ["dep", "seed 2", [4.0, 3.0, 5.5, 0.03]],
     ]
     assert head_measures(pl.concat(parts), SITES, HEADS) == []
 
@@ -119,7 +132,7 @@ def test_runs_of_two_setups_with_one_seed_give_their_mean_without_an_interval():
         for name, shift in (("planted", 0), ("planted_low", -1), ("planted_high", 1.5))
     ]
     listed = head_measures(pl.concat(parts), SITES, HEADS, (ABLATION,))
-    assert of_head(listed, "score lost", 2) == [["dep", "seed 1", "3.0 points"]]
+    assert of_head(listed, "score lost", 2) == [["dep", "seed 1", 3.0]]
 
 
 @pytest.mark.parametrize("place", [0, 4, 11, 17])
@@ -127,4 +140,4 @@ def test_measures_of_three_kinds_stay_with_their_heads(place):
     value = np.random.default_rng(0).random((1, 6, 3))
     heads = with_kinds(table("confidence", "pos", [""], value))
     listed = head_measures(heads, sites_of(heads), HEADS)
-    assert listed[0]["heads"][place] == [["pos", "", f"{100 * value.ravel()[place]:.1f} %"]]
+    assert of_head(listed, "", place) == [["pos", "", round(100 * value.ravel()[place], 1)]]

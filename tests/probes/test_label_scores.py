@@ -66,7 +66,7 @@ def best(table: pl.DataFrame, column: str = "value") -> int:
 def by_explorer_measures() -> set[str]:
     data = heads_data(SITES, 4, {}, None, skills(HEADS), None, HEADS)
     [syntactic] = [each for each in data["measures"] if "relation" in each["title"]]
-    return {row[1] for of_head in syntactic["heads"] for row in of_head}
+    return {label for _, label in syntactic["rows"]}
 
 
 def by_explorer_labels() -> set[str]:

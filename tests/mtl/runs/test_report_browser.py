@@ -267,6 +267,70 @@ def test_a_head_is_named_by_its_kind_and_has_all_measures(browser, kinds_address
     opened.close()
 
 
+def in_words(unit, value, low=None, high=None, p=None, q=None, chance=None):
+    """A value as the page shows it, by Python's own formats."""
+
+    def written(number):
+        text = f"{number:.3g}" if unit == "number" else f"{number:,.1f}"
+        return ("0.0" if text == "-0.0" else text).replace("-", "\N{MINUS SIGN}")
+
+    text = written(value) + {"share": " %", "points": " points", "number": ""}[unit]
+    if low is not None and high is not None:
+        text += f" [{written(low)}, {written(high)}]"
+    for name, probability in (("p", p), ("q", q)):
+        if probability is not None:
+            shown = (
+                f"{probability:.3f}" if probability >= 0.001 else f"{probability:.0e}".replace("e-0", "e-")
+            )
+            text += f", {name} {'<1e-12' if probability < 1e-12 else shown}"
+    return text if chance is None else f"{text} ({written(chance)})"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A report with measures of every unit, tested and not, whose sizes differ by many powers of ten."""
+    study = Study(tmp_path_factory.mktemp("measured") / "study", LAYERS, HEADS)
+    path = study.run(["pos"], 1) / "heads.parquet"
+    skills, provenance = heads_table.read(path)
+    random = np.random.default_rng(3)
+    shape, one = (1, LAYERS, HEADS), np.array([200])
+    powers = 10.0 ** random.integers(-9, 5, size=shape)
+    values = {
+        "confidence": random.uniform(size=shape),
+        "importance": random.normal(size=shape) * powers,
+        "ablation": random.normal(size=shape) * np.where(powers > 1, 2000, 0.1),
+        "syntactic": random.uniform(size=shape),
+        "syntactic_offset": random.uniform(size=shape),
+    }
+    values["ablation_low"], values["ablation_high"] = values["ablation"] - 1.25, values["ablation"] + 0.75
+    values["ablation_p"] = np.clip(10.0 ** random.uniform(-15, 1, size=shape), 0, 1)
+    values["ablation_q"] = np.clip(10.0 ** random.uniform(-4, 1, size=shape), 0, 1)
+    label = {"syntactic": "det", "syntactic_offset": "det"}
+    rows = [heads_table.rows(name, "pos", [label.get(name, "")], of, one) for name, of in values.items()]
+    heads_table.write(path, pl.concat([skills, *rows]), provenance)
+    report(study.root)
+    return (study.root / "report.html").as_uri(), {name: of[0] for name, of in values.items()}
+
+
+def test_measures_are_worded_as_python_words_them(browser, measured):
+    address, values = measured
+    opened = browser.new_page()
+    opened.goto(address)
+    for (layer, head), ablation in np.ndenumerate(values["ablation"]):
+        point(opened, mask(opened, 0), layer, head)
+        explained = opened.locator("#explorer-body").inner_text()
+        at = {name: of[layer, head] for name, of in values.items()}
+        tested = {end: at[f"ablation_{end}"] for end in ("low", "high", "p", "q")}
+        for text in (
+            in_words("share", 100 * at["confidence"]),
+            in_words("number", at["importance"]),
+            in_words("points", ablation, **tested),
+            in_words("share", 100 * at["syntactic"], chance=100 * at["syntactic_offset"]),
+        ):
+            assert f"\t{text}\n" in f"{explained}\n", (layer, head)
+    opened.close()
+
+
 def test_a_page_without_heads(browser, tmp_path):
     Study(tmp_path).run(["pos"], 1, pruning="none", probe=False)
     report(tmp_path)

@@ -1,17 +1,19 @@
-"""Plans of batches of one task each."""
+"""The batches of an epoch: of one task each, as they always were, and how many they are."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mtl.models.batches import Example
+from mtl.config.schema import BatchConfig
+from mtl.models.batches import BATCH_PAIRS, Example
 from mtl.models.subwords import Tokens
 from mtl.tasks.sentence import Sentence
-from mtl.training.plans import separate_plan
+from mtl.training.plans import Planner, separate_plan
 
 NO_TOKENS = Tokens(np.zeros(1, np.int32), np.ones(1, np.int32))
 
@@ -52,3 +54,74 @@ def test_tempered_sampling_draws_tasks_in_proportion_to_a_power_of_their_size():
     share = sum(step.tasks == ("dep",) for step in steps) / len(steps)
     # 100^(1/2) / (900^(1/2) + 100^(1/2)) = 1/4; 20,000 draws have a standard deviation of 0.003.
     assert abs(share - 0.25) < 0.015
+
+
+def one_by_one(lengths, batch_tokens, batch_sentences, rng):
+    """The oracle of buckets: sentence by sentence, a batch ends before the one that it has no room for."""
+    order = np.argsort(
+        -(np.asarray(lengths, dtype=np.float64) * rng.uniform(0.9, 1.1, len(lengths))), kind="stable"
+    )
+    batches, current, longest = [], [], 0
+    for index in order.tolist():
+        longest, rows = max(longest, lengths[index]), len(current) + 1
+        full = batch_sentences is not None and len(current) >= batch_sentences
+        if current and (full or longest * rows > batch_tokens or longest**2 * rows > BATCH_PAIRS):
+            batches.append(tuple(current))
+            current, longest = [], lengths[index]
+        current.append(index)
+    batches += [tuple(current)] if current else []
+    return [batches[index] for index in rng.permutation(len(batches))]
+
+
+def plan_of(corpus, tasks, config, rng):
+    """The oracle of a plan without sampling: (task, indices) of each batch, by `one_by_one`."""
+    plans = []
+    for names in [tasks] if config.mode == "aligned" else [(name,) for name in tasks]:
+        used = [index for index, one in enumerate(corpus) if set(names) & set(one.targets)]
+        batches = one_by_one([corpus[index].length for index in used], config.tokens, config.sentences, rng)
+        plans.append([(names, tuple(used[index] for index in batch)) for batch in batches])
+    longest = max(map(len, plans))
+    return [plan[turn] for turn in range(longest) for plan in plans if turn < len(plan)]
+
+
+@pytest.mark.parametrize("sentences", [None, 1, 7])
+@pytest.mark.parametrize("tokens", [3, 128, 40_000])
+@pytest.mark.parametrize("mode", ["aligned", "separate"])
+def test_plans_and_their_number_are_those_of_packing_one_by_one(mode, tokens, sentences):
+    random = np.random.default_rng(7)
+    names = ("pos", "dep", "ner")
+    corpus = [
+        example(int(length), *(name for name in names if random.random() < 0.5))
+        for length in random.geometric(0.03, 300)
+    ]
+    corpus += [
+        example(1200, "pos"),
+        example(400, "dep"),
+        example(400, "ner", "pos"),
+    ]  # bounded by pairs of words
+    config = BatchConfig(mode=mode, tokens=tokens, sentences=sentences, sampling="in_turn")
+    plan = Planner(config, 5, corpus, names)
+    counts = []
+    for epoch in range(3):
+        expected = plan_of(corpus, names, config, np.random.default_rng([5, epoch]))
+        assert [(step.tasks, step.indices) for step in plan(epoch)] == expected
+        counts.append(len(expected))
+    for accumulate in (1, 4):
+        assert plan.updates(3, accumulate) == sum(math.ceil(count / accumulate) for count in counts)
+
+
+@pytest.mark.parametrize("sampling", ["in_turn", "proportional", "tempered"])
+def test_updates_are_counted_for_every_way_of_sampling(sampling):
+    config = BatchConfig(mode="separate", tokens=10, sampling=sampling)
+    plan = Planner(config, 1, CORPUS * 9, ("pos", "dep", "con"))  # nothing is annotated with con
+    assert plan.updates(4, 2) == sum(math.ceil(len(plan(epoch)) / 2) for epoch in range(4))
+
+
+def test_counting_updates_makes_no_plan(monkeypatch):
+    def made(*_):
+        raise AssertionError("a plan was made")
+
+    plan = Planner(BatchConfig(tokens=10), 1, CORPUS, ("pos", "dep"))
+    expected = sum(len(plan(epoch)) for epoch in range(5))
+    monkeypatch.setattr("mtl.models.batches.Step", made)
+    assert plan.updates(5, 1) == expected
