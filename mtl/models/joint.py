@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mtl.errors import InputError
 from mtl.files import write_json, write_text
 from mtl.heads.arguments import dtype_of, folder_of, one_of, refuse_revision, shown, whole_number
-from mtl.heads.gates import Gates, gates_from
+from mtl.heads.gates import OPEN, Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.card import HeadsOfTask, Origin, card, origin_of
 from mtl.models.checked import checked_sentences, damaged
@@ -327,20 +327,11 @@ class JointModel(nn.Module):
 
     def _heads(self) -> dict[str, HeadsOfTask]:
         """By task, which heads the model has for it."""
-        tap = self.encoder.tap
+        scales, tap = self.scales, self.encoder.tap
         there = torch.zeros(len(tap.sites), tap.heads, dtype=torch.bool)
         for site, numbers in enumerate(tap.remaining):
             there[site, list(numbers)] = True
-        heads = {}
-        for place, name in enumerate(self.tasks):
-            opened = there
-            if self.gates is not None:
-                opened = opened & self.gates.open()[self.mask_index(name)].cpu()
-            if self.routes is not None:
-                opened = opened & self.routes[place].bool().cpu()
-            masked = self.gates is not None or self.routes is not None
-            heads[name] = HeadsOfTask(opened, there, masked)
-        return heads
+        return {name: HeadsOfTask(scales.of_task(name) > OPEN, there, scales.any) for name in self.tasks}
 
     def _checksum(self) -> int:
         """A number that is another one after any change of the weights, wherever they are."""
