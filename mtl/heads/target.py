@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mtl.errors import InputError
+from mtl.errors import InputError, RunError
 from mtl.heads.allotment import check_at_most, choose_heads
 from mtl.heads.budgets import Budget, membership, sum_within, wanted_within
 from mtl.heads.gates import CLOSED, HeadGates
@@ -203,11 +203,14 @@ class HeadTarget(nn.Module):
     def project(self, gates: HeadGates, progress: float) -> None:
         """In the run's final part, choose the heads once, and keep them open and the others closed.
 
-        Call after each update of the gates, whose log alphas have to be finite.
+        Call after each update of the gates. Raises `RunError` if log alphas on the CPU are not finite; on a
+        GPU those who call look at them.
         """
         if progress < 1 - self.final:
             return
         log_alpha = gates.log_alpha
+        if log_alpha.device.type == "cpu" and not log_alpha.isfinite().all():  # a GPU would be waited for
+            raise RunError("log alphas of gates are not finite: the heads to keep cannot be chosen by them")
         known = self.at_most is not None and self.chosen
         best = self.kept if known else self._best(log_alpha, gates.counted)
         self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))

@@ -229,7 +229,7 @@ def test_the_card_says_what_the_run_says(tmp_path: Path):
 
 
 def cut(model: JointModel) -> None:
-    model.encoder.prune({1: [0]})
+    prune_heads(model.encoder.transformer, {1: [0]})
 
 
 def trained(model: JointModel) -> None:
