@@ -61,12 +61,12 @@ def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
     prefix = _same_prefix(sentences)
     if prefix:
         raise InputError(
-            f"{path}: every word begins with '{prefix}', as in WikiAnn, where it names the language: take it off"
+            f"{path}: every word begins with '{prefix}', which names a language in WikiAnn: take it off"
         )
     masked, words = _masked(sentences)
     if 2 * masked.total() > words:
         raise InputError(
-            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{max(masked, key=masked.__getitem__)}': "
+            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': "
             "the text was taken out of these files, for its licence; put it back with their publisher's tool"
         )
 
@@ -167,7 +167,7 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
             labels = Counter(label for sentence in sentences for label in _labels(task, sentence))
             if labels["_"]:
                 number = counted(labels.total(), "label")
-                yield f"{split}: {name}: {labels['_']:,} of {number} are '_', and taken for a label of that name"
+                yield f"{split}: {name}: {labels['_']:,} of {number} are '_', taken for a label of that name"
 
 
 def _split_in_split(look: Look) -> Iterator[str]:

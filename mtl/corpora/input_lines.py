@@ -63,9 +63,8 @@ def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
 
 def text_of(line: bytes) -> str:
     """A line as text, without what ends it and without byte order marks; raises `ValueError`."""
-    if b"\0" in line or not line.isascii():
-        if what := no_text(line):
-            raise ValueError(f"it is not UTF-8 but {what}")
+    if (b"\0" in line or not line.isascii()) and (what := no_text(line)):
+        raise ValueError(f"it is not UTF-8 but {what}")
     try:
         return line.decode("utf-8").rstrip("\r").lstrip("\ufeff")
     except UnicodeDecodeError as error:

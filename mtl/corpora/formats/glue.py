@@ -41,8 +41,8 @@ class Columns(NamedTuple):
 def read_glue(path: Path, task: str) -> list[Sentence]:
     """The sentences or pairs of a file, labelled in `task`; words are what blanks separate.
 
-    A sentence whose label is `-` (the annotators disagreed) is not annotated, with a note. Control characters are taken
-    out of the text. Raises `InputError` for a missing column, a line without words and an unknown label.
+    A sentence whose label is `-` (the annotators disagreed) is not annotated, with a note. Control
+    characters are taken out of the text. Raises `InputError` for a missing column, a line without words and an unknown label.
     """
     lines = read_lines(path)
     if not any(line.strip(" ") for line in lines):
@@ -130,7 +130,7 @@ def _value(path: Path, line: int, text: str, task: str) -> str | float | None:
         if not low <= number <= high:
             what = f"{text} is outside of {low:g} to {high:g} (another scale is for regress)"
     if what is not None:
-        raise malformed(path, line, f"the label of {task}: {what}; mend it, or write - for none")
+        raise malformed(path, line, f"the label of {task}: {what}; fix it, or write - for none")
     return value
 
 

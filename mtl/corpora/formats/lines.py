@@ -109,7 +109,7 @@ def lines_of(path: Path, data: bytes) -> list[str]:
 
 
 def number_of(text: str) -> float | None:
-    """The number that a text is, in ASCII digits; `None` for what only Python takes for one (`1_0`, `nan`)."""
+    """The number that a text is, in ASCII digits; `None` also for what only Python reads (`1_0`, `nan`)."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 

@@ -123,7 +123,7 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
             else:
                 changes |= _change(sentence, name, value)
         except ValueError as error:
-            what = f"the comment '# {name}' is not as mtl writes it ({error}): mend it, or rename the comment"
+            what = f"the comment '# {name}' is not as mtl writes it ({error}): fix it, or rename the comment"
             return sentence, (line, what)
     return replace(sentence, **changes, labels=tuple(sorted(labels)) or None), None
 
@@ -175,10 +175,8 @@ def _second(text: str, words: int) -> int:
 
 
 def _label(task: str, text: str) -> Label:
-    if not issubclass(SENTENCE_TASKS[task], Regress):
-        value: str | float = text
-    elif (value := number_of(text)) is None:
-        raise ValueError(f"{text!r} is no number of ASCII digits")
+    number = number_of(text) if issubclass(SENTENCE_TASKS[task], Regress) else None
+    value = text if number is None else number
     what = SENTENCE_TASKS[task].fault(value)
     if what is not None:
         raise ValueError(what)
