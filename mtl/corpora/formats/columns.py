@@ -181,6 +181,6 @@ def _fields(text: str, tabs: bool) -> list[str]:
 def _unequal(fields: list[str], first: list[str], tabs: bool) -> str:
     by = "tabs, as in the sentence's first row" if tabs else "blanks"
     return (
-        f"{counted(len(fields), 'column')}, where the sentence's first row has {len(first)}; give every row of "
-        f"a sentence the same columns, separated by {by}, and put a blank line between sentences"
+        f"{counted(len(fields), 'column')}, where the sentence's first row has {len(first)}; give every row "
+        f"of a sentence the same columns, separated by {by}, and put a blank line between sentences"
     )

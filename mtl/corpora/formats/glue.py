@@ -42,7 +42,8 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
     """The sentences or pairs of a file, labelled in `task`; words are what blanks separate.
 
     A sentence whose label is `-` (the annotators disagreed) is not annotated, with a note. Control
-    characters are taken out of the text. Raises `InputError` for a missing column, a line without words and an unknown label.
+    characters are taken out of the text. Raises `InputError` for a missing column, a line without words, an
+    unknown label, and a number outside of the task's scale.
     """
     lines = read_lines(path)
     if not any(line.strip(" ") for line in lines):

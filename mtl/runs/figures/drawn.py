@@ -81,10 +81,10 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
 
 
 def check_tables(out: Path, ends: Iterable[str], sources: Sequence[Path] = ()) -> None:
-    """Raise `InputError` or `OSError` if the tables beside a figure (`ends`: see `FigureWithTables`) cannot be.
+    """Raise `InputError` or `OSError` if a table beside a figure (`ends` of names) cannot be written.
 
-    They may replace no table that the figure is drawn from (`sources`), and none that no figure wrote, such as
-    a run's heads.parquet under RUN/heads.png.
+    They may replace no table that the figure is drawn from (`sources`), and none that no figure wrote, such
+    as a run's heads.parquet under RUN/heads.png.
     """
     known = {source.resolve() for source in sources}
     for end in ends:
