@@ -74,3 +74,4 @@ class Stsb(Regress):
     name: ClassVar[str] = "stsb"
     layers: ClassVar[tuple[str, ...]] = ("stsb",)
     sentences: ClassVar[tuple[int, ...]] = (2,)
+    scale: ClassVar[tuple[float, float]] = (0, 5)

@@ -26,6 +26,8 @@ class Regress(SentenceTask):
     layers: ClassVar[tuple[str, ...]] = ("regress",)
     score: ClassVar[str] = "pearson"
     figures: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
+    scale: ClassVar[tuple[float, float]] = (-LARGEST, LARGEST)
+    """The lowest and the highest number that gold has; a model's own may lie outside."""
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         return Labels(())

@@ -58,6 +58,10 @@ def compare(
         if out.suffix.lower() not in (*_PICTURES, *_TABLES):
             raise InputError(f"{out}: use a file that ends in {', '.join((*_PICTURES, *_TABLES))}")
         check_file_place(out)
+        if out.suffix.lower() in _PICTURES:
+            from mtl.runs.figures.drawn import check_tables
+
+            check_tables(out, ("",))
     first, second = ([Run.open(folder) for folder in side] for side in (runs, against))
     compared = compare_runs(first, second, split, tasks, level=level, draws=draws, seed=seed)
     console = Console(markup=False, emoji=False, highlight=False)

@@ -45,8 +45,10 @@ def figure(
             pictures, notes = animate(name, runs, tasks, out)
             written = [f"{out} ({pictures} pictures)"]
         else:
-            from mtl.runs.figures.drawn import save
+            from mtl.runs.figures.drawn import check_tables, save
 
+            if tables:
+                check_tables(out, FIGURES[name].tables, runs)
             drawn = draw(name, runs, tasks, split, measure)
             notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables, runs)]
     for note in notes:

@@ -68,6 +68,8 @@ def predict(
     with nullcontext(_standard_input()) if file is None else file.open("rb") as stream:
         for lines in input_lines.lines_as_they_come(stream):
             records = []
+            if not progress.lines and (form := input_lines.is_annotated(lines[0])):
+                print(f"mtl: {where} looks like {form}: every line is annotated as text", file=sys.stderr)
             for number, line in enumerate(lines, progress.lines + 1):
                 of_line = input_lines.records_of(number, line, split, max_words, where)
                 hint = hint and not _hinted(of_line)

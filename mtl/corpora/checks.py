@@ -58,13 +58,31 @@ def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
             f"{path}: the words of every sentence are numbers one after the other, such as "
             f"{' '.join(max(sentences, key=len).words[:3])}: is the first column the words' number?"
         )
-    masked = Counter(word for sentence in sentences for word in sentence.words if word in MASKS)
-    words, mask = sum(map(len, sentences)), max(masked, key=masked.__getitem__, default="")
+    prefix = _same_prefix(sentences)
+    if prefix:
+        raise InputError(
+            f"{path}: every word begins with '{prefix}', which names a language in WikiAnn: take it off"
+        )
+    masked, words = _masked(sentences)
     if 2 * masked.total() > words:
         raise InputError(
-            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{mask}': the text was taken out of "
-            "these files, for its licence; put it back with their publisher's tool"
+            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': "
+            "the text was taken out of these files, for its licence; put it back with their publisher's tool"
         )
+
+
+def _same_prefix(sentences: Sequence[Sentence]) -> str:
+    """What comes before the first colon of every word, with it; empty if that is not the same for all."""
+    prefixes = {word[: word.find(":") + 1] for sentence in sentences for word in sentence.words}
+    return (
+        prefixes.pop() if len(prefixes) == 1 and len({sentence.words for sentence in sentences}) > 1 else ""
+    )
+
+
+def _masked(sentences: Sequence[Sentence]) -> tuple[Counter[str], int]:
+    """How often each mask stands for a word, and the number of words."""
+    masked = Counter(word for sentence in sentences for word in sentence.words if word in MASKS)
+    return masked, sum(map(len, sentences))
 
 
 def refuse_shared_files(splits: Mapping[str, Iterable[tuple[str, Sequence[Path]]]]) -> None:
@@ -135,10 +153,21 @@ def _reader_notes(look: Look) -> Iterator[str]:
 
 def _masked_words(look: Look) -> Iterator[str]:
     for split, sentences in look.splits.items():
-        masked = Counter(word for sentence in sentences for word in sentence.words if word in MASKS)
-        words = sum(map(len, sentences))
+        masked, words = _masked(sentences)
         for word, number in masked.items():
             yield f"{split}: {number:,} of {counted(words, 'word')} are '{word}', as where text was taken out"
+
+
+def _labels_left_blank(look: Look) -> Iterator[str]:
+    """Words whose label is `_`, which in most formats says that there is none."""
+    for split, sentences in look.splits.items():
+        for name, task in look.tasks.items():
+            if task.layer not in ("tags", "upos", "arcs"):
+                continue
+            labels = Counter(label for sentence in sentences for label in _labels(task, sentence))
+            if labels["_"]:
+                number = counted(labels.total(), "label")
+                yield f"{split}: {name}: {labels['_']:,} of {number} are '_', taken for a label of that name"
 
 
 def _split_in_split(look: Look) -> Iterator[str]:
@@ -201,6 +230,7 @@ CHECKS = (
     Check(_reader_notes),
     Check(_empty_layer),
     Check(_masked_words),
+    Check(_labels_left_blank),
     Check(_split_in_split),
     Check(_unseen_labels),
     Check(_not_represented),

@@ -41,7 +41,7 @@ class Converted(NamedTuple):
     notes: list[str]
 
 
-_OPTIONS = re.compile(r"[a-z]+=[^:,/]+(,[a-z]+=[^:,/]+)*")
+_OPTIONS = re.compile(r"[a-z]+=[^,/]+(,[a-z]+=[^,/]+)*")
 
 
 def convert(
@@ -86,10 +86,12 @@ def convert(
 def _source(text: str, format: str | None) -> Source:
     prefix, colon, path = text.partition(":")
     if colon and prefix in FORMATS:
-        options, second, rest = path.partition(":")
-        if second and _OPTIONS.fullmatch(options):
-            format_of(f"{prefix}:{options}")
-            return Source(rest, f"{prefix}:{options}")
+        ends = [end.start() for end in re.finditer(":", path) if _OPTIONS.fullmatch(path[: end.start()])]
+        if ends:
+            # Options may hold a colon (entities=PARSEME:MWE), and so may paths: the one that is there counts.
+            end = next((end for end in ends if Path(path[end + 1 :]).exists()), ends[0])
+            format_of(f"{prefix}:{path[:end]}")
+            return Source(path[end + 1 :], f"{prefix}:{path[:end]}")
         return Source(path, prefix)
     if format is not None:
         format_of(format)

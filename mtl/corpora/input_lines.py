@@ -8,6 +8,7 @@ from dataclasses import replace
 from io import BufferedIOBase
 from typing import NamedTuple
 
+from mtl.corpora.formats.lines import no_text
 from mtl.corpora.formats.soundness import fault
 from mtl.tasks.sentence import Sentence
 
@@ -19,6 +20,13 @@ _BLANKS = re.compile(r"[ \t]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
 _LETTER = re.compile(r"[^\W\d_]")
+_ANNOTATED = {
+    "JSON lines": re.compile(rb"\{.*\"(words|tokens|text)\"[ ]*:"),
+    "CoNLL-U": re.compile(rb"# ?(sent_id|newdoc|newpar|global.columns)\b|1\t[^\t]*(\t[^\t]*){8}"),
+    "a table of words": re.compile(rb"-DOCSTART-[ \t]|#begin document "),
+    "bracket notation": re.compile(rb"\( ?\([A-Z]|\((TOP|ROOT|S1|S)? ?\([A-Z]+ "),
+}
+"""How a file begins that holds more than text."""
 EMPTY = "an empty line"
 """Why an empty line has no words: the only reason that is nobody's mistake."""
 
@@ -55,6 +63,8 @@ def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
 
 def text_of(line: bytes) -> str:
     """A line as text, without what ends it and without byte order marks; raises `ValueError`."""
+    if (b"\0" in line or not line.isascii()) and (what := no_text(line)):
+        raise ValueError(f"it is not UTF-8 but {what}")
     try:
         return line.decode("utf-8").rstrip("\r").lstrip("\ufeff")
     except UnicodeDecodeError as error:
@@ -119,6 +129,12 @@ def pairs(text: str) -> list[Sentence]:
         )
     first, second = parts
     return [Sentence((*first, *second), second=len(first))]
+
+
+def is_annotated(line: bytes) -> str | None:
+    """The format that a file is in if this is its first line, and that is no text; `None`: it may be text."""
+    line = line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r")
+    return next((name for name, beginning in _ANNOTATED.items() if beginning.match(line)), None)
 
 
 def _words(text: str) -> tuple[str, ...]:

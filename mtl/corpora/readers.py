@@ -57,6 +57,8 @@ def files(path: str | Path, format: str) -> list[Path]:
         if not found:
             raise InputError(f"{path}: no {' or '.join(patterns)} in this folder; name a file or a glob")
         return found
+    if path.exists():
+        raise InputError(f"{path}: a pipe or a device, and files are read more than once; give a file")
     found = [file for file in matching(path) if file.is_file()]
     if not found:
         raise InputError(f"{path}: no such file, and no file matches; check the path")

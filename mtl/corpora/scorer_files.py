@@ -41,7 +41,7 @@ def export(
 ) -> Exported:
     """Write the scorers' files of `tasks` into `folder`.
 
-    A task's files hold only the sentences whose gold has its layer; a task without any writes nothing. Of
+    A task's files hold only the sentences whose gold has its layer; a task without any has no files. Of
     overlapping entities or arguments and of several frames at one predicate only those are written that
     training uses as well; the others are counted, and so are sentences that a scorer has no room for: they
     are left out of gold and prediction (`scorer_limits`). Raises `InputError` where the two do not pair.
@@ -79,9 +79,12 @@ def export(
         if beyond:
             left_out[f"{LIMITS[task.layer].name}; the first is '{beyond[0]}'"] = len(beyond)
         for suffix, of_file in texts.items():
+            path = folder / f"{task.name}.{suffix}"
             if of_file:
-                paths.append(folder / f"{task.name}.{suffix}")
-                write_text(paths[-1], "".join(of_file))
+                write_text(path, "".join(of_file))
+                paths.append(path)
+            else:
+                path.unlink(missing_ok=True)  # of an earlier export, which would be scored for this one
     return Exported(tuple(paths), dict(left_out))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.formats.lines import BLANKS, malformed, read_lines
-from mtl.corpora.splits import refuse_existing, write_splits
+from mtl.corpora.splits import refuse_existing, split_files, write_splits
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
 
@@ -31,14 +31,15 @@ def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool 
 
 
 def _by_id(corpus: Path) -> dict[str, Sentence]:
-    paths = sorted(corpus.glob("*.jsonl"))
-    if not paths:
-        raise InputError(f"{corpus}: no *.jsonl files; give the folder of a built corpus")
     sentences: dict[str, Sentence] = {}
-    for path in paths:
+    for path in split_files(corpus):
         for sentence in read_jsonl(path):
-            if sentence.id in sentences:
-                raise InputError(f"{path}: the id '{sentence.id}' occurs twice in {corpus}; make ids unique")
+            if not sentence.id:
+                raise InputError(f"{sentence.place}: a sentence without an id; give every sentence one")
+            if (other := sentences.get(sentence.id)) is not None:
+                raise InputError(
+                    f"{sentence.place}: the id '{sentence.id}' is that of {other.place}, too; make ids unique"
+                )
             sentences[sentence.id] = sentence
     return sentences
 

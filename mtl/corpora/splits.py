@@ -19,6 +19,20 @@ def corpus_files(folder: Path) -> list[Path]:
     return [*sorted(folder.glob("*.jsonl")), *folder.glob(PROVENANCE)]
 
 
+def split_files(folder: Path) -> list[Path]:
+    """The splits of the corpus in a folder; raises `InputError` if it is none, or holds none."""
+    if folder.is_file():
+        raise InputError(f"{folder}: a file, no folder: give the folder of a corpus's .jsonl files")
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; check the path")
+    paths = sorted(folder.glob("*.jsonl"))
+    if not paths:
+        raise InputError(
+            f"{folder}: no *.jsonl files; make them with 'mtl data convert', 'data ewt5' or 'data toy'"
+        )
+    return paths
+
+
 def refuse_existing(folder: Path, overwrite: bool) -> None:
     """Raise `InputError` if a folder holds a corpus already, unless it may be overwritten."""
     present = corpus_files(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from mtl.corpora.readers import read
-from mtl.errors import InputError
+from mtl.corpora.splits import split_files
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.sentence import Sentence
 
@@ -25,11 +25,7 @@ def corpus_stats(folder: Path) -> dict[str, Figures]:
     nodes above the tags, the root TOP left out); frames and arguments; labels of whole sentences. Raises
     `InputError` for a folder without `*.jsonl`.
     """
-    paths = sorted(folder.glob("*.jsonl"), key=lambda path: (_order(path.stem), path.stem))
-    if not paths:
-        raise InputError(
-            f"{folder}: no *.jsonl files; make them with 'mtl data convert', 'data ewt5' or 'data toy'"
-        )
+    paths = sorted(split_files(folder), key=lambda path: (_order(path.stem), path.stem))
     return {path.stem: sentence_stats(read(path, "jsonl")) for path in paths}
 
 

@@ -53,7 +53,8 @@ def _off(
         for thing in held:
             _HELD[id(thing)] = _HELD.get(id(thing), 0) + 1
             turn(thing, False)
-        also()
+        if held:  # otherwise it is off already, and looking at every module once is all that a call costs
+            also()
     try:
         yield
     finally:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, read_lines
 from mtl.corpora.formats.soundness import fault
+from mtl.errors import counted
 from mtl.tasks.sentence import Sentence
 
 _BLANKS = re.compile(r"[ \t]+")
@@ -129,6 +130,18 @@ def sentence_id(path: Path, block: Block) -> str:
     return (found[0][1][1] or found[0][1][2]) if found else ""
 
 
+def refuse_restarts(path: Path, blocks: Sequence[Block], column: int) -> None:
+    """Raise `InputError` where a column that numbers the words of all sentences starts anew within one."""
+    cells = [block.column(column) for block in blocks]
+    if not all(cell.isascii() and cell.isdigit() for of_block in cells for cell in of_block):
+        return
+    for block, of_block in zip(blocks, cells, strict=True):
+        for row, before in zip(block.rows[1:], of_block, strict=False):
+            if int(row.fields[column][:9]) <= int(before[:9]):
+                what = f"word number {row.fields[column]} after {before}; put a blank line between sentences"
+                raise malformed(path, row.line, what)
+
+
 def _stretches(path: Path, is_marker: Callable[[Line], bool]) -> Iterator[list[Line]]:
     """The lines of a file between blank lines and markers."""
     lines: list[Line] = []
@@ -168,6 +181,6 @@ def _fields(text: str, tabs: bool) -> list[str]:
 def _unequal(fields: list[str], first: list[str], tabs: bool) -> str:
     by = "tabs, as in the sentence's first row" if tabs else "blanks"
     return (
-        f"{len(fields)} columns, where the sentence's first row has {len(first)}; give every row of a "
-        f"sentence the same columns, separated by {by}, and put a blank line between sentences"
+        f"{counted(len(fields), 'column')}, where the sentence's first row has {len(first)}; give every row "
+        f"of a sentence the same columns, separated by {by}, and put a blank line between sentences"
     )

@@ -8,7 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.columns import Block, Line, Syntax, checked, read_blocks, sentence_id
+from mtl.corpora.formats.columns import (
+    Block,
+    Line,
+    Syntax,
+    checked,
+    read_blocks,
+    refuse_restarts,
+    sentence_id,
+)
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
 from mtl.corpora.formats.lines import BLANKS, malformed
 from mtl.tasks.sentence import Sentence
@@ -21,6 +29,7 @@ OTHER_COLUMN = "the last column of a file holds no entity"
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
 _METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
 _MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
+_COUNTED = re.compile(r"([0-9]+[-._:])?([0-9]{1,9})([.):]?)")
 _LABELLED = re.compile(r"[BIESLUM]-(.+)")
 _CHUNKS = frozenset(
     ["NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP", "NC", "PC", "VC"]
@@ -50,6 +59,8 @@ def read_conll2003(
     layout = _Layout(path, {"word": 1, "entity": 0, **(columns or {})}, "entity" in (columns or {}))
     blocks = list(read_blocks(path, Syntax(layout.is_marker, layout.is_comment, ragged=layout.ragged)))
     layout.check(blocks)
+    if layout.columns["word"] > 1:
+        refuse_restarts(path, blocks, 0)
     if not columns:
         _refuse_numbers(path, blocks)
     labels = [block.column(layout.entity) for block in blocks]
@@ -69,9 +80,12 @@ def read_conll2003(
             notes=(REPAIRED,) * repairs,
         )
         sentences.append(checked(path, block, sentence))
-    if not columns and not any(sentence.entities for sentence in sentences):
-        for note in _other_columns(blocks):
-            sentences[0] = replace(sentences[0], notes=(*sentences[0].notes, note))
+    found = {label for sentence in sentences for _, _, label in sentence.entities or ()}
+    notes = _other_columns(blocks) if not columns and not found else []
+    if not columns and found and found <= _CHUNKS:
+        notes = [f"the last column of a file has phrases ({', '.join(sorted(found)[:3])}), read as entities"]
+    if notes:
+        sentences[0] = replace(sentences[0], notes=(*sentences[0].notes, *notes))
     return sentences
 
 
@@ -140,10 +154,12 @@ def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
 
 
 def counts(words: Sequence[str]) -> bool:
-    """Whether words are whole numbers, each one more than the one before."""
-    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
+    """Whether words are whole numbers, each one more than the one before; also as `1.` or `3-1`."""
+    parts = [_COUNTED.fullmatch(word) for word in words]
+    if not all(parts) or len({(part[1], part[3]) for part in parts if part}) > 1:
         return False
-    return [int(word) - int(words[0]) for word in words] == list(range(len(words)))
+    numbers = [int(part[2]) for part in parts if part]
+    return [number - numbers[0] for number in numbers] == list(range(len(numbers)))
 
 
 def _other_columns(blocks: Sequence[Block]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, Syntax, checked, read_blocks
+from mtl.corpora.formats.columns import Block, Syntax, checked, read_blocks, refuse_restarts
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans, starred_tree
 from mtl.corpora.formats.treebank import plain_word, rooted
@@ -13,7 +13,7 @@ from mtl.tasks.frames import without_verb
 from mtl.tasks.sentence import Frame, Sentence
 
 _MARKER = re.compile(r"#(begin|end) document([ \t]|$)")
-_DOCUMENT, _PART, _WORD, _TAG, _BIT, _LEMMA, _ROLESET, _NAME = 0, 1, 3, 4, 5, 6, 7, 10
+_DOCUMENT, _PART, _NUMBER, _WORD, _TAG, _BIT, _LEMMA, _ROLESET, _NAME = 0, 1, 2, 3, 4, 5, 6, 7, 10
 _FIXED_PROPBANK, _FIXED_ONTONOTES = 8, 11
 
 
@@ -27,7 +27,10 @@ def read_conll2012(path: Path) -> list[Sentence]:
     """
     counts: dict[tuple[str, str], int] = {}
     sentences = []
-    for block in read_blocks(path, Syntax(marker=lambda line: _MARKER.match(line.text) is not None)):
+    blocks = list(read_blocks(path, Syntax(marker=lambda line: _MARKER.match(line.text) is not None)))
+    if all(len(block.rows[0].fields) >= _FIXED_PROPBANK for block in blocks):
+        refuse_restarts(path, blocks, _NUMBER)
+    for block in blocks:
         first = block.rows[0]
         if len(first.fields) < _FIXED_PROPBANK:
             raise malformed(

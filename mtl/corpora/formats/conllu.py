@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mtl.corpora.formats.columns import (
     Block,
@@ -24,16 +24,18 @@ from mtl.corpora.formats.columns import (
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
 from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, misc_value, with_own_layers
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.tasks.sentence import Arcs, Sentence, Span
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
+_NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
 """The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
 _GLOBAL = re.compile(r"#[ \t]*global\.columns[ \t]*=(.*)")
 _STANDARD = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 _SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
 ATTACHED = "further root attached to the first root of its sentence"
+NO_HEAD = "sentence whose arcs are left out, since some of its words have no head ('_')"
+NO_ENTITIES = "NER in MISC that is no tag of entities, so that none of the file are read"
 
 
 def read_conllu(
@@ -45,7 +47,8 @@ def read_conllu(
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
     Multiword ranges and empty nodes are no words here and are left out. A column that holds nothing but `_`
-    in a sentence is not annotated there. CoNLL-U Plus (`.conllup`, `.cupt`) names its columns in the comment
+    in a sentence is not annotated there, nor are the arcs of a sentence of which some words have no head (UD
+    allows it for no word), with a note. CoNLL-U Plus (`.conllup`, `.cupt`) names its columns in the comment
     `# global.columns`; what it has no column for is not annotated.
 
     Args:
@@ -63,14 +66,34 @@ def read_conllu(
     names: tuple[str, ...] = _STANDARD
     blocks: list[_Words] = []
     for block in read_blocks(path, _SYNTAX):
-        if not blocks:
-            names = _column_names(path, block) or names
+        named = _column_names(path, block)
+        if blocks and named is not None and named.names != names:
+            raise malformed(
+                path,
+                named.line,
+                "other columns than the file's first sentence; write each layout into a file",
+            )
+        names = names if named is None else named.names
         blocks.append(_Words(path, block, names))
     layers = _entities(path, blocks, entities)
     return [
-        _sentence(path, block, column, roots, spans, f"{path.stem}-{number:04d}")
-        for number, (block, spans) in enumerate(zip(blocks, layers, strict=True), start=1)
+        _sentence(path, block, column, roots, layer, f"{path.stem}-{number:04d}")
+        for number, (block, layer) in enumerate(zip(blocks, layers, strict=True), start=1)
     ]
+
+
+class _Named(NamedTuple):
+    """The columns that a comment names, and its line."""
+
+    line: int
+    names: tuple[str, ...]
+
+
+class _Entities(NamedTuple):
+    """The entities of a sentence, and notes on them."""
+
+    spans: tuple[Span, ...] | None
+    notes: tuple[str, ...] = ()
 
 
 class _Words:
@@ -79,18 +102,35 @@ class _Words:
     def __init__(self, path: Path, block: Block, names: Sequence[str]) -> None:
         self.path, self.comments, self.names = path, block.comments, names
         self.rows: list[Row] = []
+        last = 0  # the word that the latest range ends with
         for row in block.rows:
             if len(row.fields) != len(names):
-                what = f"{len(row.fields)} columns; CoNLL-U has {len(names)}, separated by tabs"
+                what = f"{counted(len(row.fields), 'column')}; CoNLL-U has {len(names)}, separated by tabs"
                 raise malformed(path, row.line, what if names is _STANDARD else f"{what} (# global.columns)")
             index = row.fields[names.index("ID")] if "ID" in names else str(len(self.rows) + 1)
-            if _NO_WORD.fullmatch(index):
+            if no_word := _NO_WORD.fullmatch(index):
+                last = self._no_word(row.line, no_word, last)
                 continue
             if index != str(len(self.rows) + 1):
                 raise malformed(path, row.line, f"word id '{index}' where {len(self.rows) + 1} is expected")
             self.rows.append(row)
         if not self.rows:
             raise malformed(path, block.rows[0].line, "a sentence without words; take it out")
+        if last > len(self.rows):
+            what = f"a multiword range ends with word {last}, and the sentence has {len(self.rows)} words"
+            raise malformed(path, block.rows[-1].line, what)
+
+    def _no_word(self, line: int, index: re.Match[str], last: int) -> int:
+        """The word that the latest range ends with; raises `InputError` for a row out of its place."""
+        first, end, here = int(index[1][:9]), int(index[3][:9]), len(self.rows)
+        if index[2] == ".":
+            if first != here:
+                raise malformed(self.path, line, f"the empty node '{index[0]}' stands behind word {here}")
+            return last
+        if first != here + 1 or end < first or first <= last:
+            what = f"the multiword range '{index[0]}' where one from {max(here, last) + 1} on is expected"
+            raise malformed(self.path, line, what)
+        return end
 
     @property
     def block(self) -> Block:
@@ -104,42 +144,44 @@ class _Words:
         return None if values is None or all(value == "_" for value in values) else tuple(values)
 
 
-def _column_names(path: Path, block: Block) -> tuple[str, ...] | None:
+def _column_names(path: Path, block: Block) -> _Named | None:
     for line, text in block.comments:
         if match := _GLOBAL.fullmatch(text):
             names = tuple(match[1].split())
             if "FORM" not in names or len(set(names)) < len(names):
                 raise malformed(path, line, "the columns must have FORM among them, and each name once")
-            return names
+            return _Named(line, names)
     return None
 
 
 def _sentence(
-    path: Path, words: _Words, column: str, roots: str, spans: tuple[Span, ...] | None, fallback: str
+    path: Path, words: _Words, column: str, roots: str, entities: _Entities, fallback: str
 ) -> Sentence:
-    arcs, attached = _arcs(words, roots)
+    arcs, notes = _arcs(words, roots)
     upos = words.annotated("UPOS")
     sentence = Sentence(
         words=tuple(words.column("FORM") or ()),
         tags=words.annotated("XPOS") if column == "xpos" else upos,
         upos=upos,
-        entities=spans,
+        entities=entities.spans,
         arcs=arcs,
         id=sentence_id(path, words.block) or fallback,
-        notes=(ATTACHED,) * attached,
+        notes=(*notes, *entities.notes),
     )
-    sentence, problem = with_own_layers(sentence, [text for _, text in words.comments])
+    sentence, problem = with_own_layers(sentence, words.comments)
     if problem is not None:
-        raise malformed(path, words.rows[0].line, problem)
+        raise malformed(path, *problem)
     return checked(path, words.block, sentence)
 
 
-def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, int]:
-    """The arcs, and how many roots were attached to the first."""
+def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, tuple[str, ...]]:
+    """The arcs, and notes on what was changed or left out."""
     heads = []
     values, relations = words.annotated("HEAD"), words.column("DEPREL")
     if values is None or relations is None:
-        return None, 0
+        return None, ()
+    if "_" in values:
+        return None, (NO_HEAD,)
     for row, value in zip(words.rows, values, strict=True):
         if not _NUMBER.fullmatch(value) or int(value) > len(values):
             raise malformed(words.path, row.line, f"head {value!r}; it must be 0 (the root) to {len(values)}")
@@ -148,15 +190,18 @@ def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, int]:
     if roots == "attach":
         for number in others:
             heads[number] = first + 1
-    return Arcs(tuple(heads), tuple(relations)), len(others) if roots == "attach" else 0
+    return Arcs(tuple(heads), tuple(relations)), (ATTACHED,) * len(others) if roots == "attach" else ()
 
 
-def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[tuple[Span, ...] | None]:
+def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[_Entities]:
     """The entities of each sentence of a file."""
     tags = [_entity_tags(words, key or "NER") for words in sentences]
     found = {tag for of_sentence in tags for tag in of_sentence if tag is not None}
     if key is None and not all(is_tag(tag) for tag in found):
-        return [None] * len(sentences)
+        return [
+            _Entities(None, (NO_ENTITIES,) * sum(tag is not None and not is_tag(tag) for tag in of_sentence))
+            for of_sentence in tags
+        ]
     if key is not None and not found:
         raise InputError(f"{path}: no word has '{key}', neither as a column nor in MISC; check its name")
     some_left_out = any(None in of_sentence and any(of_sentence) for of_sentence in tags)
@@ -165,13 +210,13 @@ def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[
         for of_sentence in tags
     ]
     scheme = detect([of_sentence for of_sentence in filled if of_sentence is not None])
-    spans: list[tuple[Span, ...] | None] = []
+    layers = []
     for words, of_sentence in zip(sentences, filled, strict=True):
         try:
-            spans.append(None if of_sentence is None else entities(of_sentence, scheme))
+            layers.append(_Entities(None if of_sentence is None else entities(of_sentence, scheme)))
         except TagError as error:
             raise malformed(path, words.rows[error.word].line, str(error)) from error
-    return spans
+    return layers
 
 
 def _entity_tags(words: _Words, key: str) -> list[str | None]:

@@ -6,11 +6,10 @@ none.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.lines import CONTROL, malformed, number_of, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
@@ -27,8 +26,7 @@ _SINGLES = ("sentence", "text", "x")
 _LABELS = ("gold_label", "label", "Quality", "score", "y", "is_duplicate")
 _NO_LABEL = "-"
 """What MNLI and SNLI write where the annotators disagreed."""
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
-"""Characters that no word may hold, but for those that are white space."""
+NO_LABEL = f"sentence without a label ('{_NO_LABEL}')"
 
 
 class Columns(NamedTuple):
@@ -43,10 +41,13 @@ class Columns(NamedTuple):
 def read_glue(path: Path, task: str) -> list[Sentence]:
     """The sentences or pairs of a file, labelled in `task`; words are what blanks separate.
 
-    A sentence whose label is `-` (the annotators disagreed) is not annotated. Control characters are taken
-    out of the text. Raises `InputError` for a missing column, a line without words and an unknown label.
+    A sentence whose label is `-` (the annotators disagreed) is not annotated, with a note. Control
+    characters are taken out of the text. Raises `InputError` for a missing column, a line without words, an
+    unknown label, and a number outside of the task's scale.
     """
     lines = read_lines(path)
+    if not any(line.strip(" ") for line in lines):
+        return []
     columns = _columns(path, lines[0].split("\t"), task)
     sentences = []
     for number, line in enumerate(lines[columns.header :], start=columns.header + 1):
@@ -60,7 +61,7 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
                 f"{len(fields)} fields separated by tabs, where the first line has {columns.fields}; write a "
                 "sentence a line (quotes join nothing here)",
             )
-        parts = [_CONTROL.sub("", fields[column]).split() for column in columns.texts]
+        parts = [CONTROL.sub("", fields[column]).split() for column in columns.texts]
         if not all(parts):
             raise malformed(path, number, "a sentence without words; take the line out")
         value = _value(path, number, fields[columns.label].strip(), task)
@@ -70,6 +71,7 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
             second=len(parts[0]) if len(parts) == 2 else None,
             id=f"{task}-{path.stem}-{number:06d}",
             place=f"{path}:{number}",
+            notes=(NO_LABEL,) if value is None else (),
         )
         problem = fault(sentence)
         if problem is not None:
@@ -94,7 +96,10 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
     wanted += [" or ".join(_SINGLES)] if 1 in sizes else []
     if texts is None:
         raise malformed(
-            path, 1, f"no column of sentences for {task}; name them {', or '.join(wanted)} in the first line"
+            path,
+            1,
+            f"no column of sentences for {task}; name them {', or '.join(wanted)} in the first line, "
+            "separated by tabs",
         )
     if label is None:
         raise malformed(
@@ -103,6 +108,9 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
             f"no column of labels for {task} ({', '.join(_LABELS)}); GLUE's own test files have none: "
             "give a file with labels",
         )
+    for name in (*texts, label):
+        if names.count(name) > 1:
+            raise malformed(path, 1, f"{names.count(name)} columns are called '{name}'; rename all but one")
     return Columns(tuple(names.index(name) for name in texts), names.index(label), len(names), 1)
 
 
@@ -115,18 +123,16 @@ def _value(path: Path, line: int, text: str, task: str) -> str | float | None:
     if text == _NO_LABEL:
         return None
     kind = SENTENCE_TASKS[task]
-    value = _number(text) if issubclass(kind, Regress) else text
+    number = number_of(text) if issubclass(kind, Regress) else None
+    value = text if number is None else number
     what = kind.fault(value) if text else "it is empty"
+    if what is None and number is not None and issubclass(kind, Regress):
+        low, high = kind.scale
+        if not low <= number <= high:
+            what = f"{text} is outside of {low:g} to {high:g} (another scale is for regress)"
     if what is not None:
-        raise malformed(path, line, f"the label of {task}: {what}; mend it, or write - for none")
+        raise malformed(path, line, f"the label of {task}: {what}; fix it, or write - for none")
     return value
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def unnamed_task(path: Path) -> list[Sentence]:

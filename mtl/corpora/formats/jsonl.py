@@ -16,6 +16,7 @@ from mtl.errors import did_you_mean
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
 _KEYS = ("id", "text", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
@@ -51,7 +52,8 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
                     continue
                 sentence = from_json(record, f"{path}:{number}")
             except json.JSONDecodeError as error:
-                raise malformed(path, number, f"not JSON ({error}); write one object a line") from error
+                what = f"not JSON ({error.msg} at column {error.colno}); write one object a line"
+                raise malformed(path, number, what) from error
             except RecursionError as error:
                 raise malformed(
                     path, number, "brackets nested too deeply; write one object a line"
@@ -102,7 +104,8 @@ def from_json(record: Any, place: str = "") -> Sentence:
         unknown = next(key for key in record if key not in (*_KEYS, _SKIPPED))
         raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")
     words = _strings(record, "words", None)
-    if not words:
+    labels = _labels(record.get("labels"))
+    if words is None or not (words or any(label.task == Translate.name for label in labels or ())):
         raise ValueError("'words' is missing or empty")
     name = record.get("id", "")
     if not isinstance(name, str):
@@ -118,7 +121,7 @@ def from_json(record: Any, place: str = "") -> Sentence:
         arcs=None if record.get("arcs") is None else _arcs(record["arcs"], words),
         tree=None if record.get("tree") is None else tree_from(record["tree"], words),
         frames=None if record.get("frames") is None else frames_from(record["frames"], words),
-        labels=_labels(record.get("labels")),
+        labels=labels,
         second=_second(record.get("second"), words),
         id=name,
         text=text,
@@ -232,11 +235,12 @@ def _labels(value: Any) -> tuple[Label, ...] | None:
         return None
     if not isinstance(value, dict) or not value:
         raise ValueError("'labels' must be an object with a class or a number per task")
+    known = (*SENTENCE_TASKS, Translate.name)
     for task in value:
-        if task not in SENTENCE_TASKS:
+        if task not in known:
             raise ValueError(
                 f"'labels' names {task!r}, which is no task on sentences"
-                f"{did_you_mean(task, SENTENCE_TASKS, '')} ({', '.join(SENTENCE_TASKS)})"
+                f"{did_you_mean(task, known, '')} ({', '.join(known)})"
             )
     return tuple(Label(task, value[task]) for task in sorted(value))
 

@@ -11,12 +11,27 @@ from pathlib import Path
 from mtl.errors import InputError
 
 _LONGEST = 240
-_GZIP = b"\x1f\x8b"
-"""How every file begins that gzip wrote."""
+_UTF16 = "UTF-16: convert it, for instance with iconv -f UTF-16 -t UTF-8"
+_BEGINNINGS = {
+    rb"\x1f\x8b": "compressed by gzip: unpack it",
+    rb"BZh[1-9]1AY": "compressed by bzip2: unpack it",
+    rb"\xfd7zXZ": "compressed by xz: unpack it",
+    rb"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it",
+    rb"PK\x03\x04": "a zip file: unpack it (of a workbook, save a sheet as text)",
+    rb"PAR1[\0-\x1f]": "a Parquet file: write its rows as text",
+    rb"%PDF-[0-9]": "a PDF file: give the text itself",
+    rb"\xff\xfe|\xfe\xff": _UTF16,
+}
+"""What a file is that begins so, which is no text in UTF-8, and what to do."""
+_LOOKED_AT = 4096
+"""Bytes at a file's beginning."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
+"""Characters that no text may hold: control characters that are no white space, and halves of others."""
 BLANKS = " \t"
 """What separates columns, and alone makes a line a blank one. All other white space may be part of a word."""
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def malformed(path: Path, line: int, what: str) -> InputError:
@@ -42,6 +57,16 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
+def no_text(beginning: bytes) -> str | None:
+    """What a file or stream is that begins so, if it is plainly no text in UTF-8, and what to do."""
+    for start, what in _BEGINNINGS.items():
+        if re.match(start, beginning):
+            return what
+    beginning = beginning[:_LOOKED_AT]
+    # UTF-16 makes one zero byte in two of ASCII.
+    return _UTF16 if 3 * beginning.count(b"\0") > len(beginning) else None
+
+
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file: see `lines_of`."""
     with _readable(path):
@@ -55,6 +80,8 @@ def iterate_lines(path: Path) -> Iterator[str]:
         file = path.open("rb")
     with file:
         for number, line in enumerate(file, start=1):
+            if number == 1:
+                _refuse_no_text(path, line)
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -69,6 +96,7 @@ def lines_of(path: Path, data: bytes) -> list[str]:
     hold U+2028 and its like. Byte order marks at the start of any line (files put together have them) are
     left out. Raises `InputError` for a carriage return within a line: it ends a line for some programs only.
     """
+    _refuse_no_text(path, data[:_LOOKED_AT])
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -78,6 +106,11 @@ def lines_of(path: Path, data: bytes) -> list[str]:
     if "\r" not in text:
         return text.split("\n")
     return [_line(path, number, line) for number, line in enumerate(text.split("\n"), start=1)]
+
+
+def number_of(text: str) -> float | None:
+    """The number that a text is, in ASCII digits; `None` also for what only Python reads (`1_0`, `nan`)."""
+    return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def is_blank(line: str) -> bool:
@@ -104,7 +137,10 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
 
 
+def _refuse_no_text(path: Path, beginning: bytes) -> None:
+    if what := no_text(beginning):
+        raise InputError(f"{path}: {what}")
+
+
 def _not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> InputError:
-    if line == 1 and error.object.startswith(_GZIP):
-        return InputError(f"{path}: compressed by gzip, which this format is not read from; unpack it")
     return malformed(path, line, f"not UTF-8 ({error.reason}); convert the file to UTF-8")

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
-from mtl.corpora.formats.columns import cell
+from mtl.corpora.formats.columns import Line, cell
 from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.jsonl import SKIPPED, frames_from, letters, tree_from
+from mtl.corpora.formats.lines import number_of
 from mtl.errors import InputError
 from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS
 from mtl.tasks.regress import Regress
@@ -107,32 +108,41 @@ def is_spelled(text: str, words: Sequence[str]) -> bool:
     return bool(text) and letters(text) == letters("".join(words))
 
 
-def with_own_layers(sentence: Sentence, comments: Sequence[str]) -> tuple[Sentence, str | None]:
-    """The sentence with what comments add, and what is wrong with them (`None`: nothing).
+def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sentence, tuple[int, str] | None]:
+    """The sentence with what comments add, and the line and the fault of one that is wrong (`None`: none is).
 
     The text is taken where it is not the words with blanks between them.
     """
-    values = {match[1]: match[2] for comment in comments if (match := _COMMENT.match(comment))}
+    found = {match[1]: (line, match[2]) for line, comment in comments if (match := _COMMENT.match(comment))}
     changes: dict[str, Any] = {}
-    text = values.get("text", "").strip(" ")
-    if text != " ".join(sentence.words) and is_spelled(text, sentence.words):
-        changes["text"] = text
-    for layer in _WITH_COLUMN:
-        if values.get(layer) == "_" and sentence.layer(layer) is None:
-            changes[layer] = ("_",) * len(sentence)
-    if "skipped" in values:
-        changes["notes"] = (*sentence.notes, SKIPPED)
-    try:
-        if "tree" in values:
-            changes["tree"] = tree_from(values["tree"], sentence.words)
-        if "frames" in values:
-            changes["frames"] = _frames(values["frames"], sentence.words)
-        if "second" in values:
-            changes["second"] = _second(values["second"], len(sentence))
-        changes["labels"] = _labels(values)
-    except ValueError as error:
-        return sentence, str(error)
-    return replace(sentence, **{name: value for name, value in changes.items() if value is not None}), None
+    labels: list[Label] = []
+    for name, (line, value) in found.items():
+        try:
+            if name in SENTENCE_TASKS:
+                labels.append(_label(name, value))
+            else:
+                changes |= _change(sentence, name, value)
+        except ValueError as error:
+            what = f"the comment '# {name}' is not as mtl writes it ({error}): fix it, or rename the comment"
+            return sentence, (line, what)
+    return replace(sentence, **changes, labels=tuple(sorted(labels)) or None), None
+
+
+def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
+    """The fields that a comment changes in a sentence, if it is one of ours."""
+    words = sentence.words
+    text = value.strip(" ")
+    if name == "text" and text != " ".join(words) and is_spelled(text, words):
+        return {"text": text}
+    if name in _WITH_COLUMN and value == "_" and sentence.layer(name) is None:
+        return {name: ("_",) * len(sentence)}
+    if name == "skipped":
+        return {"notes": (*sentence.notes, SKIPPED)}
+    if name == "tree":
+        return {"tree": tree_from(value, words)}
+    if name == "frames":
+        return {"frames": _frames(value, words)}
+    return {"second": _second(value, len(sentence))} if name == "second" else {}
 
 
 def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:
@@ -153,25 +163,21 @@ def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(
-            '\'# frames\' must be a list of {"word": 2, "sense": null, "arguments": [[1, 1, "ARG0"]]}, '
-            f"words counted from 1 ({error}); mend it, or take the comment out"
+            'a list of {"word": 2, "sense": null, "arguments": [[1, 1, "ARG0"]]}, '
+            f"words counted from 1; here {error}"
         ) from error
 
 
 def _second(text: str, words: int) -> int:
     if not text.isascii() or not text.isdigit() or not 1 < int(text) <= words:
-        raise ValueError(f"'# second' is {text!r}; the second sentence of a pair begins at word 2 to {words}")
+        raise ValueError(f"the second sentence of a pair begins at word 2 to {words}, not {text!r}")
     return int(text) - 1
 
 
-def _labels(values: Mapping[str, str]) -> tuple[Label, ...] | None:
-    found = []
-    for task in sorted(values.keys() & SENTENCE_TASKS.keys()):
-        value: str | float = values[task]
-        if issubclass(SENTENCE_TASKS[task], Regress):
-            try:
-                value = float(value)
-            except ValueError as error:
-                raise ValueError(f"'# {task}' is {value!r}; it must be a number") from error
-        found.append(Label(task, value))
-    return tuple(found) or None
+def _label(task: str, text: str) -> Label:
+    number = number_of(text) if issubclass(SENTENCE_TASKS[task], Regress) else None
+    value = text if number is None else number
+    what = SENTENCE_TASKS[task].fault(value)
+    if what is not None:
+        raise ValueError(what)
+    return Label(task, value)

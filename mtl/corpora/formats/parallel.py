@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mtl.corpora.formats.lines import lines_of
+from mtl.corpora.formats.lines import CONTROL, lines_of
 from mtl.errors import InputError
 from mtl.tasks.sentence import Label, Sentence
 
@@ -19,7 +19,6 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
 )
 """Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
@@ -37,7 +36,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
     for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
         yield Sentence(
             words=source_words(text),
-            labels=(Label("translate", _CONTROL.sub("", translation).strip()),),
+            labels=(Label("translate", CONTROL.sub("", translation).strip()),),
             id=f"{source.name}-{number:07d}",
             place=f"{source}:{number}",
         )
@@ -45,7 +44,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
 
 def source_words(text: str) -> tuple[str, ...]:
     """The words of a source sentence: what white space separates, without control characters."""
-    return tuple(_CONTROL.sub("", text).split())
+    return tuple(CONTROL.sub("", text).split())
 
 
 def two_paths(paths: str | Path) -> tuple[Path, Path]:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from mtl.corpora.formats.lines import CONTROL
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.translate import Translate
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _BLANK_OR_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -27,9 +29,10 @@ def fault(sentence: Sentence) -> Fault | None:
     """The first fault of a sentence that no format and no task can hold, or `None`.
 
     Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
-    are allowed. Labels hold no white space either. A label of a whole sentence is one that its task allows; a
-    pair has no other labels. Arcs form a tree with one root. Overlapping entities, overlapping arguments and
-    several frames at one predicate are no faults: tasks leave out what they cannot represent, and count it.
+    are allowed. Labels, but for translations, hold no white space either. A label of a whole sentence is one
+    that its task allows; a pair has no other labels. Arcs form a tree with one root. Overlapping entities,
+    overlapping arguments and several frames at one predicate are no faults: tasks leave out what they cannot
+    represent, and count it.
     """
     if not all(sentence.words) or any(map(str.isspace, sentence.words)):
         number = next(number for number, word in enumerate(sentence.words) if not word.strip())
@@ -71,6 +74,11 @@ def fault(sentence: Sentence) -> Fault | None:
 
 
 def _sentence_label_fault(label: Label) -> str | None:
+    if label.task == Translate.name:
+        if not isinstance(label.value, str):
+            return f"{label.value!r} is no text; write it in quotes"
+        control = CONTROL.search(label.value)
+        return f"it holds a control character, {control.group()!a}; take it out" if control else None
     message = SENTENCE_TASKS[label.task].fault(label.value)
     if message is not None:
         return message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from mtl.errors import InputError
-from mtl.files import whole_file
+from mtl.files import check_file_place, whole_file
 from mtl.probes import table_files
 from mtl.probes.figures.style import FORMATS, render
 from mtl.runs.run import Run, is_probed_encoder
@@ -64,12 +64,11 @@ class FigureWithTables:
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
     """Write the figure by its suffix (.pdf, .png, .svg) and its numbers beside it; returns the files.
 
-    Raises `InputError` before anything is written where the numbers would replace a table that the figure is
-    drawn from (`sources`), or one that no figure wrote, such as a run's heads.parquet under RUN/heads.png.
+    Raises what `check_tables` does, before anything is written.
     """
     kind = next(name for name in FORMATS if name == out.suffix.lower().removeprefix("."))
-    for end in drawn.tables if tables else ():
-        _refuse_foreign_tables(out.with_name(f"{out.stem}{end}"), sources)
+    if tables:
+        check_tables(out, drawn.tables, sources)
     contents = render(drawn.figure, kind)
     with whole_file(out) as path:
         path.write_bytes(contents)
@@ -83,14 +82,20 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
     return written
 
 
-def _refuse_foreign_tables(stem: Path, sources: Sequence[Path]) -> None:
-    """Raise `InputError` if a table `stem.FORMAT` is a source, or exists without a figure's .tex."""
-    of_figure = Path(f"{stem}.tex").exists()
+def check_tables(out: Path, ends: Iterable[str], sources: Sequence[Path] = ()) -> None:
+    """Raise `InputError` or `OSError` if a table beside a figure (`ends` of names) cannot be written.
+
+    They may replace no table that the figure is drawn from (`sources`), and none that no figure wrote, such
+    as a run's heads.parquet under RUN/heads.png.
+    """
     known = {source.resolve() for source in sources}
-    for form in table_files.FORMATS:
-        table = Path(f"{stem}.{form}")
-        if table.resolve() in known or (table.exists() and not of_figure):
-            raise InputError(
-                f"{table} exists, and the figure's numbers would replace it: give another --out, or "
-                "--tables=false"
-            )
+    for end in ends:
+        paths = [out.with_name(f"{out.stem}{end}.{form}") for form in table_files.FORMATS]
+        of_figure = out.with_name(f"{out.stem}{end}.tex").exists()
+        for path in paths:
+            check_file_place(path)
+            if path.resolve() in known or (path.exists() and not of_figure):
+                raise InputError(
+                    f"{path} exists, and the figure's numbers would replace it: give another --out, or "
+                    "--tables=false"
+                )

@@ -28,6 +28,8 @@ class FigureRow:
     animate: str | None = None
     """The function that writes pictures for a `FigureRequest` to a file of a kind in `MOVING` and returns
     their number and notes; `None`: the figure cannot move."""
+    tables: tuple[str, ...] = ("",)
+    """Its tables, by what is added to the figure's file name before the suffix."""
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds of files that the figure can be written to."""
@@ -39,23 +41,32 @@ class FigureRow:
 FIGURES = {
     "rgb": FigureRow("overlap of three runs of a task, or of three tasks, as colours", "masks:rgb"),
     "grey": FigureRow("overlap of all masks", "masks:grey"),
-    "correlation": FigureRow("correlation of tasks' masks", "masks:correlation"),
+    "correlation": FigureRow(
+        "correlation of tasks' masks", "masks:correlation", tables=("", "-overlap")
+    ),
     "gates": FigureRow("gates over the training of one run", "masks:over_time"),
     "masks": FigureRow("masks of one run", "masks:final"),
     "animation": FigureRow("masks over the training of one run, moving", animate="masks:animate"),
     "labels": FigureRow("best head per label and regime, of probed runs of one task", "probed:labels"),
     "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", "probed:heatmap"),
     "heads-kept": FigureRow("score against open heads", "scores:against_open_heads"),
-    "recovery": FigureRow("what copied heads bring back of what joint training loses", "remedies:recovered"),
+    "recovery": FigureRow(
+        "what copied heads bring back of what joint training loses", "remedies:recovered",
+        tables=("", "-contrasts", "-scores"),
+    ),
     "heads": FigureRow("a measure per head and task", "worth:maps"),
     "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
     "agreement": FigureRow("correlation of a measure between seeds, tasks and tables", "worth:agreements"),
     "contest": FigureRow(
         "worth of claimed heads by whether the partner claims them: masked single-task runs, and pairs",
         "contest:lines",
+        tables=("-heads", "-tasks", "-sides"),
     ),
     "forest": FigureRow("estimates of that contest, with the band of refutation", "contest:all_estimates"),
-    "dose": FigureRow("scores of pairs under fixed masks by the heads that both have", "dose:by_overlap"),
+    "dose": FigureRow(
+        "scores of pairs under fixed masks by the heads that both have", "dose:by_overlap",
+        tables=("", "-scores"),
+    ),
     "conflict": FigureRow(
         "cosines of two tasks' gradients by who claims the head: masked single-task runs, and pairs",
         "contest:conflict",
@@ -79,6 +90,7 @@ FIGURES = {
         "overlap of heads' mixing vectors by how many tasks claim them: collaborative joint runs, masked "
         "single-task runs, and the encoder before training",
         "mixing:by_claims",
+        tables=("", "-layers", "-pairs"),
     ),
 }  # fmt: skip
 """Every figure by its name, in the order in which the help lists them."""
@@ -103,6 +115,7 @@ def draw(
     if function is None:
         raise ValueError(f"{name} is a moving figure: it can be animated only")
     drawn: FigureWithTables = _load(function)(FigureRequest(paths, tasks, split, measure))
+    assert set(drawn.tables) == set(FIGURES[name].tables)
     return drawn
 
 

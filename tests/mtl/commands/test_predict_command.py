@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -117,6 +118,9 @@ BAD = {
     b"w " * 9: "9 words, and decoders are given at most 8",
     b"a\x07b": "holds a control character",
     b"a\rb": "holds a control character",
+    "a b".encode("utf-16"): "it is not UTF-8 but UTF-16: convert it",
+    "a b".encode("utf-16-le"): "it is not UTF-8 but UTF-16: convert it",
+    gzip.compress(b"a b", mtime=1): "it is not UTF-8 but compressed by gzip: unpack it",
 }
 
 
@@ -135,22 +139,24 @@ def test_what_cannot_be_annotated_is_skipped_counted_and_named(output, runs, tmp
     assert main(words) == 2
     captured = capsys.readouterr()
     [error] = captured.err.splitlines()
+    empty = 2 * len(BAD) + 1
     assert error.startswith(f"mtl: skipped: {path}, line 2: not UTF-8 (")
-    assert error.endswith("(4 such sentences or lines in all)")
+    assert error.endswith(f"({len(BAD)} such sentences or lines in all)")
     assert all(reason in captured.out for reason in BAD.values())
     file = tmp_path / f"out.{output}"
     file.write_bytes(captured.out.encode())
     if output == "json":
         records = [json.loads(line) for line in captured.out.splitlines()]
-        assert [record["id"] for record in records] == [str(number) for number in range(1, 11)]
+        assert [record["id"] for record in records] == [str(number) for number in range(1, 2 * len(BAD) + 3)]
         skipped = {record["id"]: record["skipped"] for record in records if "skipped" in record}
-        assert [*skipped] == ["2", "4", "6", "8", "9"]
+        assert [*skipped] == [*(str(number) for number in range(2, 2 * len(BAD) + 1, 2)), str(empty)]
         assert all(reason in text for reason, text in zip(BAD.values(), skipped.values(), strict=False))
-        assert skipped["9"] == "an empty line"
+        assert skipped[str(empty)] == "an empty line"
     if output != "picture":
         read = (read_jsonl if output == "json" else read_conllu)(file)
-        assert [sentence.id for sentence in read] == ["1", "3", "4", "5", "7", "10"]
-        assert [sentence.notes for sentence in read].count(()) == 5
+        good = [*range(1, empty, 2), empty + 1]
+        assert [sentence.id for sentence in read] == [str(number) for number in sorted([*good, 4])]
+        assert [sentence.notes for sentence in read].count(()) == len(good)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +175,25 @@ def test_arguments_that_cannot_be_meant(words, message, runs, monkeypatch, capsy
     errors = capsys.readouterr().err
     assert message in errors
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "form"),
+    [
+        ("1\tAnn" + "\t_" * 8, "CoNLL-U"),
+        ("\ufeff# sent_id = 1", "CoNLL-U"),
+        ('{"id": "1", "words": ["Ann"]}', "JSON lines"),
+        ("(S (NP (NN dog)))", "bracket notation"),
+        ("-DOCSTART- -X- O O", "a table of words"),
+        ("{Ann} (left) -- # 1\t2", None),
+        ("(Ann (left))", None),
+    ],
+)
+def test_a_corpus_in_place_of_text_gets_a_hint(line, form, runs, monkeypatch, capsys) -> None:
+    given(monkeypatch, f"{line}\n{line}\n".encode())
+    assert main(["predict", str(runs["text"]), "--output=json"]) == 0
+    hint = f"mtl: standard input looks like {form}: every line is annotated as text\n"
+    assert capsys.readouterr().err == ("" if form is None else hint)
 
 
 def test_text_that_is_not_english_gets_a_hint(runs, monkeypatch, capsys) -> None:

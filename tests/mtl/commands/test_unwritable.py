@@ -14,6 +14,7 @@ import pytest
 import mtl
 from mtl.commands.command_table import COMMANDS, load
 from mtl.commands.main import main
+from mtl.runs.figures.table import FIGURES
 from tests.mtl.commands.runs_for_commands import TRAINING, made_run
 
 HEAVY = (
@@ -159,6 +160,33 @@ def test_a_run_s_own_table_that_cannot_be_replaced_is_known_first(name, file, ru
     no_work()
     assert main([name, str(copy), "--accelerator=cpu"]) == 2
     assert capsys.readouterr().err == f"mtl: {copy / file}: it is a folder, no file\n"
+
+
+@pytest.mark.parametrize("name", [name for name, row in FIGURES.items() if row.draw])
+def test_tables_beside_a_figure_that_cannot_be_written_are_known_first(name, run, tmp_path, no_work, capsys):
+    places = {}
+    for number, end in enumerate(FIGURES[name].tables):
+        for form in ("tex", "csv", "parquet"):
+            out = tmp_path / f"{form}{number}" / "x.png"
+            (out.parent / f"x{end}.{form}").mkdir(parents=True)
+            places[out] = f"mtl: {out.parent}/x{end}.{form}: it is a folder, no file\n"
+    no_work()
+    for out, error in places.items():
+        assert main(["figure", name, str(run), f"--out={out}"]) == 2
+        assert capsys.readouterr().err == error
+    foreign = tmp_path / f"y{FIGURES[name].tables[-1]}.csv"
+    foreign.write_text("mine")
+    assert main(["figure", name, str(run), f"--out={tmp_path}/y.svg"]) == 2
+    assert "would replace it" in capsys.readouterr().err
+    assert main(["figure", name, str(run), f"--out={tmp_path}/{'n' * 250}.png"]) == 2
+    assert "the name is too long" in capsys.readouterr().err
+
+
+def test_tables_beside_a_comparison_are_known_first(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("mtl.runs.comparison.compare_runs", lambda *_, **__: pytest.fail("compared"))
+    (tmp_path / "x.csv").mkdir()
+    assert main(["compare", str(run), f"--against={run}", f"--out={tmp_path}/x.pdf"]) == 2
+    assert capsys.readouterr().err == f"mtl: {tmp_path}/x.csv: it is a folder, no file\n"
 
 
 def test_training_studies_and_sweeps_need_a_folder_that_can_be_written(

@@ -42,6 +42,9 @@ LOOKS = {
     "_reader_notes": Look({"train": [FULL, NOTED]}, ALL),
     "_empty_layer": Look({"train": [FULL], "dev": [replace(OTHER, frames=())]}, ALL),
     "_masked_words": Look({"train": [FULL, replace(FULL, words=("_", "ate"))]}, ALL),
+    "_labels_left_blank": Look(
+        {"train": [FULL], "dev": [replace(OTHER, arcs=Arcs((2, 0), ("_", "root")))]}, ALL
+    ),
     "_split_in_split": Look({"train": [FULL], "dev": [OTHER, FULL]}, ALL),
     "_unseen_labels": Look({"train": [FULL], "test": [replace(OTHER, tags=("PRP", "NN"))]}, ALL),
     "_not_represented": Look({"dev": [replace(FULL, entities=(Span(0, 1, "A"), Span(0, 2, "B")))]}, ALL),
@@ -51,6 +54,7 @@ LINES = {
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
+    "_labels_left_blank": "dev: dep: 1 of 2 labels are '_'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
     "_unseen_labels": "test: pos: 1 of 2 labels are ones that training never saw (NN 1)",
     "_not_represented": "dev: ner: 1 items cannot be represented: they count as missed",
@@ -109,13 +113,21 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
     assert any("training never saw" in line for line in notes_on(Look({"train": [FULL], "dev": dev}, ALL)))
 
 
+@pytest.mark.parametrize("spelled", ["{1}", "{1}.", "{1:03}", "{0}-{1}", "({0}:{1})"[1:]])
 @pytest.mark.parametrize("start", [0, 1, 7])
-def test_words_that_number_themselves_are_refused(start: int) -> None:
-    numbered = [Sentence(tuple(str(start + place) for place in range(n))) for n in (1, 4, 2)]
+def test_words_that_number_themselves_are_refused(start: int, spelled: str) -> None:
+    numbered = [Sentence(tuple(spelled.format(n, start + place) for place in range(n))) for n in (1, 4, 2)]
     with pytest.raises(InputError, match="is the first column the words' number"):
         refuse_source("x", numbered)
     refuse_source("x", [*numbered, Sentence(("3", "apples"))])
     refuse_source("x", [Sentence(("1",)), Sentence(("7",))])
+
+
+def test_words_that_all_name_their_language_are_refused() -> None:
+    with pytest.raises(InputError, match="every word begins with 'en:'"):
+        refuse_source("x", [Sentence(("en:We", "en:ate")), Sentence(("en:Go",))])
+    refuse_source("x", [Sentence(("en:We", "en:ate")), Sentence(("de:Go",))])
+    refuse_source("x", [Sentence(("We", "ate")), Sentence(("Go",))])
 
 
 @pytest.mark.parametrize("mask", ["_", "[WORD]"])
@@ -202,6 +214,9 @@ def test_another_column_looks_like_the_labels(tmp_path: Path) -> None:
         convert({"train": [f"conll2003:{path}"]}, tmp_path / "out")
     assert read(path, "conll2003:entity=2")[0].entities == (Span(0, 1, "PER"),)
     assert read(path, "conll2003:entity=3")[0].notes == ()  # named, so meant
+    path.write_text("Ann\tNNP\tB-NP\nleft\tVBD\tB-VP\n")
+    (note,) = read(path, "conll2003")[0].notes  # CoNLL-2000
+    assert note == "the last column of a file has phrases (NP, VP), read as entities"
     path.write_text("Ann\tB-NP\tO\nleft\tB-VP\tO\n")
     assert read(path, "conll2003")[0].notes == ()  # CoNLL-2003's chunks
 

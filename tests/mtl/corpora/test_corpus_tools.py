@@ -65,6 +65,14 @@ def test_no_corpus(tmp_path):
         select(tmp_path, tmp_path / "x.ids", tmp_path / "out")
 
 
+def test_what_is_no_folder_is_named(corpus, tmp_path):
+    for command in (corpus_stats, lambda place: select(place, tmp_path / "x.ids", tmp_path / "out")):
+        with pytest.raises(InputError, match=r"train\.jsonl: a file, no folder"):
+            command(corpus / "train.jsonl")
+        with pytest.raises(InputError, match="none: no such folder"):
+            command(tmp_path / "none")
+
+
 def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
     first, second = tmp_path / "first.ids", tmp_path / "second.ids"
     first.write_text("b-1\na-1\n")
@@ -103,7 +111,10 @@ def test_ids_that_collide(corpus, tmp_path):
     with pytest.raises(InputError, match="have the same name"):
         select(corpus, [tmp_path / "x.ids", tmp_path / "sub" / "x.ids"], tmp_path / "out")
     write_jsonl(corpus / "dev.jsonl", [BARE])
-    with pytest.raises(InputError, match="'b-1' occurs twice"):
+    with pytest.raises(InputError, match=r"test\.jsonl:1: the id 'b-1' is that of .*dev\.jsonl:1, too"):
+        select(corpus, tmp_path / "x.ids", tmp_path / "out")
+    write_jsonl(corpus / "dev.jsonl", [Sentence(("Hm",))])
+    with pytest.raises(InputError, match=r"dev\.jsonl:1: a sentence without an id"):
         select(corpus, tmp_path / "x.ids", tmp_path / "out")
 
 

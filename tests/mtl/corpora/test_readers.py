@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from gzip import compress
+import bz2
+import gzip
+import lzma
+import os
 
 import pytest
 
 from mtl.corpora.formats.jsonl import write_jsonl
-from mtl.corpora.formats.lines import iterate_lines, read_lines
+from mtl.corpora.formats.lines import iterate_lines, no_text, read_lines
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
@@ -86,6 +89,39 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n")
     with pytest.raises(InputError, match="no sentence in it"):
         read(tmp_path, "jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", "/dev/null"):
+        with pytest.raises(InputError, match="a pipe or a device"):
+            read(place, "jsonl")
+
+
+TEXT = "Ann B-PER\nleft O\n\n" * 9
+NO_TEXT = {
+    "gzip": gzip.compress(TEXT.encode()),
+    "bzip2": bz2.compress(TEXT.encode()),
+    "xz": lzma.compress(TEXT.encode()),
+    "zip": b"PK\x03\x04\x14" + bytes(40),
+    "Parquet": b"PAR1\x15\x04" + bytes(range(99)),
+    "PDF": b"%PDF-1.7\n%\xe2\xe3",
+    "UTF-16": TEXT.encode("utf-16"),
+    "UTF-16:": TEXT.encode("utf-16-le"),
+    "UTF-16: ": TEXT.encode("utf-16-be"),
+    "UTF-16: c": TEXT.encode("utf-32"),
+}
+
+
+@pytest.mark.parametrize("format", sorted({*FORMATS} - {"glue", "parallel"}))
+@pytest.mark.parametrize("name", NO_TEXT)
+def test_files_that_are_no_text_are_named(name, format, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(NO_TEXT[name])
+    with pytest.raises(InputError, match=rf"a\.txt: .*{name}"):
+        read(path, format)
+
+
+def test_text_may_begin_like_what_is_no_text(tmp_path):
+    for text in ("PAR1 O\n", "PK O\n", "BZh O\n", "%PDF O\n", "(\x00 O\n"):
+        assert no_text(text.encode()) is None
 
 
 def test_text(tmp_path):
@@ -101,10 +137,10 @@ def test_text(tmp_path):
     assert next(lines) == "a"
     with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8"):
         next(lines)
-    path.write_bytes(compress(b"a\n"))
-    with pytest.raises(InputError, match=r"a\.txt: compressed by gzip.*; unpack it"):
+    path.write_bytes(gzip.compress(b"a\n"))
+    with pytest.raises(InputError, match=r"a\.txt: compressed by gzip: unpack it"):
         read_lines(path)
-    with pytest.raises(InputError, match=r"a\.txt: compressed by gzip.*; unpack it"):
+    with pytest.raises(InputError, match=r"a\.txt: compressed by gzip: unpack it"):
         next(iterate_lines(path))
     with pytest.raises(InputError, match="No such file"):
         next(iterate_lines(tmp_path / "none"))

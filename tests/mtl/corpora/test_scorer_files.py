@@ -82,6 +82,9 @@ def test_only_annotated_sentences_are_written(tmp_path):
     assert len(lines["pos.tsv"]) == 3
     assert len(lines["ner.conll"]) == len(lines["dep.gold.conllu"]) == len(lines["srl.pred.props"]) == 2
     assert export([bare], [bare], tmp_path / "none", tasks("ner", "dep", "con", "srl")).paths == ()
+    (tmp_path / "mine.txt").touch()
+    export([bare], [bare], tmp_path, tasks("ner", "dep", "con", "srl"))
+    assert {path.name for path in tmp_path.iterdir()} == {"pos.tsv", "mine.txt"}  # none of an earlier export
 
 
 def test_empty_layers_are_annotated(tmp_path):

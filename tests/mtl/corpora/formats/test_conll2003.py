@@ -8,23 +8,7 @@ from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.iob import TagError, detect, entities
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence, Span
-
-
-def encode(spans: tuple[Span, ...], length: int, scheme: str) -> list[str]:
-    """Tags of entities, written from the schemes' definitions."""
-    tags = ["O"] * length
-    for span in spans:
-        touching = any(other.end == span.start and other.label == span.label for other in spans)
-        for word in range(span.start, span.end):
-            first, last = word == span.start, word == span.end - 1
-            if scheme == "IOBES":
-                position = "S" if first and last else "B" if first else "E" if last else "I"
-            elif scheme == "IOB2":
-                position = "B" if first else "I"
-            else:
-                position = "B" if first and touching else "I"
-            tags[word] = f"{position}-{span.label}"
-    return tags
+from tests.mtl.corpora.formats.hostile import tags_of
 
 
 @st.composite
@@ -40,7 +24,7 @@ def annotated(draw: st.DrawFn) -> tuple[tuple[Span, ...], int]:
 @given(annotated(), st.sampled_from(["IOB1", "IOB2", "IOBES"]))
 def test_entities_come_back_and_the_scheme_is_found(sentence, scheme):
     spans, length = sentence
-    tags = encode(spans, length, scheme)
+    tags = tags_of(spans, length, scheme)
     assert entities(tags, scheme) == spans
     found = detect([tags])
     assert entities(tags, found) == spans

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.conllu import read_conllu, to_conllu
+from mtl.corpora.formats.conllu import NO_ENTITIES, NO_HEAD, read_conllu, to_conllu
 from mtl.errors import InputError
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 from mtl.tasks.tree import Tree
@@ -51,6 +51,10 @@ def test_words_tags_and_arcs(tmp_path):
         ("2\tnos", "3\tnos", 6, "word id '3' where 2 is expected"),
         ("2\tnos", "2-x\tnos", 6, "word id '2-x' where 2 is expected"),
         ("\t5\tcase", "\t6\tcase", 9, "head '6'"),
+        ("3-4\t", "3-9\t", 11, "a multiword range ends with word 9, and the sentence has 5 words"),
+        ("3-4\t", "4-3\t", 8, "the multiword range '4-3' where one from 3 on"),
+        ("3-4\t", "2-4\t", 8, "the multiword range '2-4' where one from 3 on"),
+        ("2.1\t", "5.1\t", 7, "the empty node '5.1' stands behind word 2"),
         ("\t5\tcase", "\tfive\tcase", 9, "head 'five'"),
         ("\t5\tcase", "\t-1\tcase", 9, "head '-1'"),
         ("\t5\tcase", "\t" + "9" * 5000 + "\tcase", 9, "head '999"),
@@ -71,6 +75,22 @@ def test_faults_are_named_with_their_line(tmp_path, old, new, line, what):
         read_conllu(path)
     assert str(error.value).startswith(f"{path}:{line}: ")
     assert what in str(error.value)
+
+
+def test_a_sentence_with_words_without_a_head_has_no_arcs(tmp_path) -> None:
+    path = tmp_path / "a.conllu"
+    path.write_text(TEXT.replace("\t5\tcase", "\t_\t_", 1))
+    first, second = read_conllu(path)
+    assert (first.arcs, first.notes, len(first.tags or ())) == (None, (NO_HEAD,), 5)
+    assert second.notes == ()
+
+
+def test_ner_in_misc_that_is_no_tag_is_counted(tmp_path) -> None:
+    path = tmp_path / "a.conllu"
+    path.write_text("".join(f"1\ta{chr(9)}_" + "\t_" * 6 + f"\tNER={tag}\n\n" for tag in ("B-X", "PER", "O")))
+    sentences = read_conllu(path)
+    assert [sentence.entities for sentence in sentences] == [None] * 3
+    assert [sentence.notes for sentence in sentences] == [(), (NO_ENTITIES,), ()]
 
 
 def test_conllu_reads_back(tmp_path: Path) -> None:
@@ -115,10 +135,10 @@ def test_text_and_the_blanks_in_it() -> None:
     [
         ("# tree = (S (NN a)", "bracket(s) left open"),
         ("# tree = (S (NN b))", "'tree' has the word 'b' where the sentence has 'a'"),
-        ("# frames = [{}]", "words counted from 1 ('word')"),
+        ("# frames = [{}]", "here 'word'"),
         ('# frames = [{"word": 2, "sense": null, "arguments": []}]', "it must be 0 to 0"),
         ("# second = 2", "begins at word 2 to 1"),
-        ("# stsb = high", "it must be a number"),
+        ("# stsb = 1_0", "'1_0' is no number"),
     ],
 )
 def test_faults_of_comments_are_named(tmp_path, comment, message) -> None:
@@ -126,7 +146,7 @@ def test_faults_of_comments_are_named(tmp_path, comment, message) -> None:
     path.write_text(f"{comment}\n1\ta" + "\t_" * 8 + "\n\n")
     with pytest.raises(InputError) as error:
         read_conllu(path)
-    assert str(error.value).startswith(f"{path}:2: ")
+    assert str(error.value).startswith(f"{path}:1: the comment '# ")
     assert message in str(error.value)
 
 

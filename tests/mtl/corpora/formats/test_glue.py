@@ -9,7 +9,7 @@ import pytest
 
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.convert import convert
-from mtl.corpora.formats.glue import read_glue
+from mtl.corpora.formats.glue import NO_LABEL, read_glue
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.load import load_split, merge, only
 from mtl.corpora.readers import read
@@ -63,6 +63,13 @@ def test_where_no_label_was_agreed_on_the_sentence_is_not_annotated(tmp_path) ->
     header = "sentence1\tsentence2\tgold_label\n"
     sentences = read_glue(written(tmp_path, f"{header}a\tb\t-\n\na\tc\tneutral\n"), "mnli")
     assert [sentence.labels for sentence in sentences] == [None, (Label("mnli", "neutral"),)]
+    assert [sentence.notes for sentence in sentences] == [(NO_LABEL,), ()]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "sentence\tlabel\n"])
+def test_files_without_a_sentence(text, tmp_path) -> None:
+    with pytest.raises(InputError, match="no sentence in it"):
+        read(written(tmp_path, text), "glue-sst2")
 
 
 def test_control_characters_are_taken_out(tmp_path) -> None:
@@ -110,7 +117,23 @@ def test_control_characters_are_taken_out(tmp_path) -> None:
             "sentence\tlabel\na\tvery good\n",
             "dev.tsv:2: the label of classify: the label 'very good'",
         ),
-        ("sst2", "", "dev.tsv:1: no column of sentences"),
+        ("sst2", "text,label\na,1\n", "dev.tsv:1: no column of sentences"),
+        ("sst2", "text\tlabel\tlabel\na\t1\t0\n", "dev.tsv:1: 2 columns are called 'label'"),
+        *(
+            (
+                "stsb",
+                f"sentence1\tsentence2\tscore\na\tb\t{number}\n",
+                f"dev.tsv:2: the label of stsb: {what}",
+            )
+            for number, what in (
+                ("-1", "-1 is outside of 0 to 5"),
+                ("5.01", "5.01 is outside of 0 to 5"),
+                ("nan", "'nan' is no number"),
+                ("1_0", "'1_0' is no number"),
+                ("\uff13", "'\uff13' is no number"),
+                ("4,5", "'4,5' is no number"),
+            )
+        ),
     ],
 )
 def test_faults_are_one_line_with_file_and_line(task, text, message, tmp_path) -> None:

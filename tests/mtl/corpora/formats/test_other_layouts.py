@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mtl.corpora.convert import convert
 from mtl.corpora.formats.conllu import ATTACHED
 from mtl.corpora.formats.table import FORMATS, described, format_of
 from mtl.corpora.readers import read
@@ -116,6 +117,43 @@ def test_columns_of_conllu_plus_by_name(tmp_path: Path) -> None:
     path.write_text("# global.columns = ID FORM\n1\tgo\tx\n")
     with pytest.raises(InputError, match=r"a\.cupt:2: 3 columns; CoNLL-U has 2"):
         read(path, "conllu")
+
+    path.write_text("# global.columns = ID FORM\n1\tgo\n\n# global.columns = FORM ID\ngo\t1\n")
+    with pytest.raises(InputError, match=r"a\.cupt:4: other columns than"):
+        read(path, "conllu")
+    path.write_text("# global.columns = ID FORM\n1\tgo\n\n" * 2)
+    assert len(read(path, "conllu")) == 2
+
+
+def test_options_and_paths_may_hold_colons(tmp_path: Path) -> None:
+    path = tmp_path / "a:b.cupt"
+    path.write_text("# global.columns = ID FORM PARSEME:NE\n1\tAnn\tB-PER\n")
+    for source in (f"conllu:entities=PARSEME:NE:{path}", f"conllu:{path}"):
+        convert({"train": [source]}, tmp_path / "out", overwrite=True)
+        entities = read(tmp_path / "out", "jsonl")[0].entities
+        assert entities == ((Span(0, 1, "PER"),) if "=" in source else None)
+    with pytest.raises(InputError, match=f"{tmp_path}/none: no such file"):
+        convert({"train": [f"conllu:entities=NE:{tmp_path}/none"]}, tmp_path / "out", overwrite=True)
+
+
+NUMBERED = {
+    "uner": "{n}\t{word}\tO\t-\tx\n",
+    "conll2003:word=2,entity=3": "{n} {word} O\n",
+    "conll2012": "d 0 {n} {word} NN - - - - - *\n",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_a_blank_line_that_is_missing_is_seen_by_the_words_numbers(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    first, second = (
+        "".join(NUMBERED[name].format(n=n, word=w) for n, w in enumerate(ws)) for ws in ("ab", "cd")
+    )
+    path.write_text(f"{first}\n{second}")
+    assert [sentence.words for sentence in read(path, name)] == [("a", "b"), ("c", "d")]
+    path.write_text(first + second)
+    with pytest.raises(InputError, match=r"a\.txt:3: word number 0 after 1; put a blank line"):
+        read(path, name)
 
 
 def test_several_roots_by_choice(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ import gzip
 import pytest
 
 from mtl.config.schema import CorpusConfig, Files
+from mtl.corpora.convert import convert
 from mtl.corpora.formats.parallel import describe_empty, is_empty, read_parallel, two_paths
 from mtl.corpora.load import corpus_at, corpus_fingerprint, load_split
 from mtl.corpora.readers import read
+from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
 
 
@@ -29,6 +31,26 @@ def test_lines_belong_together_and_empty_ones_are_kept_and_counted(files):
     assert describe_empty(sentences) == f"2 pairs have an empty line (the first, {files[0]}:2)"
     assert describe_empty(sentences[:1]) is None
     assert [is_empty(sentence) for sentence in sentences] == [False, True, True]
+
+
+def test_what_is_converted_is_read_back(files, tmp_path):
+    """Empty sides and blanks within a translation included, and trained on as the two files are."""
+    both = f"{files[0]}:{files[1]}"
+    convert({"train": [f"parallel:{both}"]}, tmp_path / "out")
+    assert read(tmp_path / "out", "jsonl") == read(both, "parallel")
+    assert corpus_stats(tmp_path / "out")["train"]["translate"] == {"sentences": 3, "translations": 3}
+    config = CorpusConfig(str(tmp_path / "out"))
+    assert load_split(config, ("translate",), "train") == read(both, "parallel")
+
+
+@pytest.mark.parametrize("value", ["5", '"a\\u0007b"'])
+def test_translations_that_are_no_text_are_refused(value, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"words": ["a"], "labels": {{"translate": {value}}}}}')
+    with pytest.raises(
+        InputError, match=r"a\.jsonl:1: the label of translate: .*(no text|control character)"
+    ):
+        read(path, "jsonl")
 
 
 def test_files_of_unequal_length_are_refused(files):
