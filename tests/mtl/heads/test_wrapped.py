@@ -26,6 +26,8 @@ from mtl import (
     transplant_heads,
 )
 from mtl.errors import InputError
+from mtl.heads.families import family_of
+from mtl.heads.tap import HeadTap
 from tests.mtl import tiny
 from tests.mtl.analysis.test_any_score import scaled
 
@@ -286,11 +288,15 @@ def test_what_is_refused_is_named_and_unchanged(name: str) -> None:
 
 
 def test_a_tap_on_heads_that_were_cut_since_is_refused() -> None:
-    encoder = tiny.encoder("bert")
-    prune_heads(encoder.transformer, {0: [1, 2]})
-    subwords = encoder.tokenizer.collate([encoder.tokenizer.encode(["the", "dog"])])
-    with pytest.raises(InputError, match="had 4 heads when the model was tapped"):
-        encoder(subwords, torch.ones(SHAPE, dtype=torch.float64))
+    model = tiny.model("bert")
+    tap = HeadTap(model, family_of(model))
+    prune_heads(model, {0: [1, 2]})
+    ids, _ = tiny.batch()
+    with (
+        pytest.raises(InputError, match="had 4 heads when the model was tapped"),
+        tap.scale(torch.ones(SHAPE)),
+    ):
+        model(ids)
 
 
 def test_the_oracle_closes_one_head() -> None:

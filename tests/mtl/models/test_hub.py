@@ -18,6 +18,7 @@ from huggingface_hub import constants
 
 from mtl import JointModel, load_pruned, prune_heads
 from mtl.errors import InputError
+from mtl.heads.clone import transplant_heads
 from mtl.heads.gates import FixedGates
 from mtl.models.hub import upload
 from mtl.tasks.glue import Cola
@@ -239,7 +240,7 @@ def trained(model: JointModel) -> None:
 
 
 def transplanted(model: JointModel) -> None:
-    model.encoder.transplant({0: {1: 2}})  # type: ignore[union-attr]
+    transplant_heads(model.encoder.transformer, {0: {1: 2}})
 
 
 @pytest.mark.parametrize("change", [cut, trained, transplanted])
