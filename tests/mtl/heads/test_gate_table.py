@@ -7,7 +7,7 @@ import pytest
 import torch
 from polars.testing import assert_frame_equal
 
-from mtl.heads.gate_file import read_gates
+from mtl.heads.gate_file import CLOSING_POINT, LEARNED, read_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import gates_from_file
