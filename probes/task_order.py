@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.tasks.catalogue import in_order_of_catalogue
+from mtl.tasks.order import in_order_of_catalogue
 
 
 def tasks_in(table: pl.DataFrame, column: str = "task") -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from mtl.tasks.classify import Classify
 from mtl.tasks.con import Con
@@ -16,7 +16,6 @@ from mtl.tasks.sentence_task import SentenceTask
 from mtl.tasks.srl import Srl
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import task_of
 
 STRUCTURED: tuple[type[Task], ...] = (Pos, Ner, Dep, Con, Srl)
 """The tasks on words, trained where a configuration names none, in the order in which layers are predicted
@@ -32,17 +31,3 @@ SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in 
 """The tasks on sentences by name, which is also the name of their layer."""
 LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))
 """All layers of a sentence that some task reads."""
-
-
-def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each once, in the order in which everything lists tasks; unknown ones first.
-
-    A twin stands where its task does, a mask that tasks share (`pos+dep`) where the first of them does.
-    """
-    places = {name: place for place, name in enumerate(TASKS)}
-
-    def place(name: str) -> tuple[int, str]:
-        known = [places[task] for task in map(task_of, name.split("+")) if task in places]
-        return min(known, default=-1), name
-
-    return tuple(sorted(set(names), key=place))

@@ -14,7 +14,7 @@ from typing import Any
 from mtl.config.effective import neutral_values, reference, settings_in, unused_keys
 from mtl.errors import InputError, counted
 from mtl.runs.run import Run
-from mtl.tasks.catalogue import in_order_of_catalogue
+from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.twins import task_of, tasks_of
 
 OF_ONE_RUN = ("name", "runs", "overwrite", "seed", "wandb", "trainer.threads", "trainer.checkpoint_minutes")

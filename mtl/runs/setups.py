@@ -9,7 +9,7 @@ from typing import Any
 
 from mtl.probes.report.data import Setup
 from mtl.runs.settings import MASKS, MEASURING, Settings, settings_of
-from mtl.tasks.catalogue import in_order_of_catalogue
+from mtl.tasks.order import in_order_of_catalogue
 
 Variant = tuple[str, ...]
 """What a setup's name adds to the tasks."""

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 
 from mtl.probes.figures.style import LOOKS, Look
-from mtl.tasks.catalogue import TASKS
+from mtl.tasks.order import NAMES
 
 _SETUP = re.compile(r"(STL|MTL-\d+)(?:, (.*))?")
 _OF_SETUPS = (
@@ -40,7 +40,7 @@ def looks_of(names: Iterable[str], among: Iterable[str] = (), known: Sequence[st
 
 def task_looks(tasks: Collection[str]) -> dict[str, Look]:
     """A look for each task, in their order: its place in the catalogue decides."""
-    return looks_of(tasks, known=tuple(TASKS))
+    return looks_of(tasks, known=NAMES)
 
 
 def _plain(name: str) -> tuple[str, str] | None:

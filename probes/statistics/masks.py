@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from mtl.probes.heads_table import Site
 from mtl.probes.sites import KEYS, grid, shape_text, sites_of
-from mtl.tasks.catalogue import in_order_of_catalogue
+from mtl.tasks.order import in_order_of_catalogue
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from mtl.probes.figures.prediction import prediction_dots
 from mtl.probes.figures.sharing import sharing_figure
 from mtl.probes.figures.style import LOOKS
 from mtl.probes.task_order import by_catalogue, tasks_in
-from mtl.tasks.catalogue import TASKS, in_order_of_catalogue
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.order import in_order_of_catalogue
 
 SETUPS = (
     "STL", "STL, dynamic", "STL, static", "MTL-5", "MTL-5, dynamic", "MTL-5, dynamic, a mask per task",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from polars.testing import assert_frame_equal
 
-from mtl.heads.gate_file import read_gates
+from mtl.heads.gate_file import CLOSING_POINT, LEARNED, read_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import gates_from_file
@@ -63,3 +63,16 @@ def test_a_mask_file_with_several_kinds_is_laid_out_by_site(tmp_path):
     torch.testing.assert_close(
         gates_from_file(tmp_path / "gates.parquet", "pos", (3, 2)), gates.gate()[0].detach()
     )
+
+
+def test_what_training_had_open_is_known_from_the_choice() -> None:
+    """Just above and below the closing point; without a target it is what is open."""
+    gates = HeadGates(1, 4)
+    assert pytest.approx(gates.closing_point, abs=1e-12) == CLOSING_POINT
+    table = pl.DataFrame(
+        {
+            "log_alpha_at_choice": [gates.closing_point + 1e-4, gates.closing_point - 1e-4, None, None],
+            "open": [False, True, True, False],
+        }
+    )
+    assert table.select(learned=LEARNED)["learned"].to_list() == [True, False, True, False]

@@ -586,7 +586,7 @@ def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
         assert f"<dt>{word}</dt>" in text
     assert text.index("<dt>STL</dt>") < text.index('id="seeds"') < text.index('id="scores"')
     assert page.says("STL, dynamic: a mask from each of three seeds, a colour channel each")
-    assert page.says("seed 1 and seed 2")
+    assert page.says("the left, middle and right third of a head are seed 1, seed 2, seed 3")
     assert page.says("score against open heads") or "score against open heads" in text
     assert "scores on dev while training" in text
 

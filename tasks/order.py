@@ -1,0 +1,27 @@
+"""The names of tasks in the order in which everything lists them, for what knows no task itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mtl.tasks.twins import task_of
+
+NAMES = (
+    "pos", "ner", "dep", "con", "srl", "control", "cola", "sst2", "mrpc", "rte", "qnli", "mnli", "stsb",
+    "classify", "regress", "translate",
+)  # fmt: skip
+"""Those of the catalogue (`mtl.tasks.catalogue.TASKS`), in its order."""
+
+
+def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, each once, in the order in which everything lists tasks; unknown ones first.
+
+    A twin stands where its task does, a mask that tasks share (`pos+dep`) where the first of them does.
+    """
+    places = {name: place for place, name in enumerate(NAMES)}
+
+    def place(name: str) -> tuple[int, str]:
+        known = [places[task] for task in map(task_of, name.split("+")) if task in places]
+        return min(known, default=-1), name
+
+    return tuple(sorted(set(names), key=place))
