@@ -254,7 +254,7 @@ def test_a_cut_model_is_read_by_its_name_on_the_hub(tmp_path: Path, monkeypatch:
     assert same(outputs(load_pruned("someone/cut")), outputs(model))
     encoder = Encoder.from_pretrained("someone/cut").eval()
     assert same(outputs(encoder.transformer)[:1], outputs(model.base_model)[:1])
-    with pytest.raises(InputError, match="cannot load someone/other [(]"):
+    with pytest.raises(InputError, match=r"cannot load someone/other \("):
         load_pruned("someone/other")
 
 

@@ -92,7 +92,7 @@ def test_the_defaults_are_in_range_and_every_row_is_of_a_key():
     numbers = {**config, "patience": 0, "batch": {**config["batch"], "sentences": 0}}
     numbers["gates"] = {**config["gates"], "lr": -1.0, "target_open": -1.0, "penalty": -1.0, "at_most": 0}
     numbers["clones"] = {**config["clones"], "seed": -1}
-    numbers["optimizer"] = {**config["optimizer"], "warmup_updates": 0}
+    numbers["optimizer"] = {**config["optimizer"], "warmup_updates": 0, "encoder_lr": 1.0, "decoder_lr": 1.0}
     numbers["seq2seq"] = {**config["seq2seq"], "components": 0}
     numbers["trainer"] = {**config["trainer"], "threads": 0}
     keys = [key for key, _ in _numbers(numbers)]

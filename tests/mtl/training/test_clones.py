@@ -114,6 +114,8 @@ def test_settings_that_a_run_does_not_use_do_not_count() -> None:
     assert counting_settings(of(kind="split", claims="x")) == {
         "tasks": ["pos", "dep"],
         "clones.kind": "split",
+        "optimizer.encoder_lr": 3e-4,
+        "optimizer.decoder_lr": 2e-3,
     }
 
 

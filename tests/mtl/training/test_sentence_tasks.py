@@ -249,11 +249,13 @@ def test_studies_look_at_files_of_sentence_tasks_before_they_start(corpus, tiny_
 
 
 def test_new_slots_change_no_fingerprint_and_no_run() -> None:
-    config = plain(dataclasses.asdict(TrainConfig(tasks=("pos", "dep"))))
+    encoder = EncoderConfig("bert-base-cased")
+    config = plain(dataclasses.asdict(TrainConfig(tasks=("pos", "dep"), encoder=encoder)))
     old = {key: value for key, value in config.items() if key not in SENTENCE_TASKS}
     old["corpus"] = {key: value for key, value in config["corpus"].items() if key not in SENTENCE_TASKS}
     assert old.keys() < config.keys()
-    assert counting_settings(config) == counting_settings(old) == {"tasks": ["pos", "dep"]}
+    settings = {"tasks": ["pos", "dep"], "encoder.name": "bert-base-cased"}
+    assert counting_settings(config) == counting_settings(old) == settings
     assert different_keys(old, config) == []
 
 
