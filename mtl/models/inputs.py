@@ -44,8 +44,8 @@ class FileVersion(NamedTuple):
 class InputCache:
     """Reads corpora, tokenises them and loads encoders; with `keep`, those used last only once.
 
-    At most `MOST_ENCODERS`, `MOST_FILES` and `MOST_TEXTS` are kept. Files are identified by path, modification
-    time and size, so a changed corpus is read again.
+    At most `MOST_ENCODERS`, `MOST_FILES` and `MOST_TEXTS` are kept. Files are identified by path,
+    modification time and size, so a changed corpus is read again.
     """
 
     keep: bool = False
