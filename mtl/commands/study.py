@@ -70,7 +70,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         console.print(f"note: {note}", soft_wrap=True)
     if options.dry_run:
         _print_changes(plan.changes, console)
-        console.print(overview(folder, plan.jobs, options.jobs or None))
+        console.print(overview(folder, folder.snapshot(plan.jobs), options.jobs or None))
         return 0
     from mtl.study.report import collect
     from mtl.study.run_local import run_locally
@@ -86,8 +86,9 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
             run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
         else:
             run_locally(folder, plan.jobs, options.jobs, console)
-        failed = list(folder.snapshot(plan.jobs).states().values()).count("failed")
-        console.print(overview(folder, plan.jobs))
+        ended = folder.snapshot(plan.jobs)
+        failed = list(ended.states().values()).count("failed")
+        console.print(overview(folder, ended))
         page = collect(folder, config, console)
     if failed:
         console.print(f"{counted(failed, 'job')} failed; the same command tries again")
@@ -103,17 +104,17 @@ def _print_changes(changes: Sequence[object], console: Console) -> None:
 
 
 def _status(folder: StudyFolder, console: Console) -> int:
-    jobs = folder.jobs()
-    if not jobs:
+    snapshot = folder.snapshot()
+    if not snapshot.jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
     if not console.is_terminal or not folder.commands():
-        console.print(overview(folder, jobs))
+        console.print(overview(folder, snapshot))
         return 0
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, refresh_per_second=2) as live:
         at_work = True  # Ctrl-C ends the table only, not the study
         while at_work:
             at_work = bool(folder.commands())
-            live.update(overview(folder, folder.jobs(), rows=max(5, console.size.height - 6)))
+            live.update(overview(folder, folder.snapshot(), rows=max(5, console.size.height - 6)))
             time.sleep(1 if at_work else 0)
     return 0
 

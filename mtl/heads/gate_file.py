@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.files import whole_file
 from mtl.probes import heads_table, table_files
 from mtl.probes.head_names import head_name
 from mtl.probes.heads_table import Site
@@ -58,6 +59,28 @@ def read_gates(path: Path) -> pl.DataFrame:
     table = table_files.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
     return table.with_columns(**absent).select(SCHEMA.names())
+
+
+def add_gates(path: Path, rows: pl.DataFrame, *, first: bool) -> None:
+    """Add an evaluation's rows to a gates.parquet; the `first` evaluation of a run begins it.
+
+    Rows of this update or later are replaced: a run that resumes makes them again. Raises `InputError` if
+    the file of earlier evaluations is gone or damaged.
+    """
+    if not first:
+        mend = "put back an undamaged copy, or train the run again"
+        try:
+            earlier = read_gates(path).filter(pl.col("step") < rows["step"].min())
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{path} is gone, which held the gates of earlier evaluations: {mend}"
+            ) from error
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{path}: cannot be read ({reason}): {mend}") from error
+        rows = pl.concat([earlier, rows])
+    with whole_file(path) as temporary:
+        table_files.write_parquet(rows, temporary)
 
 
 def last_log_alphas(path: Path) -> pl.DataFrame:

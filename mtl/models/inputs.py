@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.load import load_split
@@ -22,6 +22,16 @@ if TYPE_CHECKING:  # a study that is only planned needs no torch
     from mtl.models.subwords import SubwordTokenizer, Tokens
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+MOST_ENCODERS = 2
+"""Encoders that are kept, and tokenisers whose pieces are."""
+MOST_FILES = 64
+"""Files of sentences that are kept; five tasks with files of their own have fifteen."""
+MOST_TEXTS = 1_000_000
+"""Texts of which a tokeniser's pieces are kept."""
+
+
 class FileVersion(NamedTuple):
     """A file as it was when it was read."""
 
@@ -32,9 +42,10 @@ class FileVersion(NamedTuple):
 
 @dataclass
 class InputCache:
-    """Reads corpora, tokenises them and loads encoders; with `keep`, each only once.
+    """Reads corpora, tokenises them and loads encoders; with `keep`, those used last only once.
 
-    Files are identified by path, modification time and size, so a changed corpus is read again.
+    At most `MOST_ENCODERS`, `MOST_FILES` and `MOST_TEXTS` are kept. Files are identified by path,
+    modification time and size, so a changed corpus is read again.
     """
 
     keep: bool = False
@@ -60,16 +71,13 @@ class InputCache:
         from mtl.models.encoder import Encoder
         from mtl.models.reading import Reading
 
-        key = (config.name, config.attention)
-        if key not in self._encoders:
+        def load() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                loaded = pretrained.load(config.name, config.attention, torch.float32)
-            if self.keep:
-                self._encoders[key] = loaded
-        else:
-            loaded = self._encoders[key]
-        transformer, tokenizer = loaded
+                return pretrained.load(config.name, config.attention, torch.float32)
+
+        key = (config.name, config.attention)
+        transformer, tokenizer = _kept(self._encoders, key, MOST_ENCODERS, load) if self.keep else load()
         return Encoder(
             copy.deepcopy(transformer) if self.keep else transformer,
             tokenizer,
@@ -88,20 +96,29 @@ class InputCache:
         if not self.keep:
             return _encoded(tokenizer, texts)
         spelt = tokenizer.tokenizer.backend_tokenizer.to_str()
-        known = self._pieces.setdefault(
-            (hashlib.sha256(spelt.encode()).hexdigest(), tokenizer.max_length), {}
-        )
+        key = hashlib.sha256(spelt.encode()).hexdigest(), tokenizer.max_length
+        known = _kept(self._pieces, key, MOST_ENCODERS, dict)
         new = list(dict.fromkeys(text for text in texts if text not in known))
         known.update(zip(new, _encoded(tokenizer, new), strict=True))
-        return [known[text] for text in texts]
+        pieces = [known[text] for text in texts]
+        if len(known) > MOST_TEXTS:
+            self._pieces[key] = dict(zip(texts, pieces, strict=True))
+        return pieces
 
     def _read(self, path: Path, format: str) -> list[Sentence]:
         if not self.keep:
             return read(path, format)
         key = (format, tuple(_version(file) for file in files(path, format)))
-        if key not in self._corpora:
-            self._corpora[key] = read(path, format)
-        return self._corpora[key]
+        return _kept(self._corpora, key, MOST_FILES, lambda: read(path, format))
+
+
+def _kept(store: dict[K, V], key: K, most: int, make: Callable[[], V]) -> V:
+    """What the store has of this key, made if it lacks it; the store keeps the `most` that were used last."""
+    value = store.pop(key) if key in store else make()
+    store[key] = value
+    while len(store) > most:
+        del store[next(iter(store))]
+    return value
 
 
 def _encoded(

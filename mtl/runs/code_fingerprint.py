@@ -75,7 +75,7 @@ def _imported(entries: Sequence[str]) -> dict[str, _Module]:
     return modules
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _module(source: bytes) -> _Module:
     """A module by its source, which is parsed once though several entries import it."""
     found: list[ImportStatement] = []

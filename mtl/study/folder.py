@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +17,8 @@ from mtl.study.job import Job, Progress, Snapshot, code_part
 from mtl.workers.lease import Holder, exclusive, holder_of
 
 T = TypeVar("T", Job, Progress)
+SETTLED = 2.0
+"""Seconds without a change after which a file counts as one that is told from its successor by its time."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,10 @@ class StudyFolder:
     """Where a study's files are, and what they say."""
 
     path: Path
+    _records: dict[Path, tuple[tuple[int, int, int], Job | Progress]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """What was read of settled files, each with the state of the file that it was read from."""
 
     @property
     def runs(self) -> Path:
@@ -64,7 +71,7 @@ class StudyFolder:
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they are started."""
         files = (self.path / "jobs").glob("*.job.json")
-        jobs = (_read(Job, file) for file in files)  # a command that plans meanwhile may remove one
+        jobs = (self._record(Job, file) for file in files)  # a command that plans meanwhile may remove one
         return sorted((job for job in jobs if job is not None), key=lambda job: job.number)
 
     def not_to_probe(self) -> frozenset[str]:
@@ -94,7 +101,7 @@ class StudyFolder:
 
     def last_progress(self, name: str) -> Progress:
         """The progress of a job, as last written."""
-        return _read(Progress, self._progress(name)) or Progress()
+        return self._record(Progress, self._progress(name)) or Progress()
 
     def write_progress(self, name: str, progress: Progress) -> None:
         """Write the progress of a job."""
@@ -112,6 +119,23 @@ class StudyFolder:
             return int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
         except (OSError, ValueError):
             return 0
+
+    def _record(self, kind: type[T], file: Path) -> T | None:
+        """As `_read`, which happens once for each change of the file."""
+        try:
+            there = file.stat()
+        except FileNotFoundError:
+            self._records.pop(file, None)
+            return None
+        state = there.st_mtime_ns, there.st_size, there.st_ino
+        known = self._records.get(file)
+        if known is not None and known[0] == state and isinstance(known[1], kind):
+            return known[1]
+        record = _read(kind, file)
+        # Two changes within a tick of the file system's clock can leave the same state.
+        if record is not None and abs(time.time() - there.st_mtime) > SETTLED:
+            self._records[file] = state, record
+        return record
 
     def _job(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.job.json"

@@ -57,7 +57,7 @@ def watching(
                 if live is None or state != "running":
                     console.print(ended_line(study, snapshot.jobs[name], state), soft_wrap=True)
         if live is not None:
-            live.update(overview(study, jobs, count, rows=max(5, console.size.height - 8)))
+            live.update(overview(study, snapshot, count, rows=max(5, console.size.height - 8)))
         return snapshot.ended()
 
     with live if live is not None else nullcontext():

@@ -163,7 +163,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     )
     try:
         pool.work(
-            lambda: int(study.snapshot().ended() < len(study.jobs())),
+            lambda: int((now := study.snapshot()).ended() < len(now.jobs)),
             lambda: sum(progress.ended > 0 for progress in study.snapshot().progress.values()),
         )
     except InputError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
 
 from rich.console import Group
 from rich.table import Table
@@ -18,13 +17,12 @@ from mtl.workers.pool import STATE_STYLES, clock
 
 
 def overview(
-    study: StudyFolder, jobs: Sequence[Job], workers: int | None = None, rows: int | None = None
+    study: StudyFolder, snapshot: Snapshot, workers: int | None = None, rows: int | None = None
 ) -> Group:
     """A row per job and a line of totals; with `rows`, no more rows than that: running, failed, ended last.
 
     The remaining time assumes `workers` processes, by default as many as there are running jobs.
     """
-    snapshot = study.snapshot(jobs)
     states = snapshot.states()
     table = Table(title=str(study.path), title_justify="left")
     table.add_column("run", overflow="fold")

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pytorch_lightning as pl
 import torch
@@ -57,7 +57,7 @@ class DirectCheckpointIO(TorchCheckpointIO):
         with Path(path).open("wb") as file:
             whole = _Whole(file)
             try:
-                torch.save(checkpoint, whole)
+                torch.save(checkpoint, cast("BinaryIO", whole))
             except RuntimeError:  # what torch makes of an error of the file that it writes to
                 if whole.error is not None:
                     raise whole.error from None

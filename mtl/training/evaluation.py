@@ -9,11 +9,11 @@ from typing import Any
 import pytorch_lightning as pl
 from rich.console import Console
 
-from mtl.files import whole_file, whole_folder
+from mtl.files import whole_folder
+from mtl.heads.gate_file import add_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table, open_heads
 from mtl.models.batches import Batch
 from mtl.models.evaluate import evaluate, mean_score
-from mtl.probes.table_files import write_parquet
 from mtl.runs.run import Run
 from mtl.training.gate_loss import choice_warnings
 from mtl.training.observer import Observer
@@ -51,7 +51,6 @@ class Evaluation(pl.Callback):
         self.run, self.batches, self.every, self.patience = run, batches, every, patience
         self.keep_best, self.console, self.observers = keep_best, console, observers
         self.history: list[dict[str, Any]] = []
-        self.gates: list[dict[str, Any]] = []
         self.best = float("-inf")
         self.waited = 0
         self.ended = False
@@ -121,14 +120,13 @@ class Evaluation(pl.Callback):
         self.history.append(row)
         if model.gates is not None:
             at_choice = None if gate_loss is None else gate_loss.log_alpha_at_choice
-            self.gates += gate_rows(
+            rows = gate_rows(
                 model.gates, tuple(model.tasks), trainer.global_step, model.encoder.tap.sites, at_choice
             )
+            if trainer.is_global_zero:
+                add_gates(self.run.folder / "gates.parquet", gate_table(rows), first=len(self.history) == 1)
         if trainer.is_global_zero:
             self.run.write_history(self.history)
-            if self.gates:
-                with whole_file(self.run.folder / "gates.parquet") as path:
-                    write_parquet(gate_table(self.gates), path)
             if better or not self.keep_best:
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)
@@ -151,11 +149,11 @@ class Evaluation(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The state that a resumed run needs."""
-        state = {name: getattr(self, name) for name in ("history", "gates", "best", "waited", "ended")}
+        state = {name: getattr(self, name) for name in ("history", "best", "waited", "ended")}
         return {**state, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the checkpoint."""
-        self.history, self.gates = state_dict["history"], state_dict["gates"]
-        self.best, self.waited = state_dict["best"], state_dict["waited"]
+        """Restore the state of the checkpoint; older ones also hold the rows that are in gates.parquet."""
+        self.history, self.best = state_dict["history"], state_dict["best"]
+        self.waited = state_dict["waited"]
         self.ended, self._seconds = state_dict.get("ended", False), state_dict["seconds"]

@@ -7,7 +7,8 @@ import pytest
 import torch
 from polars.testing import assert_frame_equal
 
-from mtl.heads.gate_file import CLOSING_POINT, LEARNED, read_gates
+from mtl.errors import InputError
+from mtl.heads.gate_file import CLOSING_POINT, LEARNED, add_gates, read_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import gates_from_file
@@ -76,3 +77,28 @@ def test_what_training_had_open_is_known_from_the_choice() -> None:
         }
     )
     assert table.select(learned=LEARNED)["learned"].to_list() == [True, False, True, False]
+
+
+def test_an_evaluation_made_again_replaces_its_rows_and_later_ones(tmp_path):
+    path = tmp_path / "gates.parquet"
+
+    def at(update):
+        return gate_table(gate_rows(HeadGates(2, 3, init_std=1.0), ("pos",), update, SITES))
+
+    first, second, again = at(5), at(10), at(10)
+    add_gates(path, first, first=True)
+    for rows in (second, at(15), again):
+        add_gates(path, rows, first=False)
+    assert_frame_equal(read_gates(path), pl.concat([first, again]))
+    add_gates(path, second, first=True)
+    assert_frame_equal(read_gates(path), second)
+
+
+def test_gates_of_earlier_evaluations_are_not_lost_in_silence(tmp_path):
+    rows = gate_table(gate_rows(HeadGates(2, 3), ("pos",), 10, SITES))
+    path = tmp_path / "gates.parquet"
+    with pytest.raises(InputError, match=r"gates\.parquet is gone"):
+        add_gates(path, rows, first=False)
+    path.write_text("damaged")
+    with pytest.raises(InputError, match="cannot be read"):
+        add_gates(path, rows, first=False)

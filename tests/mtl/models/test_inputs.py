@@ -84,3 +84,32 @@ def test_pieces_are_those_of_the_tokenizer(toy, tiny_encoder):
         pieces = material.pieces(encoder.tokenizer, sentences)
         assert [each.ids.tolist() for each in pieces] == [each.ids.tolist() for each in expected]
         assert [each.counts.tolist() for each in pieces] == [each.counts.tolist() for each in expected]
+
+
+def test_what_was_used_last_is_kept_and_no_more(toy, tmp_path, tiny_encoder, counted, monkeypatch):
+    monkeypatch.setattr(module, "MOST_FILES", 2)
+    monkeypatch.setattr(module, "MOST_ENCODERS", 1)
+    shutil.copytree(tiny_encoder, tmp_path / "other")
+    material, corpus = InputCache(keep=True), CorpusConfig(str(toy))
+    for split in ("train", "dev", "train", "test", "train", "dev"):
+        material.split(corpus, ("pos",), split)
+    assert counted == ["train.jsonl", "dev.jsonl", "test.jsonl", "dev.jsonl"]
+    counted.clear()
+    for name in (tiny_encoder, tiny_encoder, tmp_path / "other", tiny_encoder):
+        material.encoder(EncoderConfig(str(name)))
+    assert counted == ["encoder"] * 3
+
+
+def test_pieces_of_earlier_texts_are_dropped_once_there_are_too_many(toy, tiny_encoder, monkeypatch):
+    material = InputCache(keep=True)
+    tokenizer = material.encoder(EncoderConfig(str(tiny_encoder))).tokenizer
+    sentences = material.split(CorpusConfig(str(toy)), ("pos",), "train")[:9]
+    encoded = []
+    encode = module._encoded
+    monkeypatch.setattr(module, "_encoded", lambda *given: encoded.append(len(given[1])) or encode(*given))
+    monkeypatch.setattr(module, "MOST_TEXTS", 7)
+    for part in (sentences[:5], sentences[:5], sentences[5:], sentences[5:], sentences[:5]):
+        expected = tokenizer.encode_all([sentence.words for sentence in part])
+        pieces = material.pieces(tokenizer, part)
+        assert [each.ids.tolist() for each in pieces] == [each.ids.tolist() for each in expected]
+    assert encoded == [5, 0, 4, 0, 5]

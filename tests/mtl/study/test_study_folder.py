@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, replace
 
 import pytest
 
 from mtl.commands.main import main
 from mtl.errors import InputError
+from mtl.study import folder as folder_module
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
 from mtl.workers.lease import Holder
@@ -96,3 +98,55 @@ def test_the_state_of_a_study_whose_file_is_bad_is_one_line(tmp_path, capsys, te
     assert message in errors
     assert str(file) in errors or "name=3" in errors
     assert errors.count("\n") == 1
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The names of the files of jobs and progress that are read."""
+    read, names = folder_module._read, []
+
+    def counted(kind, file):
+        names.append(file.name)
+        return read(kind, file)
+
+    monkeypatch.setattr(folder_module, "_read", counted)
+    return names
+
+
+def settle(study):
+    """As if nothing had been written for a minute."""
+    for file in (study.path / "jobs").glob("*.json"):
+        os.utime(file, (file.stat().st_atime - 60, file.stat().st_mtime - 60))
+
+
+def test_a_snapshot_reads_what_has_changed_and_nothing_else(tmp_path, reads):
+    study = StudyFolder(tmp_path)
+    for number, name in enumerate(("a", "b")):
+        study.write_job(Job(name, number, "single", {"tasks": ["pos"]}, {"code": "1"}))
+        study.write_progress(name, Progress("waiting"))
+    settle(study)
+    first = study.snapshot()
+    assert sorted(reads) == ["a.job.json", "a.progress.json", "b.job.json", "b.progress.json"]
+    reads.clear()
+    assert study.snapshot() == first
+    assert reads == []
+    study.write_progress("b", Progress("finished", {"code": "1"}))
+    assert study.snapshot().states() == {"a": "waiting", "b": "finished"}
+    assert reads == ["b.progress.json"]
+    study.remove_job("a")
+    assert list(study.snapshot().jobs) == ["b"]
+    assert study.last_progress("a") == Progress()
+
+
+def test_a_file_that_was_written_just_now_is_read_again(tmp_path, reads):
+    """Its successor could have the same time, size and number."""
+    study = StudyFolder(tmp_path)
+    study.write_progress("a", Progress("running"))
+    file = tmp_path / "jobs" / "a.progress.json"
+    assert study.last_progress("a").state == "running"
+    state = file.stat()
+    file.write_text(file.read_text().replace("running", "waiting"))
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_ino) == (state.st_size, state.st_ino)
+    assert study.last_progress("a").state == "waiting"
+    assert len(reads) == 2

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
 import signal
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import pytorch_lightning as pl
+import torch
 
 from mtl.models.batches import Batch
-from mtl.training.checkpoint import Resumption
+from mtl.training.checkpoint import DirectCheckpointIO, Resumption
 from mtl.training.step import JointTraining
 
 
@@ -50,3 +54,28 @@ def test_a_run_in_a_thread_leaves_the_signals_alone(tmp_path):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(resumption.setup, Mock(spec=pl.Trainer), Mock(spec=pl.LightningModule), "fit").result()
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_checkpoint_is_not_held_in_memory_a_second_time(tmp_path):
+    state = {"weights": torch.arange(4_000_000.0), "update": 7}
+    tracemalloc.start()
+    DirectCheckpointIO().save_checkpoint(state, tmp_path / "last.ckpt")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000 < (tmp_path / "last.ckpt").stat().st_size
+    read = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert read["update"] == 7
+    assert torch.equal(read["weights"], state["weights"])
+
+
+@pytest.mark.parametrize("size", [3, 1_000_000])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_named_as_the_cause(size):
+    with pytest.raises(OSError, match="No space left") as caught:
+        DirectCheckpointIO().save_checkpoint({"weights": torch.zeros(size)}, Path("/dev/full"))
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_what_cannot_be_saved_is_an_error_of_its_own(tmp_path):
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        DirectCheckpointIO().save_checkpoint({"call": lambda: 0}, tmp_path / "last.ckpt")

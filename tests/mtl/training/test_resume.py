@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from polars.testing import assert_frame_equal
 from rich.console import Console
 
 from mtl.commands.main import main
@@ -24,6 +25,7 @@ from mtl.config.schema import (
     TrainerConfig,
 )
 from mtl.errors import InputError
+from mtl.heads.gate_file import read_gates
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run
 from mtl.training import assembly
@@ -67,6 +69,11 @@ def test_a_run_with_a_target_is_resumed_exactly_after_its_heads_were_chosen(conf
     assert broken.status()["state"] == "failed"
     assert "power" in broken.status()["error"]
     (broken.resume_checkpoint.parent / ".last.ckpt.1234").write_text("left by a killed process")
+    checkpoint = torch.load(broken.resume_checkpoint, weights_only=True)
+    state = checkpoint["callbacks"]["Evaluation"]
+    assert "gates" not in state
+    state["gates"] = [{"task": "pos", "step": 5}]  # of an earlier program; gates.parquet holds the same rows
+    torch.save(checkpoint, broken.resume_checkpoint)
     assert train(config, console=QUIET) == broken
     first, second = weights(unbroken), weights(broken)
     assert first.keys() == second.keys()
@@ -75,6 +82,9 @@ def test_a_run_with_a_target_is_resumed_exactly_after_its_heads_were_chosen(conf
     assert (status["state"], len(status["starts"])) == ("finished", 2)
     assert "error" not in status
     assert not broken.resume_checkpoint.parent.exists()
+    gates = [read_gates(run.folder / "gates.parquet") for run in (unbroken, broken)]
+    assert gates[0]["step"].unique().to_list() == [5, 10, 15]
+    assert_frame_equal(*gates)
 
 
 def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_scored(config, monkeypatch):
