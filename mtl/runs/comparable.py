@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,8 @@ from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.report.data import Setup
 from mtl.probes.sites import shape_text, sites_of
 from mtl.runs.run import Run
+from mtl.runs.settings import Settings, settings_of, settings_of_run
+from mtl.runs.setups import setups_of
 from mtl.runs.tables import SAME, encoder_of, heads_of
 
 T = TypeVar("T")
@@ -30,6 +33,17 @@ class RunWithSetup:
     run: Run
     config: dict[str, Any]
     setup: Setup
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Its settings."""
+        return settings_of(self.config, self.run.status(), self.run.folder)
+
+
+def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
+    """These runs with their setups among each other."""
+    setups = setups_of([settings_of_run(run) for run in runs])
+    return [RunWithSetup(run, run.config(), setup) for run, setup in zip(runs, setups, strict=True)]
 
 
 def of_one_encoder(

@@ -30,7 +30,7 @@ from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import has_remedy, remedy_scores
-from mtl.runs.settings import MASKS, keys_in_words, settings_of
+from mtl.runs.settings import MASKS, keys_in_words
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
@@ -116,7 +116,7 @@ def _claims_unlike_pairs(
     if gates is None or pairs is None:
         return []
     masked, paired = set(gates["run"]), set(pairs["run"])
-    settings = {str(run.run.folder): settings_of(run.config) for run in runs}
+    settings = {str(run.run.folder): run.settings for run in runs}
     notes: dict[str, None] = {}
     for run in runs:
         name = str(run.run.folder)

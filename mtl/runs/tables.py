@@ -19,8 +19,8 @@ from mtl.runs.settings import MASKS, comparable, differences, settings_of_run
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.twins import task_of
 
-MAY_DIFFER = (*MASKS, "encoder.name")
-"""In what runs of one regime may differ: masks, of which a note tells; another encoder is refused."""
+MAY_DIFFER = MASKS
+"""In what runs of one regime may differ: masks, of which a note tells."""
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
 MOST_NOTES = 4
@@ -80,7 +80,9 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             f"{runs} of twins or with a control task left out of the measures on heads by regime: {names}"
         )
     folders = [path for path in folders if path not in controls]
-    made = {str(path): settings_of_run(Run.open(path)) for path in folders if _is_probed_run(path)}
+    probed = {str(path): Run.open(path) for path in folders if _is_probed_run(path)}
+    check_encoders({name: encoder_of(run) for name, run in probed.items()})
+    made = {name: settings_of_run(run) for name, run in probed.items()}
     alike, otherwise = comparable(made, MAY_DIFFER)
     notes += [f"measures on heads by regime: {note}" for note in otherwise]
     folders = [path for path in folders if str(path) not in made or str(path) in alike]
