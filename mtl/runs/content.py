@@ -13,6 +13,9 @@ from typing import Any
 DRAWS = "draws.json"
 """The file beside drawn masks that records, by the name of their file, how they were drawn."""
 
+_ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
+"""Endings of the files that a transformer and its tokenizer are loaded from."""
+
 
 @dataclass(frozen=True)
 class Content:
@@ -52,6 +55,11 @@ def place_now(path: str | Path, config: Mapping[str, Any], folder: Path | None) 
         return recorded
     moved = Path(os.path.normpath(folder / os.path.relpath(recorded, run)))
     return moved if moved.exists() else recorded
+
+
+def files_of_encoder(folder: Path) -> list[Path]:
+    """The configuration, weights and tokenizer of an encoder in a folder."""
+    return sorted(path for path in folder.iterdir() if path.suffix in _ENCODER_FILES)
 
 
 def draw_of(path: Path) -> dict[str, Any] | None:

@@ -49,11 +49,11 @@ def gather(
     split: Split,
     score: Mapping[str, str],
     sweep: SweepEvidence | None = None,
-    not_to_probe: Collection[str] = (),
+    not_to_probe: Collection[Path] = (),
 ) -> ReportData:
     """All finished runs and probes in `folder` or up to two folders below.
 
-    `score` names each task's main figure; `sweep` is given if the runs are its trials; `not_to_probe` names
+    `score` names each task's main figure; `sweep` is given if the runs are its trials; `not_to_probe` are
     the folders of runs that were not to be probed. Scores are of all runs, masks and probes only of those
     with the most frequent encoder and shape. Raises `InputError` if there are no runs and no probes.
     """
@@ -69,7 +69,7 @@ def gather(
             f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
         )
     encoder, same = of_one_encoder(runs, bare, notes)
-    unlabelled = {run.run.folder.name for run in same if not _labels_words(run.config["tasks"])}
+    unlabelled = {run.run.folder for run in same if not _labels_words(run.config["tasks"])}
     gates = masks_of(same, notes)
     heads, probes = probes_of(
         [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe)

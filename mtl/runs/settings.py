@@ -369,7 +369,7 @@ _UNREADABLE = (InputError, OSError, ValueError, KeyError, TypeError)
 
 
 def _run(folder: Path) -> Content:
-    """What the run in a folder is, whatever its name and seed; of a run that is gone only its place is known."""
+    """What the run in a folder is, whatever its name and seed; of a run that is gone its place."""
     try:
         source = settings_of_run(Run.open(folder))
     except _UNREADABLE:

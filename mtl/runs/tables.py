@@ -15,7 +15,7 @@ from mtl.heads.gate_file import read_gates
 from mtl.probes import heads_table, table_files
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.run import Run
-from mtl.runs.settings import MASKS, comparable, differences, settings_of_run
+from mtl.runs.settings import MASKS, comparable, settings_of_run
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.twins import task_of
 
@@ -42,9 +42,6 @@ def gates_of(
     """
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     parts, notes = [], []
-    masked = [run for run in runs if (run.folder / "gates.parquet").is_file()]
-    if len(masked) > 1:
-        notes += differences({str(run.folder): settings_of_run(run) for run in masked})
     for run in runs:
         path = run.folder / "gates.parquet"
         if not path.is_file():

@@ -56,6 +56,8 @@ class Evaluation(pl.Callback):
         self.waited = 0
         self.ended = False
         """Whether an evaluation has ended the run; a run that resumes after it trains no further."""
+        self.chosen = False
+        """Whether a target's final choice of heads has been told."""
         self._seconds = 0.0
         self._since: float | None = None
 
@@ -110,9 +112,7 @@ class Evaluation(pl.Callback):
             for key, value in figures.items()
         }
         choices = {} if gate_loss is None else gate_loss.choices
-        newly_chosen = choices and not any(
-            key.endswith("/forced_open") for old in self.history for key in old
-        )
+        newly_chosen, self.chosen = bool(choices) and not self.chosen, bool(choices) or self.chosen
         row |= {
             f"gates/{mask}/{key}": count
             for mask, choice in choices.items()
@@ -151,7 +151,9 @@ class Evaluation(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The state that a resumed run needs."""
-        state = {name: getattr(self, name) for name in ("history", "gates", "best", "waited", "ended")}
+        state = {
+            name: getattr(self, name) for name in ("history", "gates", "best", "waited", "ended", "chosen")
+        }
         return {**state, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -159,3 +161,4 @@ class Evaluation(pl.Callback):
         self.history, self.gates = state_dict["history"], state_dict["gates"]
         self.best, self.waited = state_dict["best"], state_dict["waited"]
         self.ended, self._seconds = state_dict.get("ended", False), state_dict["seconds"]
+        self.chosen = state_dict.get("chosen", False)

@@ -15,10 +15,12 @@ import yaml
 
 from mtl.config.effective import neutral_values, plain
 from mtl.config.schema import BalancerConfig, BatchConfig, ClonesConfig, GatesConfig, TrainConfig
+from mtl.errors import InputError
 from mtl.probes.report.answer_sharing import sharing_groups, unlike_baselines
 from mtl.probes.report.data import ReportData
 from mtl.runs import overlap_scores, remedies, tables
-from mtl.runs.comparable import RunWithSetup
+from mtl.runs.comparable import RunWithSetup, with_setups
+from mtl.runs.figures import contest, mixing
 from mtl.runs.gather import gather
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import remedy_scores
@@ -134,6 +136,7 @@ def test_every_key_of_the_schema_is_used_by_some_run():
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_runs_that_differ_in_a_key_are_of_two_setups_and_are_not_alike(context):
     free = (remedies.MAY_DIFFER, remedies.LIMITS, overlap_scores.MAY_DIFFER, tables.MAY_DIFFER, MASKS, ())
+    free = (*free, (*MASKS, "encoder.name"))
     tried = 0
     for key, first, second in keys_of(CONTEXTS[context]):
         one, other = settings_of(first), settings_of(second)
@@ -357,6 +360,28 @@ def test_what_sharing_costs_is_read_from_runs_that_were_trained_alike():
         assert key in unlike_baselines(evidence)[0]
     object.__setattr__(evidence, "setups", tuple(setups_of([first, {**first, "tasks": ["pos"]}])))
     assert sharing_groups(evidence) == {"MTL-2": {"MTL-2": "STL"}}
+
+
+def test_claims_are_never_put_beside_runs_that_were_trained_otherwise(tmp_path):
+    tried = 0
+    for number, (key, first, second) in enumerate(keys_of(PAIR)):
+        alone = {**second, "tasks": ["pos"], "pruning": "dynamic", "seed": 11}
+        if key not in settings_of(first).differing(settings_of(alone), MASKS):
+            continue  # of the other task
+        pair = a_run(tmp_path / f"{number}-pair", first)
+        masked = a_run(tmp_path / f"{number}-masked", alone)
+        compared = with_setups([pair, masked])
+        pairs = pairs_of(compared, [])
+        with pytest.raises(InputError, match=f"claims that the pairs can be compared by: .*{key}"):
+            contest._like_pairs([compared[1]], compared, pairs, [])
+        if key != "encoder.name":  # which is another in collaborative models
+            models = {mixing.BEFORE: [], mixing.ALONE: [], mixing.JOINT: [(pair.model, str(pair.folder), 1)]}
+            notes: list[str] = []
+            kept, claims = mixing._alike(models, [masked], {pair: first, masked: alone}, notes)
+            assert (kept, claims) == (models, [])
+            assert any(key in note and str(masked.folder) in note for note in notes)
+        tried += 1
+    assert tried > 20
 
 
 def test_names_and_order_of_folders_change_no_table(tmp_path):
