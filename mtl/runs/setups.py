@@ -190,7 +190,7 @@ def _text(value: Any) -> str:
 
 def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
     """By number of tasks the keys that their setups' names have to say."""
-    keys = dict.fromkeys(key for one in settings for key in one.values)
+    keys = dict.fromkeys(key for one in settings for key, value in one.values.items() if value is not UNUSED)
     named: dict[int, list[str]] = {size: [] for size in map(_size, settings)}
     for key in keys:
         if key.partition(".")[0] in _OF_NAME and key not in _SAID_ONLY_BY_KEY:

@@ -9,13 +9,14 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
+from mtl.runs.code_fingerprint import PROBING, code_fingerprint
 from mtl.study import perform as module
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
+from mtl.study.jobs import training_code
 
 PROBING_CODE = code_fingerprint(PROBING)
-PLANNED = {"configuration": "c", "code": code_fingerprint(TRAINING), "probes.code": PROBING_CODE}
+PLANNED = {"configuration": "c", "code": training_code({"tasks": ["pos"]}), "probes.code": PROBING_CODE}
 
 
 @pytest.fixture
