@@ -24,7 +24,7 @@ from mtl.probes.statistics.masks import final_masks
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.settings import comparable, differences, settings_of_run
-from mtl.runs.tables import gates_of
+from mtl.runs.tables import check_encoders, encoder_of, gates_of
 
 
 def rgb(request: FigureRequest) -> FigureWithTables:
@@ -132,6 +132,7 @@ def _gates(request: FigureRequest, averaged: bool = False) -> tuple[pl.DataFrame
         str(run.folder): settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()
     }
     if averaged:
+        check_encoders({str(run.folder): encoder_of(run) for run in runs})
         alike, unlike = comparable(settings)
         runs = [run for run in runs if str(run.folder) not in settings or str(run.folder) in alike]
     else:
