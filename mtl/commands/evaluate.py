@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -14,6 +15,9 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.run import Run
 from mtl.tasks.catalogue import LAYERS
+
+if TYPE_CHECKING:
+    from mtl.tasks.sentence import Sentence
 
 
 def evaluate(
@@ -66,6 +70,9 @@ def evaluate(
     )
     for line in notes_on(Look({split: gold}, annotated, model.labels)):
         print(line)
+    if corpus is not None or split != "train":
+        for line in _in_train(config, tuple(model.tasks), split, gold):
+            print(line)
     require_limit(gold, config.batch.max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
     if message := describe_unknown(corpus_examples, getattr(model.encoder.tokenizer, "unknown", -1)):
@@ -92,3 +99,18 @@ def evaluate(
             Console(markup=False, emoji=False).print(
                 f"left out of these files: {count} {items}", highlight=False
             )
+
+
+def _in_train(
+    config: TrainConfig, tasks: tuple[str, ...], split: str, gold: Sequence[Sentence]
+) -> Iterator[str]:
+    """A line with the number of sentences that the model was trained on; one, too, if that is not known."""
+    from mtl.corpora.checks import shared_sentences
+    from mtl.corpora.load import load_split
+
+    try:
+        train = load_split(config.corpus, tasks, "train")
+    except (InputError, OSError) as error:
+        yield f"{split}: whether its sentences are in train is not known: {error}"
+        return
+    yield from shared_sentences({"train": train, split: gold})

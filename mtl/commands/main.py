@@ -165,12 +165,13 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an error reports that memory is used up; torch is not imported for its class."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(error)
-    )
+    """Whether an error reports that memory is used up; torch is not imported for its class.
+
+    What torch raises without an accelerator is a plain `RuntimeError`, which only its text tells from others.
+    """
+    torch = sys.modules.get("torch")
+    classes = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, classes) or "DefaultCPUAllocator: can't allocate memory" in str(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -176,14 +176,16 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     """Fingerprints of the corpora and of the code that trials are made of."""
     from mtl.corpora.load import corpus_fingerprint
     from mtl.corpora.readers import reader_modules
-    from mtl.runs.code_fingerprint import TRAINING, code_fingerprint
+    from mtl.runs.code_fingerprint import TRAINING, code_fingerprint, unused_modules
     from mtl.sweep.check import example_configs
 
     configs = example_configs(definition, base)
     sources = {(config.corpus, tuple(config.chosen())) for config in configs}
     corpora = {corpus_fingerprint(corpus, tasks) for corpus, tasks in sources}
     readers = {module for corpus, _ in sources for module in reader_modules(asdict(corpus))}
-    return {"corpus": "+".join(sorted(corpora)), "code": code_fingerprint(TRAINING, *sorted(readers))}
+    unused = frozenset.intersection(*(unused_modules(asdict(config)) for config in configs))
+    code = code_fingerprint(TRAINING, *sorted(readers), unused=unused)
+    return {"corpus": "+".join(sorted(corpora)), "code": code}
 
 
 def _status(place: str, options: Options, console: Console) -> int:

@@ -9,7 +9,7 @@ neutral value of a key is its default, or the one in `CHANGED_DEFAULTS`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mtl.config.schema import (
@@ -61,6 +61,10 @@ _OF_BALANCERS = {
     "uncertainty": ("lr",),
 }
 """The settings that each balancer has."""
+_OF_JOINT_RUNS = (
+    "gates.scope", "gates.overlap_penalty", "gates.at_most", "clones", "gradient_conflict_every",
+)  # fmt: skip
+"""The settings that make no difference to a run of one task."""
 _BALANCED = tuple(dict.fromkeys(key for keys in _OF_BALANCERS.values() for key in keys))
 
 
@@ -86,6 +90,14 @@ def only_used(config: TrainConfig) -> TrainConfig:
     weights = {task: weight for task, weight in balancer.weights.items() if task in used}
     values["balancer"] = dataclasses.replace(balancer, weights=weights)
     return dataclasses.replace(config, **values)
+
+
+def keys_of_other_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
+    """The dotted keys, and groups of keys, that no run of these tasks uses, whatever its other settings."""
+    used = tasks_of(tasks)
+    others = [name for name in TASK_NAMES if name not in used]
+    of_joint = [] if len(tasks) > 1 else _OF_JOINT_RUNS
+    return (*others, *(f"corpus.{name}" for name in others), *of_joint)
 
 
 def unused_keys(config: TrainConfig) -> tuple[str, ...]:

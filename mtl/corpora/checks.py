@@ -171,8 +171,12 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
 
 
 def _split_in_split(look: Look) -> Iterator[str]:
-    """Sentences that two splits share."""
-    for (first, larger), (second, smaller) in combinations(look.splits.items(), 2):
+    yield from shared_sentences(look.splits)
+
+
+def shared_sentences(splits: Splits) -> Iterator[str]:
+    """A line for every two splits that share sentences, with their number."""
+    for (first, larger), (second, smaller) in combinations(splits.items(), 2):
         keys = {(sentence.words, sentence.second) for sentence in smaller}
         shared = keys & {(sentence.words, sentence.second) for sentence in larger}
         inside = [sentence for sentence in smaller if (sentence.words, sentence.second) in shared]

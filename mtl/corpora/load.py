@@ -149,6 +149,15 @@ def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str], splits: Seque
     )
 
 
+def corpus_fingerprints(config: CorpusConfig, tasks: Sequence[str]) -> dict[str, str]:
+    """The `corpus_fingerprint` of each task's own files, whatever is trained beside it."""
+    found: dict[str, str] = {}
+    for source in sources(config, tasks):
+        digest = corpus_fingerprint(config, source.tasks)
+        found |= dict.fromkeys(source.tasks, digest)
+    return found
+
+
 def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
     """The sentence with only the layers that `tasks` read."""
     read = {layer for name in tasks_of(tasks) for layer in TASKS[name].layers}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.errors import InputError, did_you_mean
+from mtl.runs.content import files_of_encoder
 
 KNOWN = (
     "minilm", "bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-base-multilingual-cased",
@@ -16,8 +17,6 @@ KNOWN = (
     "answerdotai/ModernBERT-base",
 )  # fmt: skip
 """Names to suggest for a misspelt one; any other name works as well."""
-ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
-"""Endings of the files that a transformer and its tokenizer are loaded from."""
 
 
 def is_local(encoder: str) -> bool:
@@ -27,9 +26,7 @@ def is_local(encoder: str) -> bool:
 
 def encoder_files(encoder: str) -> list[Path]:
     """The configuration, weights and tokenizer of a local encoder; empty for others."""
-    if not is_local(encoder):
-        return []
-    return sorted(path for path in Path(encoder).iterdir() if path.suffix in ENCODER_FILES)
+    return files_of_encoder(Path(encoder)) if is_local(encoder) else []
 
 
 def check_encoder(name: str) -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from mtl.config.schema import BalancerConfig
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.translate import Translate
+from mtl.tasks.twins import tasks_of
 
 TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
 """The entry modules of training and of probing: they import everything that these run."""
@@ -33,19 +38,48 @@ count: a format's name is part of the configuration, and its files count by thei
 """
 
 
+OF_CHOICE = ("mtl.tasks.", "mtl.training.balancers.")
+"""Rooms of which a configuration chooses modules; tables that list them all, in and outside, choose none."""
+_TABLE = "mtl.tasks.catalogue"
+TRANSLATION = (
+    "mtl.tasks.translate", "mtl.models.seq2seq", "mtl.models.translations", "mtl.training.initial_seq2seq",
+)  # fmt: skip
+"""The modules of models that translate."""
+_TELLING = ("warn", "print")
+"""The names of functions that are called with a message; errors and warnings are known by their ends."""
+
+
 @lru_cache
-def code_fingerprint(*entries: str) -> str:
+def code_fingerprint(*entries: str, unused: frozenset[str] = frozenset()) -> str:
     """One sha256 over the entry modules and everything of this project that they import.
 
-    Comments, docstrings, texts below constants and fields, layout and the version of Python do not count.
+    Comments, docstrings, texts below constants and fields, messages of errors and warnings, what is printed,
+    layout and the version of Python do not count; nor do modules in `unused`, unless one that is used and of
+    choice itself imports them.
     """
-    meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries).items())]
+    meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries, unused).items())]
     return hashlib.sha256("\n".join(meanings).encode()).hexdigest()
 
 
-def modules_of(*entries: str) -> list[str]:
+def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]:
     """The names of the modules that the fingerprint of these entries is made of."""
-    return sorted(_imported(entries))
+    return sorted(_imported(entries, unused))
+
+
+def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:
+    """The modules of tasks, balancers and translation that a run with this configuration does not use.
+
+    Empty for a configuration without tasks.
+    """
+    if not config.get("tasks"):
+        return frozenset()
+    names = tasks_of(config["tasks"])
+    tasks = {kind.__module__ for kind in TASKS.values()} - {TASKS[name].__module__ for name in names}
+    balancer = (config.get("balancer") or {}).get("name", BalancerConfig().name)
+    room = "mtl.training.balancers"
+    balancers = {f"{room}.{name}" for name in get_args(get_type_hints(BalancerConfig)["name"])}
+    translation = () if Translate.name in names else TRANSLATION
+    return frozenset({*tasks, *translation, *balancers.difference([f"{room}.{balancer}"])})
 
 
 ImportStatement = ast.Import | ast.ImportFrom
@@ -58,7 +92,7 @@ class _Module(NamedTuple):
     imports: tuple[str, ...]
 
 
-def _imported(entries: Sequence[str]) -> dict[str, _Module]:
+def _imported(entries: Sequence[str], unused: Collection[str]) -> dict[str, _Module]:
     modules: dict[str, _Module] = {}
     waiting = list(entries)
     while waiting:
@@ -71,6 +105,7 @@ def _imported(entries: Sequence[str]) -> dict[str, _Module]:
             imported
             for imported in modules[name].imports
             if name.startswith(BY_NAME) or not imported.startswith(BY_NAME)
+            if imported not in unused or (name.startswith(OF_CHOICE) and name != _TABLE)
         ]
     return modules
 
@@ -121,13 +156,22 @@ def _written(node: object, imports: list[ImportStatement]) -> str:
     if isinstance(node, ImportStatement):
         imports.append(node)
     values = []
+    message = isinstance(node, ast.Call) and _is_message(node)
     for name in _in_order(node._fields):
+        if message and name in ("args", "keywords"):
+            continue
         value = getattr(node, name, None)
         if isinstance(value, list):
             value = [item for item in value if not _does_nothing(item)]
         if (value is not None and value != []) or (name == "value" and isinstance(node, ast.Constant)):
             values.append(f"{name}={_written(value, imports)}")
     return f"{type(node).__name__}({', '.join(values)})"
+
+
+def _is_message(call: ast.Call) -> bool:
+    """Whether a call makes an error or a warning, or prints: what it is given is for people to read."""
+    name = str(getattr(call.func, "attr", "") or getattr(call.func, "id", ""))
+    return name in _TELLING or name.endswith(("Error", "Warning"))
 
 
 @cache

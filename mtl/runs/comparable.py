@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,8 @@ from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.report.data import Setup
 from mtl.probes.sites import KEYS, shape_text, sites_of
 from mtl.runs.run import Run
+from mtl.runs.settings import Settings, settings_of, settings_of_run
+from mtl.runs.setups import setups_of
 from mtl.runs.tables import SAME, encoder_of, heads_of
 
 T = TypeVar("T")
@@ -30,6 +33,17 @@ class RunWithSetup:
     run: Run
     config: dict[str, Any]
     setup: Setup
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Its settings."""
+        return settings_of(self.config, self.run.status(), self.run.folder)
+
+
+def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
+    """These runs with their setups among each other."""
+    setups = setups_of([settings_of_run(run) for run in runs])
+    return [RunWithSetup(run, run.config(), setup) for run, setup in zip(runs, setups, strict=True)]
 
 
 def of_one_encoder(
@@ -64,19 +78,19 @@ def probes_of(
     bare: Sequence[Path],
     encoder: str,
     notes: list[str],
-    not_to_probe: Collection[str] = (),
+    not_to_probe: Collection[Path] = (),
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """The measures on heads of runs and `bare` folders that were probed alike, and their provenance.
 
-    The others are noted, and so are runs that were not probed, unless their folder's name is in
-    `not_to_probe`. The first table is `None` if nothing is left.
+    The others are noted, and so are runs that were not probed, unless their folder is in `not_to_probe`.
+    The first table is `None` if nothing is left.
     """
     known: dict[Path, dict[str, str]] = {}
     unprobed = []
     only_worth: set[Path] = set()  # not probed, so that settings of probing need not agree
     for folder in [*runs, *bare]:
         if not (folder / "heads.parquet").is_file():
-            if folder.name not in not_to_probe:
+            if folder not in not_to_probe:
                 unprobed.append(folder.name)
             continue
         try:
@@ -104,7 +118,7 @@ def probes_of(
     if unprobed:
         shown = ", ".join(unprobed[:4]) + (f" and {len(unprobed) - 4} more" if len(unprobed) > 4 else "")
         notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {shown}")
-    to_probe = any(folder.name not in not_to_probe for folder in runs)
+    to_probe = any(folder not in not_to_probe for folder in runs)
     if to_probe and not any(folder in known for folder in bare):
         notes.append(
             "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/static' "

@@ -16,6 +16,7 @@ from mtl.probes.statistics.claims_by_setup import holm
 from mtl.probes.statistics.compared_runs import compare
 from mtl.runs import sentence_counts
 from mtl.runs.run import Run
+from mtl.runs.settings import settings_of_run
 from mtl.runs.setups import setups_of
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.twins import task_of
@@ -79,8 +80,8 @@ def compare_runs(
             continue
         notes += [
             f"{name}: the runs {where} --against are of several setups: {', '.join(names)}"
-            for where, side, configs in zip(("before", "after"), chosen, sides, strict=True)
-            if len(names := _setups(side, configs)) > 1
+            for where, side in zip(("before", "after"), chosen, strict=True)
+            if len(names := _setups(side)) > 1
         ]
         task = TASKS[task_of(name)]
         result = compare(counts[0], counts[1], task().metric().score, level=level, draws=draws, seed=seed)
@@ -142,5 +143,5 @@ def _tasks(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(task for config in configs.values() for task in config["tasks"]))
 
 
-def _setups(side: Sequence[Run], configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(setup.name for setup in setups_of([configs[str(run.folder)] for run in side])))
+def _setups(side: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(setup.name for setup in setups_of([settings_of_run(run) for run in side])))

@@ -13,7 +13,7 @@ from mtl.probes.report.data import PruningCurves
 from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
 from mtl.runs.comparable import RunWithSetup
 from mtl.runs.run import Run, is_probed_encoder
-from mtl.runs.settings import differences, settings_of_run
+from mtl.runs.settings import comparable, settings_of_run
 from mtl.runs.tables import check_encoders, encoder_of
 
 FIRST = ("importance", "recomputed", "greedy", "random")
@@ -25,7 +25,8 @@ def curves_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All points of the runs' curves with a column `run`, and notes on runs that have none.
 
-    Raises `InputError` if no run has curves of these tasks on the split.
+    Figures average over runs: those that were made otherwise than most are left out and noted. Raises
+    `InputError` if no run has curves of these tasks on the split.
     """
     parts, notes = _tables(folders, "curve.parquet", tasks)
     points = pl.concat(parts)
@@ -150,4 +151,5 @@ def _tables(
     if not parts:
         raise InputError("; ".join([*notes, "nothing to draw"]))
     check_encoders(encoders)
-    return parts, (*notes, *differences(made))
+    alike, unlike = comparable(made)
+    return [part for part in parts if part["run"][0] in alike], (*notes, *unlike)

@@ -10,10 +10,8 @@ import yaml
 
 from mtl.errors import InputError, counted
 from mtl.probes.report.sweep import SweepEvidence
-from mtl.runs.comparable import RunWithSetup, line
+from mtl.runs.comparable import RunWithSetup, line, with_setups
 from mtl.runs.run import Run
-from mtl.runs.settings import settings_of
-from mtl.runs.setups import setups_of
 from mtl.runs.tables import encoder_of
 
 MOST_SETTINGS = 12
@@ -65,11 +63,7 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
             notes.append(f"{path} is not finished ({state}): left out")
             continue
         configs[path] = config
-    setups = setups_of([settings_of(config, Run(path).derivation()) for path, config in configs.items()])
-    runs = [
-        RunWithSetup(Run(path), config, setup)
-        for (path, config), setup in zip(configs.items(), setups, strict=True)
-    ]
+    runs = with_setups([Run(path) for path in configs])
     number = {task: place for place, task in enumerate(tasks)}
 
     def order(run: RunWithSetup) -> tuple[object, ...]:

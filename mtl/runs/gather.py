@@ -30,7 +30,7 @@ from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import has_remedy, remedy_scores
-from mtl.runs.settings import MASKS, keys_in_words, settings_of
+from mtl.runs.settings import MASKS, keys_in_words
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
@@ -49,11 +49,11 @@ def gather(
     split: Split,
     score: Mapping[str, str],
     sweep: SweepEvidence | None = None,
-    not_to_probe: Collection[str] = (),
+    not_to_probe: Collection[Path] = (),
 ) -> ReportData:
     """All finished runs and probes in `folder` or up to two folders below.
 
-    `score` names each task's main figure; `sweep` is given if the runs are its trials; `not_to_probe` names
+    `score` names each task's main figure; `sweep` is given if the runs are its trials; `not_to_probe` are
     the folders of runs that were not to be probed. Scores are of all runs, masks and probes only of those
     with the most frequent encoder and shape. Raises `InputError` if there are no runs and no probes.
     """
@@ -69,7 +69,7 @@ def gather(
             f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
         )
     encoder, same = of_one_encoder(runs, bare, notes)
-    unlabelled = {run.run.folder.name for run in same if not _labels_words(run.config["tasks"])}
+    unlabelled = {run.run.folder for run in same if not _labels_words(run.config["tasks"])}
     gates = masks_of(same, notes)
     heads, probes = probes_of(
         [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe)
@@ -116,7 +116,7 @@ def _claims_unlike_pairs(
     if gates is None or pairs is None:
         return []
     masked, paired = set(gates["run"]), set(pairs["run"])
-    settings = {str(run.run.folder): settings_of(run.config) for run in runs}
+    settings = {str(run.run.folder): run.settings for run in runs}
     notes: dict[str, None] = {}
     for run in runs:
         name = str(run.run.folder)

@@ -56,14 +56,13 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     Runs are of one setup if they differ only in these keys and their seeds.
     """
     configs = [run.config() for run in runs]
-    derived = [run.derivation() for run in runs]
     gates = [dict(config.get("gates", {})) for config in configs]
     settings: list[str | None] = [
         ", ".join(_kept_by(config, keys)) for config, keys in zip(configs, gates, strict=True)
     ]
     alike = [
-        settings_of({**config, "gates": keys}, made)
-        for config, keys, made in zip(configs, gates, derived, strict=True)
+        settings_of({**config, "gates": keys}, run.status(), run.folder)
+        for run, config, keys in zip(runs, configs, gates, strict=True)
     ]
     setups = [setup.name for setup in setups_of(alike)]
     notes: tuple[str, ...] = ()

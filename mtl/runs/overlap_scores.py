@@ -10,8 +10,9 @@ import polars as pl
 from mtl.heads.gate_file import read_gates
 from mtl.probes.sites import KEYS
 from mtl.probes.statistics.masks import last_gates
+from mtl.runs.content import draw_of, place_now
 from mtl.runs.run import Run
-from mtl.runs.settings import comparable, mask_set, settings_of
+from mtl.runs.settings import comparable, settings_of_run
 from mtl.runs.tables import scores_of
 
 MAY_DIFFER = ("gates.masks",)
@@ -32,8 +33,7 @@ SCHEMA = pl.Schema(
 """A row per run and task.
 
 `overlap` is the number of heads that both masks of the run have open, `heads` that of the task's own mask;
-`draw` is the number at the end of the mask file's name, null for a file without one; `figure` is the score's
-name.
+`draw` is the number of the draw, null for masks that were not drawn; `figure` is the score's name.
 """
 
 
@@ -54,11 +54,11 @@ def overlap_scores(
         if config.get("pruning") == "fixed" and len(config["tasks"]) == 2
         if config.get("gates", {}).get("scope") == "per_task"
     }
-    settings = {name: settings_of(config) for name, (_, config) in pairs.items()}
+    settings = {name: settings_of_run(run) for name, (run, _) in pairs.items()}
     alike, notes = comparable(settings, MAY_DIFFER)
     for name in alike:
         run, config = pairs[name]
-        tasks, gates = settings[name].tasks, config["gates"]
+        tasks = settings[name].tasks
         scores, unscored = scores_of([run], split, score)
         notes += unscored
         if scores.is_empty():
@@ -66,10 +66,17 @@ def overlap_scores(
         opened = last_gates(read_gates(run.folder / "gates.parquet")).filter("open").select("task", *KEYS)
         heads = {task: set(opened.filter(task=task).drop("task").rows()) for task in tasks}
         of_run = {"pair": "+".join(tasks), "overlap": len(heads[tasks[0]] & heads[tasks[1]])}
-        of_run |= {"draw": mask_set(str(gates["masks"]))[1], "seed": int(config["seed"])}
+        of_run |= {"draw": _draw(run, config), "seed": int(config["seed"])}
         rows += [
             {**of_run, **row, "figure": score[row["task"]], "heads": len(heads[row["task"]])}
             for row in scores.iter_rows(named=True)
         ]
     table = pl.DataFrame(rows, schema=SCHEMA)
     return table.sort("pair", "overlap", "draw", "task", maintain_order=True), tuple(notes)
+
+
+def _draw(run: Run, config: Mapping[str, Any]) -> int | None:
+    """The number of the draw of a run's masks; `None` if they were not drawn, or no record of it is left."""
+    masks = place_now(str(config["gates"]["masks"]), config, run.folder)
+    record = run.status().get("draw") or draw_of(masks) or {}
+    return record.get("draw")

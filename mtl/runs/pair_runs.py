@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from mtl.config.effective import neutral_values
 from mtl.probes.report.data import PAIRS
 from mtl.probes.statistics.contest_cells import CONTROL, TWIN
 from mtl.runs.comparable import RunWithSetup
-from mtl.runs.settings import comparable, settings_of
+from mtl.runs.settings import comparable
 from mtl.tasks.twins import task_of
 
 
@@ -24,17 +23,14 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     """
     pairs = {}
     for run in runs:
-        settings = settings_of(run.config, run.run.derivation())
-        if settings.plain and len(settings.tasks) == 2:
-            pairs[str(run.run.folder)] = settings
+        if run.settings.plain and len(run.settings.tasks) == 2:
+            pairs[str(run.run.folder)] = run.settings
     if not pairs:
         return None
-    neutral = neutral_values()
 
     def rank(name: str) -> tuple[int, int, str]:
         alike = {other.tasks for other in pairs.values() if not pairs[name].differing(other)}
-        plain = sum(neutral.get(key) == value for key, value in pairs[name].values.items())
-        return -len(alike), -plain, pairs[name].identity
+        return -len(alike), len(pairs[name].set_keys), pairs[name].identity
 
     chosen, left_out = comparable(pairs, like=[min(pairs, key=rank)])
     notes += [f"the contest: {note}" for note in left_out]

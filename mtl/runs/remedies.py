@@ -13,7 +13,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.probes.statistics.remedies import JOINT, SINGLE
 from mtl.runs.run import Run
-from mtl.runs.settings import MASKS, comparable, settings_of
+from mtl.runs.settings import MASKS, comparable, settings_of_run
 from mtl.runs.tables import scores_of
 
 SCHEMA = pl.Schema(
@@ -63,7 +63,8 @@ def remedy_scores(
             "no run with clones.kind, nor with gates.at_most or gates.overlap_penalty at a target of its own "
             "for each task: give the runs of a study of remedies"
         )
-    sets = {settings_of(configs[name]).tasks for name in remedied}
+    of_runs = {name: settings_of_run(run) for name, run in runs_by_name.items()}
+    sets = {of_runs[name].tasks for name in remedied}
     if len(sets) > 1:
         several = ", ".join(sorted("+".join(names) for names in sets))
         raise InputError(f"runs with a remedy are of several sets of tasks ({several}): give those of one")
@@ -71,7 +72,7 @@ def remedy_scores(
     masked = any(_allotment(configs[name]) is not None for name in remedied)
     settings, conditions, notes = {}, {}, []
     for name, config in configs.items():
-        made = settings_of(config, runs_by_name[name].derivation())
+        made = of_runs[name]
         if made.derivation or not set(made.tasks) <= set(tasks):
             continue
         condition = _condition(config, made.tasks == tasks, masked)

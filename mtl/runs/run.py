@@ -81,11 +81,7 @@ class Run:
 
         Such a run has a model and scores, but no history and no masks. Empty for a run that was trained.
         """
-        status = self.status()
-        steps = ["cut"] if "cut_from" in status else []
-        if "collaborated_from" in status:
-            steps.append(f"collaborative {status['components']}")
-        return ", ".join(steps)
+        return derivation_in(self.status())
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
         """Per split and task the figures of the kept model; raises `InputError` if the file is damaged."""
@@ -220,6 +216,14 @@ class Run:
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.folder / "history.csv", text.getvalue())
+
+
+def derivation_in(status: Mapping[str, Any]) -> str:
+    """How the run with this status was made from another; empty for a run that was trained."""
+    steps = ["cut"] if "cut_from" in status else []
+    if "collaborated_from" in status:
+        steps.append(f"collaborative {status['components']}")
+    return ", ".join(steps)
 
 
 def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import enum
 import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,9 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mtl.config.effective import neutral_values, reference, settings_in, unused_keys
+from mtl.config.effective import (
+    keys_of_other_tasks,
+    neutral_values,
+    reference,
+    settings_in,
+    unused_keys,
+)
+from mtl.config.schema import Files
 from mtl.errors import InputError, counted
-from mtl.runs.run import Run
+from mtl.runs.content import Content, claims_fingerprint, digest_of, draw_of, drawn_content, place_now
+from mtl.runs.run import Run, derivation_in
+from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.twins import task_of, tasks_of
 
@@ -25,10 +36,23 @@ MASKS = ("pruning", "gates")
 """What a comparison declares to be free if it compares runs whatever their masks."""
 _SOURCE_OF_MASKS = "gates.init_from"
 """The key for the run without masks that masks are learned on, where they are learned after training."""
-_OF_OTHER_RUNS = ("init_from", _SOURCE_OF_MASKS, "gates.masks")
+ORIGINS = ("init_from", _SOURCE_OF_MASKS, "gates.masks", "clones.claims")
+"""The keys of what other runs made; a run's status records what it was when the run started."""
 GONE = "a run that is gone"
 NAMED = 4
 """Runs that a note names before it counts the others."""
+
+
+class Unused(enum.Enum):
+    """The value of a key that a run could use and does not, because of its other settings."""
+
+    UNUSED = "unused"
+
+    def __repr__(self) -> str:
+        return "unused"
+
+
+UNUSED = Unused.UNUSED
 
 
 @dataclass(frozen=True)
@@ -42,7 +66,10 @@ class Settings:
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
     values: Mapping[str, Any]
-    """By dotted key everything that made the run: only keys that it uses, completed by neutral values."""
+    """By dotted key everything that made the run, completed by neutral values.
+
+    Keys of other tasks are left out; keys that the run could use and does not have the value `UNUSED`.
+    """
 
     @cached_property
     def identity(self) -> str:
@@ -54,51 +81,86 @@ class Settings:
         """Whether it was trained from the start and without masks."""
         return self.pruning == "none" and not self.derivation
 
-    def differing(self, other: Settings, free: Collection[str] = ()) -> list[str]:
-        """The keys that both runs use and whose values differ, without those that change no result.
-
-        `free`: keys, or groups of keys, that may differ, since the comparison is about them. The sets of
-        tasks may always differ: every comparison says of which tasks it is.
-        """
-        left_out = (*free, *MEASURING)
-        return [
+    @cached_property
+    def set_keys(self) -> tuple[str, ...]:
+        """The keys that the run uses, and whose value is not neutral."""
+        neutral = _neutral()
+        return tuple(
             key
             for key, value in self.values.items()
-            if key in other.values and value != other.values[key] and not _within(key, left_out)
+            if value is not UNUSED
+            and (value.place if isinstance(value, Content) else value) not in (neutral.get(key), "", "none")
+        )
+
+    def differing(self, other: Settings, free: Collection[str] = ()) -> list[str]:
+        """The keys in which runs differ that both could use, without those that change no result.
+
+        Keys that both use come before those that only one uses. `free`: keys, or groups of keys, that may
+        differ, since the comparison is about them. The sets of tasks may always differ, and with them the
+        keys of other tasks: every comparison says of which tasks it is.
+        """
+        left_out = (*free, *MEASURING)
+        keys = [
+            key
+            for key, value in self.values.items()
+            if key in other.values and _differ(value, other.values[key]) and not _within(key, left_out)
         ]
+        return sorted(keys, key=lambda key: UNUSED in (self.values[key], other.values[key]))
 
 
-def settings_of(config: Mapping[str, Any], derivation: str = "") -> Settings:
-    """The settings of a run with this configuration, which may be of an older program or lack keys."""
+def _differ(one: Any, other: Any) -> bool:
+    if isinstance(one, Content) and isinstance(other, Content):
+        return one.differs(other)
+    return bool(one != other)
+
+
+def settings_of(
+    config: Mapping[str, Any], status: Mapping[str, Any] | None = None, folder: Path | None = None
+) -> Settings:
+    """The settings of a run with this configuration, which may be of an older program or lack keys.
+
+    `status` is that of the run, which records what lay at the places that the configuration names; without
+    it, only the places are known. `folder` is where the run is now, to find what was moved with it.
+    """
+    status = status or {}
     tasks = in_order_of_catalogue(config["tasks"])
     pruning = str(config.get("pruning", "none"))
     typed = settings_in(config)
-    left_out = {*OF_ONE_RUN, "tasks", "corpus", *unused_keys(typed)}
+    others = {*OF_ONE_RUN, "tasks", "corpus", "init_from", *keys_of_other_tasks(tasks)}
+    unused = unused_keys(typed)
     neutral = _neutral()
-    given = dict(_leaves(config, neutral))
-    values = {
-        key: value for key, value in {**neutral, **given}.items() if left_out.isdisjoint(_with_groups(key))
+    values: dict[str, Any] = {
+        key: UNUSED if _within(key, unused) else value
+        for key, value in {**neutral, **dict(_leaves(config, neutral))}.items()
+        if not _within(key, others)
     }
-    if len(tasks) == 1:
-        values.pop("gates.scope", None)
     weights = values.pop("balancer.weights", None) or {}
-    if typed.balancer.name == "fixed":
-        for name in tasks:
-            values[f"balancer.weights.{name}"] = float(weights.get(name, weights.get(task_of(name), 1.0)))
-    values |= {f"corpus.{name}": _source_of(config, name) for name in tasks_of(tasks)}
-    for key in ("gates.masks", "clones.claims"):
-        if values.get(key) is not None:
-            values[key] = _file(str(values[key]))
-    values.pop("init_from", None)
-    source = _SOURCE_OF_MASKS if pruning in ("static", "gates_only") else "init_from"
-    values[source] = _run(config.get("init_from"))
+    for name in tasks:
+        weight = 1.0 if weights is UNUSED else weights.get(name, weights.get(task_of(name), 1.0))
+        values[f"balancer.weights.{name}"] = UNUSED if weights is UNUSED else float(weight)
+    values["encoder.name"] = Content(str(values["encoder.name"]), status.get("encoder_fingerprint"))
+    values |= _corpora(config, tasks, status)
+    if "origins" in status:
+        values |= {key: found and Content(*found) for key, found in status["origins"].items()}
+    else:
+        values |= _origins(config, pruning, values, status, folder)
+    if pruning not in _AFTER_TRAINING:
+        values[_SOURCE_OF_MASKS] = UNUSED
+    derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
     return Settings(tasks, int(config["seed"]), pruning, derivation, values)
 
 
 def settings_of_run(run: Run) -> Settings:
     """The settings of a run's folder."""
-    return settings_of(run.config(), run.derivation())
+    return settings_of(run.config(), run.status(), run.folder)
+
+
+def recorded_origins(config: Mapping[str, Any]) -> dict[str, tuple[str, str | None] | None]:
+    """What is at the places of other runs and of what they made, for the status of a run that starts."""
+    values = settings_of(config).values
+    found = {key: values[key] for key in ORIGINS if values.get(key, UNUSED) is not UNUSED}
+    return {key: (value.place, value.digest) if value else None for key, value in found.items()}
 
 
 def comparable(
@@ -131,7 +193,8 @@ def comparable(
         unlike[identity] = usual.differing(of[identity], free)
         if not unlike[identity]:
             # Runs of other tasks use other keys, in which runs after them must not differ either.
-            usual = dataclasses.replace(usual, values={**of[identity].values, **usual.values})
+            known = {key: value for key, value in usual.values.items() if not _unknown(value)}
+            usual = dataclasses.replace(usual, values={**usual.values, **of[identity].values, **known})
     kept = [name for name, settings in runs.items() if not unlike[settings.identity]]
     others: dict[tuple[str, ...], list[str]] = {}
     for name, settings in runs.items():
@@ -144,13 +207,34 @@ def comparable(
         what = listed if len(names) == 1 else f"{counted(len(names), 'run')} ({listed})"
         verb = "was" if len(names) == 1 else "were"
         notes.append(f"{what} {verb} trained with another {keys_in_words(keys)} than {shown}: left out")
-    gone = [name for name in kept if GONE in (runs[name].values.get(key) for key in _OF_OTHER_RUNS)]
-    if len(gone) > 1:
-        notes.append(
-            f"{counted(len(gone), 'run')} started from runs, or have masks of runs, that are gone: whether "
-            "those were alike is not known"
+    return kept, [*notes, *_by_place({name: runs[name] for name in kept}, free)]
+
+
+def _unknown(value: Any) -> bool:
+    return isinstance(value, Content) and value.digest is None
+
+
+def _by_place(runs: Mapping[str, Settings], free: Collection[str]) -> list[str]:
+    """A note on runs of several that did not record what they were given in files."""
+    found = {
+        name: keys
+        for name, settings in runs.items()
+        if (
+            keys := [key for key, value in settings.values.items() if _recorded_late(key) and _unknown(value)]
         )
-    return kept, notes
+        and not all(_within(key, free) for key in keys)
+    }
+    if len(runs) < 2 or not found:
+        return []
+    keys = list(dict.fromkeys(key for of_run in found.values() for key in of_run if not _within(key, free)))
+    return [
+        f"{counted(len(found), 'run')} did not record what was in {keys_in_words(keys)}: compared by path"
+    ]
+
+
+def _recorded_late(key: str) -> bool:
+    """Whether older runs did not record the content of what this key names; an encoder's name says it."""
+    return key != "encoder.name"
 
 
 def keys_in_words(keys: Sequence[str]) -> str:
@@ -166,7 +250,8 @@ def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> lis
     for place, one in enumerate(distinct):
         for other in distinct[place + 1 :]:
             keys |= dict.fromkeys(one.differing(other, free))
-    return [f"the {counted(len(runs), 'run')} differ in {', '.join(keys)}"] if keys else []
+    notes = [f"the {counted(len(runs), 'run')} differ in {', '.join(keys)}"] if keys else []
+    return [*notes, *_by_place(runs, free)]
 
 
 def _within(key: str, groups: Collection[str]) -> bool:
@@ -198,45 +283,98 @@ def _leaves(config: Mapping[str, Any], neutral: Mapping[str, Any], prefix: str =
     return rows
 
 
-def _source_of(config: Mapping[str, Any], task: str) -> Any:
-    """Where a task's sentences come from: its own files, those of all tasks, or the corpus' folder."""
+_AFTER_TRAINING = ("static", "gates_only")
+"""Ways of pruning that learn masks after training, on the run that `init_from` names."""
+_SPLITS = ("train", "dev", "test")
+
+
+def _corpora(config: Mapping[str, Any], tasks: Sequence[str], status: Mapping[str, Any]) -> dict[str, Any]:
+    """The sentences of each task, by key.
+
+    Older runs have one fingerprint over the files of all of their tasks. It is that of each task where all
+    read the same files; else it says only whether two runs of the same tasks had the same.
+    """
+    read = [name for name in tasks_of(tasks) if TASKS[name].layers] or list(tasks_of(tasks))
+    sources = {name: _source_of(config, name) for name in read}
+    digests, whole = status.get("corpus_fingerprints"), status.get("corpus_fingerprint")
+    together = len({place for place, _, _ in sources.values()}) == 1
+    values = {}
+    for name, (place, options, exact) in sources.items():
+        digest = (digests or {}).get(name) or (whole if together and exact else None)
+        values[f"corpus.{name}"] = Content(place, digest and f"{digest}{options}")
+    if whole and any(map(_unknown, values.values())):
+        places = ", ".join(dict.fromkeys(place for place, _, _ in sources.values()))
+        values[f"corpus.{'+'.join(tasks)}"] = Content(places, whole)
+    return values
+
+
+def _source_of(config: Mapping[str, Any], task: str) -> tuple[str, str, bool]:
+    """Where a task's sentences come from, how they are read, and whether that is exact.
+
+    It is not where `corpus.files` and a folder are given: then the format decides, which is not looked at.
+    """
     corpus = config.get("corpus") or {}
     files = corpus.get(task) or corpus.get("files")
-    if isinstance(files, Mapping):
-        return {key: value for key, value in files.items() if value is not None}
     default = dataclasses.asdict(reference())["corpus"]["path"]
-    return files or corpus.get("path", default)
+    folder = corpus.get("path", default)
+    if not isinstance(files, Mapping):
+        return str(files or folder), "", True
+    plain = dataclasses.asdict(Files())
+    options = {key: value for key, value in files.items() if value != plain.get(key) and key not in _SPLITS}
+    named = {split: files[split] for split in _SPLITS if files.get(split) is not None}
+    place = ", ".join(f"{key}={value}" for key, value in (named | options).items())
+    exact = bool(corpus.get(task)) or folder is None
+    return place if exact else f"{place} or {folder}", repr(sorted(options.items())) if options else "", exact
 
 
-def _file(path: str) -> str:
-    """A file of masks or claims: the run that it is of, else its name without folder, suffix and draw."""
-    if (Path(path).parent / "config.yaml").is_file():
-        return _run(Path(path).parent) or path
-    return mask_set(path)[0]
+def _origins(
+    config: Mapping[str, Any],
+    pruning: str,
+    values: Mapping[str, Any],
+    status: Mapping[str, Any],
+    folder: Path | None,
+) -> dict[str, Any]:
+    """What other runs made, as far as it can be found now."""
+    found: dict[str, Any] = {}
+    source = config.get("init_from")
+    path = None if source is None else place_now(source, config, folder)
+    if pruning in _AFTER_TRAINING:
+        found[_SOURCE_OF_MASKS] = path and _run(path)
+        # But for its masks it is as the run that they are learned on; unknown if that is gone.
+        with contextlib.suppress(*_UNREADABLE):
+            found["init_from"] = None if path is None else settings_of_run(Run.open(path)).values["init_from"]
+    else:
+        found["init_from"] = path and _run(path)
+    masks, claims = values.get("gates.masks"), values.get("clones.claims")
+    if isinstance(masks, str):
+        found["gates.masks"] = _masks(place_now(masks, config, folder), status)
+    if isinstance(claims, str):
+        found["clones.claims"] = Content(claims, claims_fingerprint(place_now(claims, config, folder)))
+    return found
 
 
-def _run(folder: Any) -> str | None:
-    """What the run in a folder is, whatever its name and seed; `GONE` if it is not there any more."""
-    if folder is None:
-        return None
+def _masks(path: Path, status: Mapping[str, Any]) -> Content:
+    """Masks that a run was given: those of another run, drawn ones, or a file."""
+    if (path.parent / "config.yaml").is_file():
+        return _run(path.parent)
+    record = status.get("draw") or draw_of(path)
+    return Content(str(path), status.get("masks_fingerprint")) if record is None else drawn_content(record)
+
+
+_UNREADABLE = (InputError, OSError, ValueError, KeyError, TypeError)
+
+
+def _run(folder: Path) -> Content:
+    """What the run in a folder is, whatever its name and seed; of a run that is gone its place."""
     try:
         source = settings_of_run(Run.open(folder))
-    except (InputError, OSError, ValueError, KeyError, TypeError):
-        return GONE
-    neutral = _neutral()
-    set_ = [
-        f"{key}={value}"
-        for key, value in sorted(source.values.items())
-        if value not in (neutral.get(key), "", "none") and not _within(key, ("corpus", "encoder", *MEASURING))
-    ]
-    return " ".join(["+".join(source.tasks), *set_])
+    except _UNREADABLE:
+        return Content(f"{folder}, {GONE}")
+    made = [(key, source.values[key]) for key in sorted(source.set_keys) if not _within(key, MEASURING)]
+    words = [f"{key}={_text(value)}" for key, value in made if not _within(key, ("corpus", "encoder"))]
+    digest = digest_of((source.tasks, [(key, repr(value)) for key, value in made]))
+    return Content(" ".join(["+".join(source.tasks), *words]), digest)
 
 
-def mask_set(path: str) -> tuple[str, int | None]:
-    """The name of a mask file without folder, suffix and draw, and the number of its draw, if it has one.
-
-    Files that differ only in their draw, `NAME-draw1.parquet` and `NAME-draw2.parquet`, are of one setup.
-    """
-    stem = Path(path).stem
-    name, _, number = stem.rpartition("-draw")
-    return (name, int(number)) if name and number.isdecimal() else (stem, None)
+def _text(value: Any) -> str:
+    return value.place if isinstance(value, Content) else str(value)

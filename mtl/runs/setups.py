@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from mtl.probes.report.data import Setup
-from mtl.runs.settings import MASKS, MEASURING, Settings, settings_of
+from mtl.runs.content import Content
+from mtl.runs.settings import MASKS, MEASURING, UNUSED, Settings, settings_of
 from mtl.tasks.order import in_order_of_catalogue
 
 Variant = tuple[str, ...]
@@ -45,24 +48,84 @@ def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
     of as many tasks in which it differs, else of all setups. So two runs have one setup only if they have the
     same tasks, or are of one task each, and nothing that they both use differs but the seed.
     """
-    settings = [run if isinstance(run, Settings) else settings_of(run) for run in runs]
+    settings = told_apart([run if isinstance(run, Settings) else settings_of(run) for run in runs])
     sets = {size: {one.tasks for one in settings if len(one.tasks) == size} for size in map(_size, settings)}
     named = _named(settings)
+    names = [_name(one, sets, named) for one in settings]
+    for size, keys in _unnamed(settings, names).items():
+        named[size] += keys
+    names = [_name(one, sets, named) for one in settings]
     groups: dict[tuple[str, Variant], list[Settings]] = {}
-    names: list[tuple[str, Variant]] = []
-    for one in settings:
-        size = len(one.tasks)
-        tasks = f" {'+'.join(one.tasks)}" if len(sets[size]) > 1 else ""
-        base = "STL" if size == 1 else f"MTL-{size}{tasks}"
-        keys = dict.fromkeys(
-            word for key in named[size] if key in one.values for word in words_of(key, one.values[key])
-        )
-        names.append((base, tuple(word for word in (_masks(one), _copies(one), *keys) if word)))
-        groups.setdefault(names[-1], []).append(one)
+    for one, name in zip(settings, names, strict=True):
+        groups.setdefault(name, []).append(one)
     merged = {name: _merged(of_name) for name, of_name in groups.items()}
     single = {variant: one for (base, variant), one in merged.items() if base == "STL"}
     setups = {name: _setup(name, merged[name], single) for name in merged}
     return [setups[name] for name in names]
+
+
+def _name(
+    settings: Settings, sets: Mapping[int, set[tuple[str, ...]]], named: Mapping[int, Sequence[str]]
+) -> tuple[str, Variant]:
+    """The name of a run's setup: number of tasks, and what it adds."""
+    size = len(settings.tasks)
+    tasks = f" {'+'.join(settings.tasks)}" if len(sets[size]) > 1 else ""
+    keys = [key for key in named[size] if settings.values.get(key, UNUSED) is not UNUSED]
+    words = dict.fromkeys(word for key in keys for word in words_of(key, settings.values[key]))
+    variant = tuple(word for word in (_masks(settings), _copies(settings), *words) if word)
+    return "STL" if size == 1 else f"MTL-{size}{tasks}", variant
+
+
+def _unnamed(
+    settings: Sequence[Settings], names: Sequence[tuple[str, Variant]]
+) -> dict[int, dict[str, None]]:
+    """By number of tasks the keys in which runs of one name differ: such as only one of them uses."""
+    alike: dict[tuple[str, Variant], dict[str, Settings]] = {}
+    for one, name in zip(settings, names, strict=True):
+        alike.setdefault(name, {})[one.identity] = one
+    keys: dict[int, dict[str, None]] = {}
+    for runs in alike.values():
+        for one, other in combinations(runs.values(), 2):
+            keys.setdefault(_size(one), {}).update(dict.fromkeys(one.differing(other)))
+    return keys
+
+
+def told_apart(settings: Sequence[Settings]) -> list[Settings]:
+    """The settings with contents known by their place where it is known of others, and with words for each.
+
+    The same content has the same words, its first place; two contents of one place have their digest, too.
+    """
+    known: dict[tuple[str, str], set[str]] = {}
+    for _, key, content in _contents(settings):
+        known.setdefault((key, content.place), set()).update(filter(None, [content.digest]))
+    found = [
+        (
+            place,
+            key,
+            replace(content, digest=min(known[key, content.place]))
+            if content.digest is None and len(known[key, content.place]) == 1
+            else content,
+        )
+        for place, key, content in _contents(settings)
+    ]
+    first: dict[tuple[str, str], str] = {}
+    for _, key, content in found:
+        name = key, repr(content)
+        first[name] = min(first.get(name, content.place), content.place)
+    shared = Counter((key, place) for (key, _), place in first.items())
+    values = [dict(one.values) for one in settings]
+    for number, key, content in found:
+        place = first[key, repr(content)]
+        digest = f" {content.digest[:8]}" if content.digest and shared[key, place] > 1 else ""
+        values[number][key] = replace(content, place=f"{place}{digest}")
+    return [replace(one, values=of) for one, of in zip(settings, values, strict=True)]
+
+
+def _contents(settings: Sequence[Settings]) -> Iterator[tuple[int, str, Content]]:
+    for number, one in enumerate(settings):
+        for key, value in one.values.items():
+            if isinstance(value, Content):
+                yield number, key, value
 
 
 def _size(settings: Settings) -> int:
@@ -73,7 +136,7 @@ def _merged(runs: Sequence[Settings]) -> Settings:
     """The settings of a setup: those of all of its tasks."""
     values = {key: value for run in runs for key, value in run.values.items()}
     tasks = in_order_of_catalogue({task for run in runs for task in run.tasks})
-    return dataclasses.replace(runs[0], values=values, tasks=tasks)
+    return replace(runs[0], values=values, tasks=tasks)
 
 
 def _setup(name: tuple[str, Variant], settings: Settings, single: Mapping[Variant, Settings]) -> Setup:
@@ -100,8 +163,9 @@ def _masks(settings: Settings) -> str:
 
 def _copies(settings: Settings) -> str:
     """Copies of heads, in words; empty without any."""
-    values = {key: settings.values.get(f"clones.{key}") for key in ("kind", "heads", *_PLAIN_COPIES)}
-    if values["kind"] in (None, "none"):
+    used = {key: value for key, value in settings.values.items() if value is not UNUSED}
+    values = {key: used.get(f"clones.{key}") for key in ("kind", "heads", *_PLAIN_COPIES)}
+    if values["kind"] is None:
         return ""
     words = [str(values["kind"])] + ([] if values["heads"] is None else [str(values["heads"])])
     words += [
@@ -118,6 +182,8 @@ def words_of(key: str, value: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, Content):
+        return value.place
     if isinstance(value, Mapping):
         return " ".join(f"{key} {inner}" for key, inner in sorted(value.items()))
     return str(value)
@@ -125,14 +191,14 @@ def _text(value: Any) -> str:
 
 def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
     """By number of tasks the keys that their setups' names have to say."""
-    keys = dict.fromkeys(key for one in settings for key in one.values)
+    keys = dict.fromkeys(key for one in settings for key, value in one.values.items() if value is not UNUSED)
     named: dict[int, list[str]] = {size: [] for size in map(_size, settings)}
     for key in keys:
         if key.partition(".")[0] in _OF_NAME and key not in _SAID_ONLY_BY_KEY:
             continue
         values: dict[Hashable, dict[int, set[str]]] = {}
         for one in settings:
-            if key in one.values:
+            if one.values.get(key, UNUSED) is not UNUSED:
                 by_size = values.setdefault(_among(key, one), {})
                 by_size.setdefault(len(one.tasks), set()).add(repr(one.values[key]))
             elif key in _BY_KIND_IN_WORDS and one.pruning != "none":

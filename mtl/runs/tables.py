@@ -16,12 +16,12 @@ from mtl.probes import heads_table, table_files
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.probes.statistics.masks import last_gates
 from mtl.runs.run import Run
-from mtl.runs.settings import MASKS, comparable, differences, settings_of_run
+from mtl.runs.settings import MASKS, comparable, settings_of_run
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.twins import task_of
 
-MAY_DIFFER = (*MASKS, "encoder.name")
-"""In what runs of one regime may differ: masks, of which a note tells; another encoder is refused."""
+MAY_DIFFER = MASKS
+"""In what runs of one regime may differ: masks, of which a note tells."""
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
 MOST_NOTES = 4
@@ -45,9 +45,6 @@ def gates_of(
     """
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     parts, notes = [], []
-    masked = [run for run in runs if (run.folder / "gates.parquet").is_file()]
-    if len(masked) > 1:
-        notes += differences({str(run.folder): settings_of_run(run) for run in masked})
     for run in runs:
         path = run.folder / "gates.parquet"
         if not path.is_file():
@@ -83,7 +80,9 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             f"{runs} of twins or with a control task left out of the measures on heads by regime: {names}"
         )
     folders = [path for path in folders if path not in controls]
-    made = {str(path): settings_of_run(Run.open(path)) for path in folders if _is_probed_run(path)}
+    probed = {str(path): Run.open(path) for path in folders if _is_probed_run(path)}
+    check_encoders({name: encoder_of(run) for name, run in probed.items()})
+    made = {name: settings_of_run(run) for name, run in probed.items()}
     alike, otherwise = comparable(made, MAY_DIFFER)
     notes += [f"measures on heads by regime: {note}" for note in otherwise]
     folders = [path for path in folders if str(path) not in made or str(path) in alike]

@@ -5,10 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import PruningRegime, TrainConfig
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
 MASKS: tuple[Masks, ...] = get_args(Masks)
+
+
+@dataclass(frozen=True)
+class MaskKind:
+    """What a kind of masks in a study's file means for a run."""
+
+    regime: PruningRegime
+    per_task: bool
+    """Whether each task has a mask of its own."""
+
+    @property
+    def scope(self) -> Literal["shared", "per_task"]:
+        """The value of `gates.scope`."""
+        return "per_task" if self.per_task else "shared"
+
+    @property
+    def learned(self) -> bool:
+        """Whether the run learns its masks, so that they show what tasks want."""
+        return self.regime in ("dynamic", "static")
+
+
+KINDS: dict[Masks, MaskKind] = {
+    "none": MaskKind("none", False),
+    "dynamic": MaskKind("dynamic", False),
+    "static": MaskKind("static", False),
+    "dynamic_per_task": MaskKind("dynamic", True),
+    "static_per_task": MaskKind("static", True),
+    "fixed": MaskKind("fixed", False),
+    "fixed_per_task": MaskKind("fixed", True),
+}
+"""Every kind of masks."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from mtl.probes.heads_table import Site
 from mtl.probes.sites import grid, shape_text, sites_of
 from mtl.probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
 from mtl.probes.table_files import write_parquet
+from mtl.runs.content import DRAWS
 from mtl.runs.run import Run
 from mtl.study.config import OverlapConfig
 from mtl.study.planned import Planned
@@ -62,7 +63,7 @@ def write_masks(masks: Mapping[str, DrawnMasks]) -> None:
             write_parquet(drawn.table, path)
         by_folder.setdefault(drawn.path.parent, {})[drawn.path.name] = drawn.record
     for folder, records in by_folder.items():
-        write_json(folder / "draws.json", records)
+        write_json(folder / DRAWS, records)
 
 
 def _drawn(path: Path, run: Planned, best: _Best) -> DrawnMasks:

@@ -74,9 +74,9 @@ class StudyFolder:
         jobs = (self._record(Job, file) for file in files)  # a command that plans meanwhile may remove one
         return sorted((job for job in jobs if job is not None), key=lambda job: job.number)
 
-    def not_to_probe(self) -> frozenset[str]:
-        """The runs that the study does not want probed."""
-        return frozenset(job.name for job in self.jobs() if "probes" not in job.measures())
+    def not_to_probe(self) -> frozenset[Path]:
+        """The folders of runs that the study does not want probed."""
+        return frozenset(self.run(job.name) for job in self.jobs() if "probes" not in job.measures())
 
     def write_job(self, job: Job) -> None:
         """Write a job."""

@@ -12,15 +12,14 @@ from pathlib import Path
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.keys import known_keys_of
 from mtl.config.parse import configuration_from
-from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, PruningRegime, TaskName, TrainConfig
+from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.check_measures import check_measures
-from mtl.study.config import Block, Masks, OverlapConfig, ProbesConfig, StudyConfig
+from mtl.study.config import KINDS, Block, Masks, OverlapConfig, ProbesConfig, StudyConfig
 from mtl.study.planned import Draw, Planned
 from mtl.study.study_claims import with_claims
 from mtl.study.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
 
-REGIMES: dict[str, PruningRegime] = {"dynamic": "dynamic", "static": "static", "fixed": "fixed"}
 _OF_THE_GRID = {
     "name": "the study names its runs",
     "runs": "runs are in the study's folder",
@@ -106,7 +105,7 @@ def _with_sources(cell: _Cell, block: Block, masks: Masks, train: TrainConfig) -
     `train` are the block's settings.
     """
     study = cell.study
-    if masks.startswith("static"):
+    if KINDS[masks].regime == "static":
         setup, other = _source(study, block, cell.setup, cell.tasks)
         unpruned = dataclasses.replace(cell, setup=setup, probes=probes_of(study, other))
         source = unpruned.run("none", settings(study.train, other), other.label, None)
@@ -124,7 +123,7 @@ def _with_sources(cell: _Cell, block: Block, masks: Masks, train: TrainConfig) -
 
 def _check_masks_of(block: Block) -> None:
     """Raise `InputError` for a block that cannot have the masks of another one."""
-    if not all(masks.startswith("fixed") for masks in block.masks):
+    if not all(KINDS[masks].regime == "fixed" for masks in block.masks):
         raise InputError(f"masks_of={block.masks_of}: give masks: [fixed] or [fixed_per_task] beside it")
     if "gates.masks" in block.set or block.overlap is not None:
         raise InputError(f"masks_of={block.masks_of} names the masks: leave gates.masks and overlap out")
@@ -134,7 +133,7 @@ def _mask_source(
     study: StudyConfig, block: Block, masks: Masks, tasks: tuple[TaskName, ...]
 ) -> tuple[str, Block, Masks]:
     """The setup, block and kind of masks of the runs that learn a block's fixed masks (`masks_of`)."""
-    per_task = masks.endswith("_per_task")
+    per_task = KINDS[masks].per_task
     sources = [
         (setup, other, learned)
         for other in study.grid
@@ -142,7 +141,7 @@ def _mask_source(
         for setup in other.setups
         if tasks in task_sets(setup, study)
         for learned in other.masks
-        if learned.startswith(("dynamic", "static")) and learned.endswith("_per_task") == per_task
+        if KINDS[learned].learned and KINDS[learned].per_task == per_task
     ]
     if len(sources) != 1:
         wanted = "with a mask per task" if per_task else "with one mask"
@@ -183,7 +182,7 @@ def _check_claims(study: StudyConfig) -> None:
         seed
         for block in study.grid
         for masks in block.masks
-        if masks != "none" and not masks.startswith("fixed")
+        if KINDS[masks].learned
         for seed in (study.seeds if block.seeds is None else block.seeds)
     }
     absent = [str(seed) for seed in study.claims.seeds or () if seed not in seeds]
@@ -303,9 +302,7 @@ class _Cell:
         kind = [self.setup if self.setup in ("single", "pairs", TWINS) else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
         name = "-".join([base, *kind[1:], f"seed{self.seed}"])
-        regime: PruningRegime = "none"
-        if masks != "none":
-            regime = REGIMES[masks.removesuffix("_per_task")]
+        regime = KINDS[masks].regime
         config = dataclasses.replace(
             train,
             name=name,
@@ -314,9 +311,7 @@ class _Cell:
             tasks=self.tasks,
             pruning=regime,
             init_from=str(self.folder / "runs" / str(needs)) if regime == "static" else None,
-            gates=dataclasses.replace(
-                train.gates, scope="per_task" if masks.endswith("_per_task") else "shared"
-            ),
+            gates=dataclasses.replace(train.gates, scope=KINDS[masks].scope),
             wandb=dataclasses.replace(
                 train.wandb,
                 group=f"{self.folder.name} {' '.join(kind)}",

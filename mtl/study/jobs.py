@@ -17,7 +17,7 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
-from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint
+from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint, unused_modules
 from mtl.study.check_copies import check_copies
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
@@ -116,7 +116,7 @@ def _jobs(
         made_of = {
             "configuration": digest(settings_of(job)),
             "corpus": contents.corpus(run.config.corpus, run.config.tasks),
-            "code": code_of(TRAINING, settings["corpus"]),
+            "code": training_code(settings),
             **contents.encoder(run.config.encoder.name),
             **(contents.masks(run.config) if run.needs is None else {}),
             **contents.claims(run),
@@ -140,9 +140,10 @@ def _settings_of_probes(probes: ProbesConfig) -> dict[str, Any]:
     return settings
 
 
-def code_of(entry: str, corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of an entry module, with the readers of the corpus of these settings."""
-    return code_fingerprint(entry, *reader_modules(corpus))
+def training_code(config: Mapping[str, Any]) -> str:
+    """The fingerprint of the code that trains a run with this configuration: of all that it uses."""
+    readers = reader_modules(config.get("corpus") or {})
+    return code_fingerprint(TRAINING, *readers, unused=unused_modules(config))
 
 
 def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:

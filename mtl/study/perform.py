@@ -16,12 +16,11 @@ from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.runs.code_fingerprint import TRAINING
 from mtl.runs.run import Run
 from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
-from mtl.study.jobs import code_of, measuring_code
+from mtl.study.jobs import measuring_code, training_code
 from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
@@ -95,7 +94,7 @@ def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) 
     if not job.config:
         now_of["code"] = measuring_code("probes", probe, corpus)
     elif before.state != "finished" or not trained_alike(before.made_of, job.made_of):
-        now_of["code"] = code_of(TRAINING, corpus)
+        now_of["code"] = training_code(job.config)
     if any(code != job.made_of.get(part, code) for part, code in now_of.items()):
         raise InputError("the code was changed after the study was planned: give the same command again")
 

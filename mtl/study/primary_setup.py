@@ -13,7 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.errors import InputError, did_you_mean
 from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
-from mtl.study.config import Block, Masks, StudyConfig
+from mtl.study.config import KINDS, Block, Masks, StudyConfig
 from mtl.study.grid import planned
 from mtl.study.planned import Planned
 from mtl.study.task_sets import task_sets
@@ -35,8 +35,8 @@ def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> Prim
     runs = _first(study, folder)
     if not runs:
         return None
-    names = {run.name for run in runs}
-    setups = {row["setup"] for row in evidence.runs.iter_rows(named=True) if Path(row["run"]).name in names}
+    folders = {f"runs/{run.name}" for run in runs}
+    setups = {row["setup"] for row in evidence.runs.iter_rows(named=True) if row["run"] in folders}
     return PrimarySetup(min(setups, default=runs[0].grid_cell), RULE)
 
 
@@ -91,13 +91,13 @@ def _first(study: StudyConfig, folder: Path) -> list[Planned]:
             setup for setup in block.setups if all(len(tasks) == 1 for tasks in task_sets(setup, study))
         )
         for setup, masks in itertools.product(block.setups, block.masks):
-            if masks == "none" or masks.startswith("fixed"):
+            if not KINDS[masks].learned:
                 continue  # masks from a file or a draw do not show what a task wants
             if setup in alone:
                 runs = _masked(study, folder, block, alone, masks)
                 if len({run.config.tasks for run in runs}) > 1:
                     return runs
-            elif masks.endswith("_per_task") and len(task_sets(setup, study)) == 1:
+            elif KINDS[masks].per_task and len(task_sets(setup, study)) == 1:
                 return _masked(study, folder, block, (setup,), masks)
     return []
 

@@ -55,6 +55,8 @@ class Evaluation(pl.Callback):
         self.waited = 0
         self.ended = False
         """Whether an evaluation has ended the run; a run that resumes after it trains no further."""
+        self.chosen = False
+        """Whether a target's final choice of heads has been told."""
         self._seconds = 0.0
         self._since: float | None = None
 
@@ -109,9 +111,7 @@ class Evaluation(pl.Callback):
             for key, value in figures.items()
         }
         choices = {} if gate_loss is None else gate_loss.choices
-        newly_chosen = choices and not any(
-            key.endswith("/forced_open") for old in self.history for key in old
-        )
+        newly_chosen, self.chosen = bool(choices) and not self.chosen, bool(choices) or self.chosen
         row |= {
             f"gates/{mask}/{key}": count
             for mask, choice in choices.items()
@@ -149,7 +149,7 @@ class Evaluation(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The state that a resumed run needs."""
-        state = {name: getattr(self, name) for name in ("history", "best", "waited", "ended")}
+        state = {name: getattr(self, name) for name in ("history", "best", "waited", "ended", "chosen")}
         return {**state, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -157,3 +157,4 @@ class Evaluation(pl.Callback):
         self.history, self.best = state_dict["history"], state_dict["best"]
         self.waited = state_dict["waited"]
         self.ended, self._seconds = state_dict.get("ended", False), state_dict["seconds"]
+        self.chosen = state_dict.get("chosen", False)

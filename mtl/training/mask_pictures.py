@@ -22,17 +22,16 @@ class MaskPictures(Observer):
 
     def __init__(self) -> None:
         self._run: Run | None = None
-        self._shared = False
+        self._masked = self._shared = False
 
     def on_run_start(self, config: TrainConfig, run: Run) -> None:
         """Remember where to draw."""
         self._run = run
+        self._masked, self._shared = config.pruning != "none", config.gates.scope == "shared"
 
     def on_evaluation(self, row: Mapping[str, Any]) -> bool:
         """Draw the masks as they are now."""
-        masks = {key.split("/")[1] for key in row if key.startswith("gates/")}
-        if masks and self._run is not None:
-            self._shared = masks == {"shared"}
+        if self._masked and self._run is not None:
             figure = mask_picture(self._table(self._run))
             with whole_file(self._run.folder / "masks.png") as path:
                 figure.savefig(path, format="png")

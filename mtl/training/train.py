@@ -21,7 +21,7 @@ from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Look, notes_on
 from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
-from mtl.corpora.load import corpus_fingerprint, refuse_shared, require_layers
+from mtl.corpora.load import corpus_fingerprint, corpus_fingerprints, refuse_shared, require_layers
 from mtl.errors import InputError, RunError, counted
 from mtl.files import check_folder_place, fingerprint
 from mtl.heads.gate_file import masks_fingerprint
@@ -35,7 +35,9 @@ from mtl.models.known_encoders import encoder_files
 from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.models.mask_file import check_masks
 from mtl.runs import sentence_counts
+from mtl.runs.content import draw_of
 from mtl.runs.run import Run, git_revision, versions
+from mtl.runs.settings import recorded_origins
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
@@ -184,7 +186,8 @@ def _train(
         run.create(settings)
     with _outcome_noted(run, observers):
         if is_first_process():
-            run.add_start({"device": device_name(device), **_provenance(config, corpus, masks, encoder)})
+            made_of = _provenance(config, corpus, masks, encoder) | _first_recorded(run)
+            run.add_start({"device": device_name(device), **made_of})
         for observer in observers:
             observer.on_run_start(config, run)
         if training is not None:
@@ -198,6 +201,11 @@ def _masks_fingerprint(config: TrainConfig, tasks: Sequence[str]) -> str | None:
     if config.pruning != "fixed":
         return None
     return masks_fingerprint(check_masks(Path(str(config.gates.masks)), config.gates.scope, tasks))
+
+
+def _draw(config: TrainConfig) -> dict[str, Any] | None:
+    """How the masks that the run is given were drawn; `None` if they were not."""
+    return draw_of(Path(str(config.gates.masks))) if config.pruning == "fixed" else None
 
 
 def _encoder_fingerprint(config: TrainConfig) -> str | None:
@@ -316,9 +324,17 @@ def _provenance(config: TrainConfig, corpus: str, masks: str | None, encoder: st
         "versions": versions(),
         "git": git_revision(),
         "corpus_fingerprint": corpus,
+        "corpus_fingerprints": corpus_fingerprints(config.corpus, tuple(config.tasks)),
+        "origins": recorded_origins(plain(dataclasses.asdict(config))),
+        **({} if (draw := _draw(config)) is None else {"draw": draw}),
         **({} if masks is None else {"masks_fingerprint": masks}),
         **({} if encoder is None else {"encoder_fingerprint": encoder}),
     }
+
+
+def _first_recorded(run: Run) -> dict[str, Any]:
+    """What other runs had made when this one started first, which may be gone when it is resumed."""
+    return {key: value for key, value in run.status().items() if key in ("origins", "draw")}
 
 
 def _now() -> str:

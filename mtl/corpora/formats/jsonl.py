@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
     for number, line in enumerate(iterate_lines(path), start=1):
         if not is_blank(line):
             try:
-                record = json.loads(line, object_pairs_hook=_object)
+                record = _parsed(line)
                 if isinstance(record, dict) and record.get(_SKIPPED) and record.get("words") == []:
                     continue
                 sentence = from_json(record, f"{path}:{number}")
@@ -59,10 +60,19 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
                     path, number, "brackets nested too deeply; write one object a line"
                 ) from error
             except (ValueError, TypeError, KeyError) as error:
-                too_long = "integer string conversion" in str(error)  # which Python says to programmers
-                what = "a number of more than 4,300 digits; mend it" if too_long else str(error)
-                raise malformed(path, number, what) from error
+                raise malformed(path, number, str(error)) from error
             yield sentence
+
+
+def _parsed(line: str) -> Any:
+    """The value of a line of JSON; raises `ValueError`, `json.JSONDecodeError` and `RecursionError`."""
+    try:
+        return json.loads(line, object_pairs_hook=_object)
+    except (json.JSONDecodeError, _Twice):
+        raise
+    except ValueError as error:  # the only other one: Python's limit, in words for programmers
+        digits = f"{sys.get_int_max_str_digits():,}"
+        raise ValueError(f"a number of more than {digits} digits; fix it") from error
 
 
 def to_line(sentence: Sentence, skipped: str | None = None) -> str:
@@ -139,13 +149,17 @@ def letters(text: str) -> str:
     return "".join(text.split())
 
 
+class _Twice(ValueError):
+    """A key occurs twice in an object."""
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; raises `ValueError` if a key occurs twice, of which `json` takes the last."""
     record = dict(pairs)
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice in one object; write it once")
+        raise _Twice(f"the key {twice!r} occurs twice in one object; write it once")
     return record
 
 

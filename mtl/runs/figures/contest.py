@@ -17,12 +17,11 @@ from mtl.probes.statistics.contest_cells import contest_cells
 from mtl.probes.statistics.contest_lines import head_lines, side_means, task_means
 from mtl.probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
 from mtl.probes.statistics.masks import final_masks
-from mtl.runs.comparable import RunWithSetup
+from mtl.runs.comparable import RunWithSetup, with_setups
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
-from mtl.runs.settings import MASKS, comparable, settings_of
-from mtl.runs.setups import setups_of
+from mtl.runs.settings import MASKS, comparable
 from mtl.runs.tables import check_encoders, encoder_of
 from mtl.runs.trained_masks import masks_of
 from mtl.runs.worth import worth_of_run
@@ -84,15 +83,11 @@ def _claims_and_pairs(
     """The runs, their pairs, claims by setup, and notes; raises `InputError` for what is missing."""
     runs, left_out = request.runs()
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
-    configs = [run.config() for run in runs]
-    with_setups = [
-        RunWithSetup(run, config, setup)
-        for run, config, setup in zip(runs, configs, setups_of(configs), strict=True)
-    ]
+    compared = with_setups(runs)
     notes = list(left_out)
-    alone = [run for run in with_setups if run.setup.single]
-    pairs = pairs_of(with_setups, notes)
-    alone = _like_pairs(alone, with_setups, pairs, notes)
+    alone = [run for run in compared if run.setup.single]
+    pairs = pairs_of(compared, notes)
+    alone = _like_pairs(alone, compared, pairs, notes)
     gates = masks_of(alone, notes)
     if gates is None:
         raise InputError("no single-task run with masks among these: give those whose masks are the claims")
@@ -103,7 +98,7 @@ def _claims_and_pairs(
         masks, left_out = final_masks(of_setup)
         claims[str(setup)] = claims_table(masks)
         notes += left_out
-    return with_setups, pairs, claims, notes
+    return compared, pairs, claims, notes
 
 
 def _like_pairs(
@@ -113,7 +108,7 @@ def _like_pairs(
     masked = {str(run.run.folder): run for run in alone if run.setup.pruning != "none"}
     chosen = set() if pairs is None else set(pairs["run"])
     settings = {
-        str(run.run.folder): settings_of(run.config)
+        str(run.run.folder): run.settings
         for run in runs
         if str(run.run.folder) in chosen or str(run.run.folder) in masked
     }
@@ -127,10 +122,10 @@ def _like_pairs(
 
 def _read(request: FigureRequest) -> _Contest:
     """Claims, pairs and worth in the given runs; raises `InputError` for what is missing."""
-    with_setups, pairs, claims, notes = _claims_and_pairs(request)
+    compared, pairs, claims, notes = _claims_and_pairs(request)
     chosen = set(pairs["run"])
     parts = []
-    for run in with_setups:
+    for run in compared:
         file = run.run.folder / "heads.parquet"
         if str(run.run.folder) not in chosen:
             continue

@@ -24,13 +24,17 @@ from mtl.probes.statistics.masks import final_masks, last_gates, mostly_forced
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.probes.task_order import by_catalogue
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.tables import gates_of
+from mtl.runs.settings import comparable, differences, settings_of_run
+from mtl.runs.tables import check_encoders, encoder_of, gates_of
 
 
 def rgb(request: FigureRequest) -> FigureWithTables:
     """Three runs of a task, or three tasks, each as a colour channel; `InputError` for other numbers."""
     gates, notes = _gates(request)
     names = list(gates["task"].unique(maintain_order=True))
+    if len(names) == CHANNELS and gates.select("run", "task").unique().height > CHANNELS:
+        gates, notes = _gates(request, averaged=True)
+        names = list(gates["task"].unique(maintain_order=True))
     if len(names) == CHANNELS:
         masks, left_out = final_masks(gates)
         by_task = [mostly_forced(*of_task) for of_task in zip(masks.opened, masks.learned, strict=True)]
@@ -98,7 +102,7 @@ def _rows(
 
 def grey(request: FigureRequest) -> FigureWithTables:
     """The share of all masks that keep a head open."""
-    gates, notes = _gates(request)
+    gates, notes = _gates(request, averaged=True)
     by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(by_run)
     gate, opened, learned = masks.gate[:, 0], masks.opened[:, 0], masks.kept_by_learning()[:, 0]
@@ -115,7 +119,7 @@ def grey(request: FigureRequest) -> FigureWithTables:
 
 def correlation(request: FigureRequest) -> FigureWithTables:
     """The correlation of tasks' masks."""
-    gates, notes = _gates(request)
+    gates, notes = _gates(request, averaged=True)
     masks, left_out = final_masks(gates)
     if len(masks.seeds) < 3:
         left_out += (f"{len(masks.seeds)} seed{'s' * (len(masks.seeds) > 1)}: the diagonal needs three",)
@@ -152,7 +156,21 @@ def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> 
         return animation(gates, path, kind), notes
 
 
-def _gates(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _gates(request: FigureRequest, averaged: bool = False) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The gates of the runs, and notes.
+
+    Runs that are put side by side may differ, and a note names in what. Where a figure is `averaged` over
+    runs, those that were made otherwise than most are left out.
+    """
     runs, left_out = request.runs()
+    settings = {
+        str(run.folder): settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()
+    }
+    if averaged:
+        check_encoders({str(run.folder): encoder_of(run) for run in runs})
+        alike, unlike = comparable(settings)
+        runs = [run for run in runs if str(run.folder) not in settings or str(run.folder) in alike]
+    else:
+        unlike = differences(settings)
     gates, notes = gates_of(runs, request.tasks)
-    return gates, (*left_out, *notes)
+    return gates, (*left_out, *unlike, *notes)

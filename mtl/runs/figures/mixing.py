@@ -8,16 +8,17 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.files import fingerprint
 from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.statistics.contest_table import claims_table
 from mtl.probes.statistics.masks import final_masks
 from mtl.probes.statistics.mixing import OVERLAPS, MixingByClaims, overlap_by_claims
-from mtl.runs.comparable import RunWithSetup
+from mtl.runs.comparable import with_setups
+from mtl.runs.content import Content, files_of_encoder
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.mixing import SharedComponents, components_in, overlaps_in
 from mtl.runs.run import Run
-from mtl.runs.settings import MASKS, comparable, settings_of
-from mtl.runs.setups import setups_of
+from mtl.runs.settings import MASKS, comparable, settings_of_run
 from mtl.runs.tables import check_encoders, encoder_of
 from mtl.runs.trained_masks import masks_of
 
@@ -87,8 +88,8 @@ def _alike(
     """
     compared = {name for group in (JOINT, ALONE) for _, name, _ in models[group]}
     settings = {
-        str(run.folder): settings_of(config)
-        for run, config in configs.items()
+        str(run.folder): settings_of_run(run)
+        for run in configs
         if str(run.folder) in compared or run in masked
     }
     joint = [name for _, name, _ in models[JOINT]]
@@ -129,12 +130,7 @@ def _tasks_of(runs: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 def _claims(masked: list[Run], tasks: list[str], notes: list[str]) -> pl.DataFrame:
     """The heads that these tasks claim by masks of single-task runs; `InputError` without two tasks."""
     check_encoders({str(run.folder): encoder_of(run) for run in masked})
-    configs = [run.config() for run in masked]
-    chosen = [
-        RunWithSetup(run, config, setup)
-        for run, config, setup in zip(masked, configs, setups_of(configs) if configs else [], strict=True)
-        if config["tasks"][0] in tasks
-    ]
+    chosen = [run for run in with_setups(masked) if run.config["tasks"][0] in tasks]
     names = {run.setup.name for run in chosen}
     if len(names) > 1:
         raise InputError(f"claims of several setups ({'; '.join(sorted(names))}): give masked runs of one")
@@ -163,11 +159,13 @@ def _note_encoders(masked: list[Run], joint: list[Run], bare: list[Path], notes:
             f"claims are on the heads of {claimed}, mixing vectors of {trained}: they belong together if "
             "the one was made from the other by 'mtl collaborate'"
         )
+    started = settings_of_run(joint[0]).values["encoder.name"]
     notes += [
         f"{path} is taken for the model before training, and the joint runs name {trained}: what training "
         "changed is right only if these are the same model"
         for path in bare
-        if path.resolve().name != Path(trained).name
+        if path.resolve() != Path(trained).resolve()
+        and started.differs(Content(str(path), fingerprint(files_of_encoder(path))))
     ]
 
 

@@ -60,3 +60,23 @@ def test_a_corpus_without_any_gold_is_refused(run, tmp_path, capsys) -> None:
     file = tmp_path / "bare" / "test.jsonl"
     assert main(["evaluate", str(run), f"--corpus={file}"]) == 2
     assert f"corpus.path={file}: a file, no folder: give the folder" in capsys.readouterr().err
+
+
+def test_sentences_that_the_model_was_trained_on_are_counted(run, tmp_path, capsys) -> None:
+    corpus = tmp_path / "corpus"
+    train, test = (read_jsonl(corpus / f"{split}.jsonl") for split in ("train", "test"))
+    new = [sentence for sentence in test if sentence.words not in {known.words for known in train}]
+    write_jsonl(corpus / "test.jsonl", new)
+    scores(run)
+    assert "in train, too" not in capsys.readouterr().out
+    write_jsonl(corpus / "test.jsonl", [*new, *train[:3]])
+    scores(run)
+    said = f"test: 3 of {len(new) + 3} sentences in train, too (the first, "
+    assert said in capsys.readouterr().out
+    (tmp_path / "other").mkdir()
+    (corpus / "test.jsonl").rename(tmp_path / "other" / "test.jsonl")
+    scores(run, f"--corpus={tmp_path / 'other'}")
+    assert said in capsys.readouterr().out
+    (corpus / "train.jsonl").unlink()
+    scores(run, f"--corpus={tmp_path / 'other'}")
+    assert "test: whether its sentences are in train is not known: " in capsys.readouterr().out

@@ -16,12 +16,12 @@ from mtl.runs.code_fingerprint import (
     BY_NAME,
     NO_EFFECT,
     PROBING,
-    ROOTS,
     TRAINING,
     _module,
     _written,
     code_fingerprint,
     modules_of,
+    unused_modules,
 )
 
 
@@ -51,6 +51,73 @@ def test_comments_docstrings_and_layout_make_no_difference():
 @pytest.mark.parametrize("other", ["def f(x):\n    return x + 2\n", "def g(x):\n    return x + 1\n"])
 def test_what_runs_makes_a_difference(other):
     assert meaning("def f(x):\n    return x + 1\n") != meaning(other)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("raise InputError(f'{a}: no file')", "raise InputError(f'there is no {a}; give one')"),
+        ("raise ValueError('a') from error", "raise ValueError('b', c) from error"),
+        ("warnings.warn('a', stacklevel=2)", "warnings.warn('b')"),
+        ("console.print(f'{a}: 3 lines', highlight=False)", "console.print('3 lines')"),
+        ("raise mtl.errors.RunError('a')", "raise mtl.errors.RunError('b')"),
+    ],
+)
+def test_messages_make_no_difference(first, second):
+    assert meaning(first) == meaning(second)
+
+
+def test_a_changed_message_repeats_nothing_and_a_changed_loss_does(monkeypatch):
+    root = Path(__file__).parents[3]
+    read, changes = Path.read_bytes, {}
+
+    def read_changed(self: Path) -> bytes:
+        old, new = changes.get(self, (b"", b""))
+        assert old in read(self)
+        return read(self).replace(old, new) if old else read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", read_changed)
+    before = code_fingerprint.__wrapped__(TRAINING)
+    changes[root / "mtl" / "training" / "balancing.py"] = (b'f"balancer {config.name}: ', b'f"the balancer: ')
+    assert code_fingerprint.__wrapped__(TRAINING) == before
+    changes[root / "mtl" / "training" / "balancers" / "uniform.py"] = (b"return ", b"return 2 * ")
+    assert code_fingerprint.__wrapped__(TRAINING) != before
+
+
+def test_a_changed_decoder_or_balancer_repeats_only_runs_that_use_it(monkeypatch):
+    root = Path(__file__).parents[3] / "mtl"
+    read, changed = Path.read_bytes, set()
+
+    def read_changed(self: Path) -> bytes:
+        return read(self) + (b"\nCHANGED = 1\n" if self in changed else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", read_changed)
+    configs = {
+        "pos": {"tasks": ["pos"]},
+        "srl": {"tasks": ["pos", "srl"], "balancer": {"name": "gradnorm"}},
+        "halves": {"tasks": ["ner~a", "ner~b"]},
+        "translate": {"tasks": ["translate"]},
+    }
+
+    def fingerprints() -> dict[str, str]:
+        return {
+            name: code_fingerprint.__wrapped__(TRAINING, unused=unused_modules(config))
+            for name, config in configs.items()
+        }
+
+    before = fingerprints()
+    for file, users in (
+        ("tasks/decoders/srl.py", {"srl"}),
+        ("tasks/ner.py", {"halves"}),
+        ("training/balancers/gradnorm.py", {"srl"}),
+        ("training/balancers/uniform.py", {"pos", "halves", "translate"}),
+        ("models/seq2seq.py", {"translate"}),
+        ("models/encoder.py", set(configs)),
+    ):
+        changed.clear()
+        changed.add(root / file)
+        assert (root / file).is_file()
+        assert {name for name, digest in fingerprints().items() if digest != before[name]} == users, file
 
 
 def test_a_text_that_is_no_docstring_counts():
@@ -106,6 +173,11 @@ def test_the_version_of_python_makes_no_difference():
 @pytest.mark.parametrize(
     ("first", "second"),
     [
+        ("raise InputError(a)", "raise RunError(a)"),
+        ("if a: raise InputError(a)", "if b: raise InputError(a)"),
+        ("f('a')", "f('b')"),
+        ("fingerprint(a)", "fingerprint(b)"),
+        ("raise SystemExit(1)", "raise SystemExit(2)"),
         ("x = None", "x = 0"),
         ("x = None", "x = ''"),
         ("return_ = f(a)", "return_ = f(*a)"),
@@ -132,7 +204,7 @@ import os, sys, pytorch_lightning, torchmetrics, transformers
 for entry in {[TRAINING, PROBING]}:
     if os.fork() == 0:
         __import__(entry)
-        print(entry, *[name for name in sys.modules if name.split(".")[0] in {ROOTS}], flush=True)
+        print(entry, *[name for name in sys.modules if name.split(".")[0] == "mtl"], flush=True)
         os._exit(0)
     assert os.wait()[1] == 0
 """

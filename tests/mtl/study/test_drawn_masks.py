@@ -18,9 +18,9 @@ from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
 from mtl.models.inputs import InputCache
 from mtl.probes import heads_table
+from mtl.runs.content import draw_of, drawn_content
 from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.run import Run
-from mtl.runs.settings import mask_set
 from mtl.runs.setups import setups_of
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
@@ -96,7 +96,10 @@ def test_every_overlap_and_seed_is_a_run_under_masks_of_its_own(world):
     prints = set()
     for job in plan.jobs:
         path = Path(job.config["gates"]["masks"])
-        assert mask_set(str(path)) == (f"pos+dep-{job.name.split('-')[2]}", job.config["seed"])
+        record = draw_of(path)
+        assert record is not None
+        assert record["draw"] == job.config["seed"]
+        assert drawn_content(record).place == f"pos+dep-{job.name.split('-')[2]}"
         masks = read_masks(path)
         opened = {
             task: set(

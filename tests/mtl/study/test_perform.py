@@ -9,15 +9,16 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.code_fingerprint import PROBING, TRAINING, code_fingerprint
+from mtl.runs.code_fingerprint import PROBING, code_fingerprint
 from mtl.study import perform as module
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
+from mtl.study.jobs import training_code
 
 
 def planned() -> dict[str, str]:
     """What a run of this code is made of."""
-    codes = {"code": code_fingerprint(TRAINING), "probes.code": code_fingerprint(PROBING)}
+    codes = {"code": training_code({"tasks": ["pos"]}), "probes.code": code_fingerprint(PROBING)}
     return {"configuration": "c"} | codes
 
 

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from mtl.config.schema import CorpusConfig, EncoderConfig, TrainConfig, TrainerConfig
+from mtl.runs.settings import settings_of_run
 from mtl.training.observer import AfterEvaluation
 from mtl.training.train import train
 
@@ -36,3 +37,10 @@ def test_every_evaluation_is_shown_and_the_run_ends_when_told(config):
     # Ended as runs end whose patience is over: whole, with its scores.
     assert run.status()["state"] == "finished"
     assert set(run.metrics()) == {"dev", "test"}
+    # What it was made of is recorded, so that runs can be compared wherever all that is later.
+    status = run.status()
+    assert status["corpus_fingerprints"] == {"pos": status["corpus_fingerprint"]}
+    assert status["origins"] == {"init_from": None}
+    values = settings_of_run(run).values
+    assert values["corpus.pos"].digest == status["corpus_fingerprint"]
+    assert values["encoder.name"].digest == status["encoder_fingerprint"]
