@@ -23,7 +23,7 @@ from mtl.heads.families import (
 from mtl.heads.family_table import Family
 from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 _BLOCKS = "blocks"
 """What the configuration records of a model whose mixing matrices keep the blocks of their start."""

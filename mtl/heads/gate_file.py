@@ -10,8 +10,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.probes import heads_table, table_files
 from mtl.probes.head_names import head_name
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import sites_of
+from mtl.probes.sites import Site, sites_of
 
 SCHEMA = pl.Schema(
     {

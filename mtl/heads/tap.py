@@ -19,7 +19,7 @@ from mtl.heads.blocks import Block
 from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
 from mtl.probes.head_names import layer_name
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
 """Given a site's index and its heads' outputs side by side, their replacement (`None`: keep them)."""

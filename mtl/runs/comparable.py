@@ -13,10 +13,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.probes import heads_table
-from mtl.probes.heads_table import Site
 from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.report.data import Setup
-from mtl.probes.sites import shape_text, sites_of
+from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.runs.run import Run
 from mtl.runs.tables import SAME, encoder_of, heads_of
 

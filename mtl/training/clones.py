@@ -13,7 +13,7 @@ from mtl.errors import InputError, counted
 from mtl.models.encoder import Encoder
 from mtl.models.routes import Owners, Place
 from mtl.probes.head_names import head_name
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 

@@ -17,7 +17,7 @@ from mtl.heads.target import Choice, HeadTarget
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.training.check_gates import check_kinds
 
 RATE_TIMES_UPDATES = 10.0

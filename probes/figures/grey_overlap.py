@@ -9,7 +9,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.style import COLUMN, cell_inches, head_axes, new_figure, styled
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 
 @styled

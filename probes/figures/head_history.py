@@ -15,8 +15,7 @@ from matplotlib.image import AxesImage
 from PIL import Image
 
 from mtl.probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, pixels, styled
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import in_order
+from mtl.probes.sites import Site, in_order
 
 MOST_FRAMES = 60
 """Most pictures in an animation; longer histories are sampled evenly."""

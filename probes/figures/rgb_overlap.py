@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from mtl.probes.figures.style import COLUMN, INK, cell_inches, head_axes, new_figure, styled
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 
 def rgb_image(gates: Float[np.ndarray, "3 site head"]) -> UInt8[np.ndarray, "site head 3"]:

@@ -10,11 +10,10 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.heads_table import Site
 from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_svg import head_map, rgb_map, strip
-from mtl.probes.sites import grid
+from mtl.probes.sites import Site, grid
 from mtl.probes.statistics.competition import Competition
 from mtl.probes.statistics.masks import Masks
 

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, UInt8
 from markupsafe import Markup, escape
 
 from mtl.probes.figures.rgb_overlap import rgb_image
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import kind_starts, several_kinds
+from mtl.probes.sites import Site, kind_starts, several_kinds
 
 LEVELS = 20
 """Shades beside white; finer ones are not told apart by eye."""

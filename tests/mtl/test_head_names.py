@@ -32,10 +32,9 @@ from mtl.probes.figures.masks import mask_picture
 from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
-from mtl.probes.heads_table import Site
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
-from mtl.probes.sites import KINDS
+from mtl.probes.sites import KINDS, Site
 from mtl.runs.figures.table import FIGURES
 from mtl.training.clones import CopiedHead, describe_clones
 

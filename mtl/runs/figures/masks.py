@@ -18,8 +18,7 @@ from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.masks import animation, mask_picture
 from mtl.probes.figures.rgb_overlap import rgb_overlap
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import KEYS
+from mtl.probes.sites import KEYS, Site
 from mtl.probes.statistics.masks import final_masks
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables

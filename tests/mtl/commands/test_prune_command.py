@@ -23,7 +23,7 @@ from mtl.heads.tap import head_scale
 from mtl.models.apply_masks import gates_for
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.runs.run import Run
 from tests.mtl import tiny
 
