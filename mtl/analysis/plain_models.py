@@ -19,6 +19,7 @@ from mtl.heads.arguments import (
     function_of,
     one_of,
     require_gradients,
+    require_weights,
     transformer_of,
     whole_number,
     yes_or_no,
@@ -65,6 +66,7 @@ def head_importance(
     """
     transformer = transformer_of(model, "head_importance")
     tap = HeadTap(transformer, family_of(transformer))
+    require_weights(transformer, "head_importance")
     require_gradients(transformer, "head_importance")
     function_of(loss, "loss")
     one_of(per, "per", PER)

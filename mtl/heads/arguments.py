@@ -19,6 +19,9 @@ from mtl.heads.families import Attention, is_whole
 from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
 
+MOST_SEED = 2**48
+"""The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
+
 
 def transformer_of(model: Any, function: str) -> PreTrainedModel:
     """The `transformers` model that a module is or holds: compiled, with adapters, or inside another module.
@@ -66,6 +69,7 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             f"{function} takes a transformers model, and got a {type(model).__name__} around one: use its "
             f".{path} ({type(transformer).__name__})"
         )
+    require_ordinary_tensors(transformer, function)
     if not is_whole(transformer):
         raise InputError(
             f"{function}: {type(transformer).__name__} is a part of an encoder-decoder model: "
@@ -111,12 +115,40 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
             )
             raise InputError(
                 f"no heads of {type(model).__name__} can be {verb}: {name} of layer {attention.site.layer} "
-                f"is a {type(module).__name__} of {origin}, and not a plain linear layer: {advice}"
+                f"is a {module._get_name()} of {origin}, and not a plain linear layer: {advice}"
+            )
+
+
+def require_ordinary_tensors(model: nn.Module, function: str) -> None:
+    """Raise `InputError` under `torch.inference_mode()`, and for a model that was made under it.
+
+    Its tensors can be neither trained nor changed afterwards.
+    """
+    if torch.is_inference_mode_enabled():
+        raise InputError(
+            f"{function} cannot be called under torch.inference_mode(), whose tensors have no gradients: "
+            "call it outside of that block"
+        )
+    for path, parameter in model.named_parameters():
+        if parameter.is_inference():
+            raise InputError(
+                f"{function}: {path} was made under torch.inference_mode(), and can be neither changed nor "
+                "differentiated: load the model outside of that block"
+            )
+
+
+def require_weights(model: nn.Module, function: str) -> None:
+    """Raise `InputError` for a model that has no weights yet (on torch's device `meta`)."""
+    for path, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise InputError(
+                f"{function}: {path} is on the device meta, which has no numbers: load the weights first"
             )
 
 
 def require_gradients(model: nn.Module, function: str) -> None:
-    """Raise `InputError` for a model with quantised layers that torch cannot differentiate."""
+    """Raise `InputError` for a model that torch cannot differentiate."""
+    require_ordinary_tensors(model, function)
     for path, module in model.named_modules():
         if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")):
             raise InputError(
@@ -168,6 +200,14 @@ def _number_of_key(key: Any, what: str) -> int:
     return whole_number(key, what)
 
 
+def seed_of(value: Any) -> int:
+    """A seed from 0 to `MOST_SEED`; raises `InputError` for others."""
+    seed = whole_number(value, "seed", 0)
+    if seed > MOST_SEED:
+        raise InputError(f"seed={seed}: use a whole number of at most {MOST_SEED}")
+    return seed
+
+
 def whole_number(value: Any, what: str, least: int | None = None) -> int:
     """An integer of Python, numpy or torch; raises `InputError` for others, also for booleans and 1.0."""
     number = value
@@ -180,13 +220,13 @@ def whole_number(value: Any, what: str, least: int | None = None) -> int:
     return int(number)
 
 
-def finite_number(value: Any, what: str, least: float) -> float:
-    """A finite number of at least `least`; raises `InputError` for others."""
+def share_of(value: Any, what: str) -> float:
+    """A number from 0 to 1; raises `InputError` for others."""
     number = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise InputError(f"{what}={shown(value)}: use a number")
-    if number < least:
-        raise InputError(f"{what}={number}: use a number of at least {least:g}")
+    if not 0 <= number <= 1:
+        raise InputError(f"{what}={number}: use a number from 0 to 1")
     return float(number)
 
 
@@ -218,6 +258,8 @@ def scale_of(scale: Any, what: str) -> Tensor:
         made = scale if isinstance(scale, Tensor) else torch.as_tensor(np.asarray(scale))
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} is no table of numbers ({error})") from error
+    if made.layout != torch.strided or made.is_quantized or made.is_meta:
+        raise InputError(f"{what} is sparse, quantised or without numbers: use a plain tensor")
     if made.is_complex() or not bool(torch.isfinite(made.detach()).all()):
         raise InputError(f"{what} has values that are not finite numbers")
     return made if made.is_floating_point() else made.float()

@@ -11,10 +11,12 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.arguments import (
     changeable,
-    finite_number,
     heads_by_layer,
     heads_to_heads,
     require_plain,
+    require_weights,
+    seed_of,
+    share_of,
     whole_number,
     yes_or_no,
 )
@@ -82,10 +84,12 @@ def clone_heads(
         {1: {4: 0, 5: 0, 6: 3, 7: 3}}
     """
     model, chosen = changeable(model, "clone_heads"), heads_by_layer(heads)
-    copies, seed = whole_number(copies, "copies", 1), whole_number(seed, "seed", 0)
+    copies, seed = whole_number(copies, "copies", 1), seed_of(seed)
     yes_or_no(divide, "divide")
-    noise = finite_number(noise, "noise", 0.0)
+    noise = share_of(noise, "noise")
     family, found = _checked(model, chosen)
+    if noise:
+        require_weights(model, "clone_heads")
     made: Copies = {}
     for layer, numbers in chosen.items():
         free = _next_number(model, found[layer])
@@ -122,10 +126,12 @@ def transplant_heads(
             copied and overwritten.
     """
     model, chosen = changeable(model, "transplant_heads"), heads_to_heads(heads)
-    seed, noise = whole_number(seed, "seed", 0), finite_number(noise, "noise", 0.0)
+    seed, noise = seed_of(seed), share_of(noise, "noise")
     yes_or_no(divide, "divide")
     named = {layer: sorted({*places, *places.values()}) for layer, places in chosen.items()}
     family, found = _checked(model, named)
+    if noise:
+        require_weights(model, "transplant_heads")
     for layer, places in chosen.items():
         both = sorted(set(places) & set(places.values()))
         if both:

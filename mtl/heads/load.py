@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
@@ -46,8 +47,13 @@ _NOTE = (
 _RECORDS = ("pruned_heads", "cloned_heads", "keys_of_heads", "heads_sharing_keys", "collaborative_components")
 
 
-LOAD_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
-"""What transformers raises on a model that is not there, or damaged."""
+LOAD_ERRORS = (
+    OSError, ValueError, KeyError, RuntimeError, SafetensorError, TypeError, AttributeError, IndexError,
+    ArithmeticError, ImportError, StrictDataclassError,
+)  # fmt: skip
+"""What transformers raises on a model that is not there, damaged, or whose config.json was changed."""
+_OWN_OPTIONS = ("config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping")
+"""Options of `from_pretrained` that `load_pruned` sets itself."""
 
 
 class Loaded(NamedTuple):
@@ -81,16 +87,19 @@ def load_pruned(
     name = folder_of(name)
     if dtype != "auto":
         dtype = dtype_of(dtype)
+    for key in _OWN_OPTIONS:
+        if key in options:
+            raise InputError(f"load_pruned sets {key} itself: leave it out")
     of_files = {
         key: options[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in options
     }
     try:
         config = AutoConfig.from_pretrained(str(name), **of_files)
         kind = getattr(transformers, (config.architectures or ["none stated"])[0], None)
-        if kind is None:
-            raise InputError(f"{name}: config.json names no known class under 'architectures'")
+        if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+            raise InputError("config.json names no known class under 'architectures'")
         model, missing, unexpected, other_shapes = load_model(name, kind, config, dtype=dtype, **options)
-    except LOAD_ERRORS as error:
+    except (InputError, *LOAD_ERRORS) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot load {name}: {reason}") from error
     if _lacks_only_pooler(model, missing):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import changeable, heads_by_layer, require_plain, scale_of
+from mtl.heads.arguments import changeable, heads_by_layer, require_plain, scale_of, yes_or_no
 from mtl.heads.families import (
     Attention,
     attentions,
@@ -78,6 +78,7 @@ def prune_heads(
     model = changeable(model, "prune_heads")
     wanted = {layer: set(numbers) for layer, numbers in heads_by_layer(heads).items()}
     scale = None if scale is None else scale_of(scale, "scale")
+    yes_or_no(keep_shape, "keep_shape")
     family = family_of(model)
     found = attentions(model, family)
     layers, per_layer = len(found), head_numbers(model)

@@ -48,7 +48,7 @@ def load(
                 where, class_for(config, MODEL_MAPPING), config, dtype=dtype,
                 attn_implementation=implementation(attention, config), **without_pooler(config),
             )  # fmt: skip
-        except LOAD_ERRORS as error:
+        except (InputError, *LOAD_ERRORS) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"cannot load the encoder {name!r} ({reason}); give 'minilm', a folder with config.json, "
