@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from os import PathLike, fspath
 from pathlib import Path
@@ -18,6 +18,8 @@ from mtl.errors import InputError
 from mtl.heads.families import Attention, is_whole
 from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
+from mtl.probes.head_names import head_name, layer_name
+from mtl.probes.sites import Site, several_kinds
 
 MOST_SEED = 2**48
 """The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
@@ -90,12 +92,35 @@ def _outermost(module: nn.Module, path: str = "") -> dict[str, PreTrainedModel]:
     return found
 
 
+def require_heads(
+    heads: Mapping[int, Iterable[int]], sites: Sequence[Site], there: Sequence[Iterable[int]], verb: str
+) -> None:
+    """Raise `InputError` unless all heads, by the number of their site, are `there`; `verb`: cut, copied."""
+    names = [layer_name(site, sites) for site in sites]
+    for place, numbers in heads.items():
+        if not 0 <= place < len(sites):
+            if several_kinds(sites):
+                missing, ends = f"site {place}", [f"{names[end]} ({end})" for end in (0, len(sites) - 1)]
+            else:
+                missing, ends = layer_name(Site(sites[0].attention, place)), [names[0], names[-1]]
+            raise InputError(f"{missing} cannot be {verb}: the model has {ends[0]} to {ends[1]}")
+        present = list(there[place])
+        for head in numbers:
+            if head not in present:
+                raise InputError(
+                    f"{head_name(sites[place], head, sites)} cannot be {verb}: the heads of {names[place]} "
+                    f"are {', '.join(map(str, present)) or 'all gone'}"
+                )
+
+
 def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attention], verb: str) -> None:
     """Raise `InputError` unless rows and columns of all projections of the attention can be selected.
 
     `verb` says in the message what the heads cannot be: `cut out`, `copied`.
     """
-    for attention in found:
+    places = list(found)
+    sites = [attention.site for attention in places]
+    for attention in places:
         if not attention.remaining:
             continue
         names = {family.query} if family.fused else {family.query, family.key, family.value}
@@ -114,8 +139,8 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
                 else "use the model as it was before it was quantised or reparametrised"
             )
             raise InputError(
-                f"no heads of {type(model).__name__} can be {verb}: {name} of layer {attention.site.layer} "
-                f"is a {module._get_name()} of {origin}, and not a plain linear layer: {advice}"
+                f"no heads of {type(model).__name__} can be {verb}: {name} of "
+                f"{layer_name(attention.site, sites)} is a {module._get_name()} of {origin}, and not a plain linear layer: {advice}"
             )
 
 
@@ -189,7 +214,7 @@ def _layers(heads: Any, what: str, example: str) -> Iterable[tuple[int, Any]]:
     for key, value in heads.items():
         layer = _number_of_key(key, f"a layer of {what}")
         if layer in seen:
-            raise InputError(f"{what}: layer {layer} is named twice")
+            raise InputError(f"{what} has the key {layer} twice")
         seen.add(layer)
         yield layer, value
 

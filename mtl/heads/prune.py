@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import changeable, heads_by_layer, require_plain, scale_of, yes_or_no
+from mtl.heads.arguments import changeable, heads_by_layer, require_heads, require_plain, scale_of, yes_or_no
 from mtl.heads.families import (
     Attention,
     attentions,
@@ -82,13 +82,8 @@ def prune_heads(
     family = family_of(model)
     found = attentions(model, family)
     layers, per_layer = len(found), head_numbers(model)
-    for layer, numbers in wanted.items():
-        if not 0 <= layer < layers:
-            raise InputError(f"layer {layer} cannot be cut: the model has layers 0 to {layers - 1}")
-        if strange := sorted(numbers - set(range(per_layer))):
-            raise InputError(
-                f"head {strange[0]} of layer {layer} cannot be cut: heads are 0 to {per_layer - 1}"
-            )
+    sites = [attention.site for attention in found]
+    require_heads(wanted, sites, [range(per_layer)] * layers, "cut")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
             f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {per_layer} heads"
