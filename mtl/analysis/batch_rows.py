@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtl.errors import InputError
+
+Model = TypeVar("Model", bound=nn.Module)
+Inputs = TypeVar("Inputs")
 
 
 def vector(given: Any, batch: Any, what: str) -> Tensor:

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,25 +20,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.analysis.ablation import KINDS, Ablation, Kind, ablations
-from mtl.analysis.batch_rows import copies_of, vector
+from mtl.analysis.batch_rows import Inputs, Model, copies_of, vector
 from mtl.errors import InputError
 from mtl.heads.arguments import (
     batches_of,
     function_of,
     one_of,
-    require_weights,
     seed_of,
-    transformer_of,
     whole_number,
 )
 from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay, OtherPassError
-from mtl.heads.tap import HeadTap
+from mtl.heads.tap import HeadTap, tapped
 from mtl.models.modes import in_evaluation_mode
 from mtl.probes.statistics.paired_scores import DRAWS, score_losses
-
-Model = TypeVar("Model", bound=nn.Module)
-Inputs = TypeVar("Inputs")
 
 
 def ablate_heads(
@@ -78,9 +73,7 @@ def ablate_heads(
             between equal calls, there are no batches, the model is not in the table or has no weights, or
             another argument is wrong.
     """
-    transformer = transformer_of(model, "ablate_heads")
-    tap = HeadTap(transformer, family_of(transformer))
-    require_weights(transformer, "ablate_heads")
+    transformer, tap = tapped(model, "ablate_heads")
     function_of(score, "score")
     chosen = ablations(one_of(kind, "kind", KINDS), tap.remaining)
     draws, seed = whole_number(draws, "draws", 1), seed_of(seed)

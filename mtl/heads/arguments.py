@@ -138,9 +138,10 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
                 if hasattr(module, "get_base_layer") or origin == "peft"
                 else "use the model as it was before it was quantised or reparametrised"
             )
+            where = f"{name} of {layer_name(attention.site, sites)}"
             raise InputError(
-                f"no heads of {type(model).__name__} can be {verb}: {name} of "
-                f"{layer_name(attention.site, sites)} is a {module._get_name()} of {origin}, and not a plain linear layer: {advice}"
+                f"no heads of {type(model).__name__} can be {verb}: {where} is a {module._get_name()} of "
+                f"{origin}, and not a plain linear layer: {advice}"
             )
 
 

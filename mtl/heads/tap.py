@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import scale_of, transformer_of, whole_number
+from mtl.heads.arguments import require_weights, scale_of, transformer_of, whole_number
 from mtl.heads.blocks import Block
 from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
@@ -215,6 +215,16 @@ class HeadOutputs:
         if len(self.passes[site]) != 1:
             raise InputError(f"site {site} took part in {len(self.passes[site])} passes, and not in one")
         return self.passes[site][0]
+
+
+def tapped(model: nn.Module, function: str) -> tuple[PreTrainedModel, HeadTap]:
+    """The `transformers` model that a module is or holds, and a tap on it, for a function that measures.
+
+    Raises `InputError` as `transformer_of` does, and for a model without numbers.
+    """
+    transformer = transformer_of(model, function)
+    require_weights(transformer, function)
+    return transformer, HeadTap(transformer, family_of(transformer))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -12,8 +13,9 @@ from mtl.config.schema import ByKind, GatesConfig, PruningRegime
 from mtl.errors import InputError, counted
 from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.families import heads_per_group
-from mtl.heads.gates import CLOSED, HeadGates
+from mtl.heads.gates import CLOSED, FixedGates, HeadGates
 from mtl.heads.target import Choice, HeadTarget
+from mtl.models.apply_masks import fixed_gates
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
@@ -156,6 +158,12 @@ def new_gates_of(config: GatesConfig, encoder: Encoder | Seq2Seq, tasks: Sequenc
     ]
     group = heads_per_group(encoder.transformer)
     return new_gates(config, encoder.layers, encoder.heads, tasks, absent, group, encoder.tap.sites)
+
+
+def fixed_gates_of(config: GatesConfig, encoder: Encoder | Seq2Seq, tasks: Sequence[str]) -> FixedGates:
+    """The masks of the file `gates.masks` for an encoder; see `fixed_gates`."""
+    assert config.masks is not None
+    return fixed_gates(Path(config.masks), config.scope, tasks, (encoder.layers, encoder.heads))
 
 
 def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[int, ...]:

@@ -248,6 +248,11 @@ def test_what_cannot_be_cut_is_said() -> None:
         prune_heads(model, {}, torch.ones(4, 3))
     assert pruned_heads(model) == {}
     assert attentions(model, family_of(model))[0].output.in_features == 32
+    translator = tiny.translator("bart")
+    with pytest.raises(InputError, match=r"site 6 cannot be cut: .* encoder L0 \(0\) to cross L1 \(5\)"):
+        prune_heads(translator, {6: [0]})
+    with pytest.raises(InputError, match="cross L1H4 cannot be cut: the heads of cross L1 are 0, 1, 2, 3"):
+        prune_heads(translator, {5: [4]})
 
 
 def test_a_folder_that_does_not_fit_is_said(tmp_path: Path) -> None:

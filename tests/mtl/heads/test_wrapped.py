@@ -57,10 +57,8 @@ def without(model: nn.Module, *places: tuple[int, int], module: str = "attention
     return made
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["model", pytest.param("method", marks=pytest.mark.slow), pytest.param("around", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["model", "method", "around"])
 def test_compiled_models_are_scaled(how: str) -> None:
     model = tiny.model("bert")
     ids, mask = tiny.batch()
