@@ -103,10 +103,9 @@ def test_what_does_not_fit_the_model_is_refused_before_a_corpus_is_read(words, s
         words = [*words, "--tasks=pos"]
     write_toy(tmp_path / "toy", 3, 1, 1, seed=5)
     inputs = Watched()
+    words = [*words, f"--corpus.path={tmp_path / 'toy'}", f"--runs={tmp_path}", "--name=run"]
     with pytest.raises(InputError, match=re.escape(said)) as raised:
-        given = [f"--corpus.path={tmp_path / 'toy'}", f"--runs={tmp_path}", "--name=run"]
-        config = configured("mtl train", TrainConfig, [*given, *words])
-        train(config, console=Console(quiet=True), inputs=inputs)
+        train(configured("mtl train", TrainConfig, words), console=Console(quiet=True), inputs=inputs)
     assert "\n" not in str(raised.value)
     assert not inputs.has_read
     assert not (tmp_path / "run").exists()
