@@ -163,7 +163,12 @@ def _close(
 def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
     """Raise `InputError`, with the reason, if heads of the model cannot be cut out (or be `copied`)."""
     reason_of = no_copies_because if verb == "copied" else no_cut_because
-    reason = reason_of(family_of(model), talking_heads=getattr(model.config, "talking_head", False))
+    family = family_of(model)
+    reason = reason_of(family, talking_heads=getattr(model.config, "talking_head", False))
+    if not reason:
+        outputs = [attention.output for attention in attentions(model, family) if attention.remaining]
+        if len(set(outputs)) < len(outputs):
+            reason = "several of its layers share one attention module, which has the heads of all"
     if reason:
         of = " of" if verb == "cut out" else " in"
         raise InputError(f"no heads can be {verb}{of} {type(model).__name__}: {reason}")

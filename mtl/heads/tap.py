@@ -54,6 +54,11 @@ class HeadTap:
         self._layer: dict[nn.Module, nn.Module] = {}
         self._attentions = tuple(dict.fromkeys(attention.module for attention in found))
         for index, attention in enumerate(found):
+            if self._layer.get(attention.output, attention.layer) is not attention.layer:
+                name = layer_name(attention.site, self.sites)
+                raise InputError(
+                    f"{name} of {type(model).__name__} has the attention module of another layer: give each layer one of its own, or share whole layers"
+                )
             self._served.setdefault(attention.output, []).append(index)
             self._layer[attention.output] = attention.layer
 

@@ -213,6 +213,17 @@ def under_inference_mode() -> nn.Module:
         return tiny.model("bert")
 
 
+def sharing(part: str) -> nn.Module:
+    """A model two of whose layers were made to share."""
+    model = tiny.model("bert")
+    layers = model.encoder.layer
+    if part == "layer":
+        layers[1] = layers[0]
+    else:
+        layers[1].attention = layers[0].attention
+    return model
+
+
 BOTH = ("measure", "cut")
 REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "DataParallel": (lambda: nn.DataParallel(tiny.model("bert")), r"DataParallel.*\.module", BOTH),
@@ -229,6 +240,11 @@ REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
         lambda: AutoModelForCausalLM.from_config(tiny.config("bloom", n_head=4)), "'bloom'", BOTH,
     ),
     "quantised": (quantised, r"quantised|DynamicQuantizedLinear", ("importance", "cut")),
+    "shared layer": (lambda: sharing("layer"), r"layers share one attention module", ("select",)),
+    "shared attention, cut": (
+        lambda: sharing("attention"), r"layers share one attention module", ("select",),
+    ),
+    "shared attention": (lambda: sharing("attention"), r"L1 .* of another layer", ("measure",)),
     "no memory": (without_memory, r"on the device meta", ("numbers",)),
     "inference tensors": (under_inference_mode, r"made under torch.inference_mode", ("importance", "cut")),
     "adapters": (lambda: adapted("self.query", "self.value"), r"query of L0 is a Lora.*merge", ("cut",)),
@@ -256,6 +272,11 @@ CALLS = {
         _scale,
         lambda model: ablate_heads(model, [tiny.batch()[0]], value, draws=1),
         lambda model: head_importance(model, [tiny.batch()[0]], value),
+    ],
+    "select": [
+        lambda model: prune_heads(model, {0: [1]}, torch.full(SHAPE, 0.5)),
+        lambda model: clone_heads(model, {0: [1]}),
+        lambda model: transplant_heads(model, {0: {1: 2}}),
     ],
     "numbers": [
         lambda model: ablate_heads(model, [tiny.batch()[0]], value, draws=1),
