@@ -57,7 +57,8 @@ class HeadTap:
             if self._layer.get(attention.output, attention.layer) is not attention.layer:
                 name = layer_name(attention.site, self.sites)
                 raise InputError(
-                    f"{name} of {type(model).__name__} has the attention module of another layer: give each layer one of its own, or share whole layers"
+                    f"{name} of {type(model).__name__} has the attention module of another layer: give each "
+                    "layer one of its own, or share whole layers"
                 )
             self._served.setdefault(attention.output, []).append(index)
             self._layer[attention.output] = attention.layer
