@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtl.errors import InputError
+
+Model = TypeVar("Model", bound=nn.Module)
+Inputs = TypeVar("Inputs")
 
 
 def vector(given: Any, batch: Any, what: str) -> Tensor:
@@ -36,16 +39,19 @@ def copies_of(batch: Any, rows: int, copies: int) -> Any:
     """The batch with its rows repeated `copies` times; `None` for a kind of batch that cannot be repeated."""
     if isinstance(batch, Tensor | np.ndarray | list | tuple) and not _is_record(batch):
         return _repeated(batch, rows, copies)
+    kind: Any = type(batch)
+    several: Any
     if isinstance(batch, tuple | list):
-        return type(batch)(_repeated(part, rows, copies) for part in batch)
-    if isinstance(batch, Mapping):
+        several = [_repeated(part, rows, copies) for part in batch]
+        kind = getattr(kind, "_make", kind)  # of a named tuple
+    elif isinstance(batch, Mapping):
         several = {key: _repeated(value, rows, copies) for key, value in batch.items()}
-        kind: Any = type(batch)
-        try:
-            return kind(several)
-        except TypeError:
-            return None
-    return None
+    else:
+        return None
+    try:
+        return kind(several)
+    except TypeError:
+        return None
 
 
 def _repeated(value: Any, rows: int, copies: int) -> Any:
@@ -77,6 +83,8 @@ def _length(part: Any) -> int | None:
 
 
 def _as_tensor(given: Any) -> Tensor | None:
+    if isinstance(given, list | tuple) and given and all(isinstance(part, Tensor) for part in given):
+        return torch.stack(list(given)) if len({part.shape for part in given}) == 1 else None
     try:
         made = torch.as_tensor(np.asarray(given))
     except (TypeError, ValueError):

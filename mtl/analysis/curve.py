@@ -19,7 +19,7 @@ from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError
 from mtl.models.evaluate import evaluate
 from mtl.probes import curve_table
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 

@@ -19,10 +19,9 @@ from mtl.errors import InputError
 from mtl.models.batches import BatchLoader, aligned_plan
 from mtl.models.head_scales import Mask
 from mtl.probes.head_names import head_name
-from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import FEWEST_ITEMS, head_scores
 from mtl.probes.measures.table import BY_NAME, MadeBy
-from mtl.probes.sites import grid
+from mtl.probes.sites import Site, grid
 
 Head = tuple[int, int]
 """A site and a head, as in the uncut model."""

@@ -31,13 +31,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from mtl.heads.families import Site
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
 from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.models.modes import frozen, in_evaluation_mode
 from mtl.probes import heads_table
+from mtl.probes.sites import Site
 
 Per = Literal["example", "token"]
 """Where absolute values are taken: of a sentence's derivative (the paper), or at each of its positions."""

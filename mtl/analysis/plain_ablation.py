@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,17 +20,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.analysis.ablation import KINDS, Ablation, Kind, ablations
-from mtl.analysis.batch_rows import copies_of, vector
+from mtl.analysis.batch_rows import Inputs, Model, copies_of, vector
 from mtl.errors import InputError
-from mtl.heads.arguments import batches_of, function_of, one_of, transformer_of, whole_number
+from mtl.heads.arguments import (
+    batches_of,
+    function_of,
+    one_of,
+    seed_of,
+    whole_number,
+)
 from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay, OtherPassError
-from mtl.heads.tap import HeadTap
+from mtl.heads.tap import HeadTap, tapped
 from mtl.models.modes import in_evaluation_mode
 from mtl.probes.statistics.paired_scores import DRAWS, score_losses
-
-Model = TypeVar("Model", bound=nn.Module)
-Inputs = TypeVar("Inputs")
 
 
 def ablate_heads(
@@ -53,7 +56,7 @@ def ablate_heads(
             is left as it was.
         batches: What `score` takes, for instance a `DataLoader`; read once.
         score: Returns the score of each row of a batch, computed by `model`: 1 where it is right, or minus a
-            loss. Equal calls must give equal scores.
+            loss. Equal calls must give equal scores (checked once per batch).
         kind: Close one head (`head`), all heads of a layer except one (`all_but_one`), or all (`layer`).
         copies: Ablations in one pass through the model. More than one saves time for small batches on an
             accelerator; `score` is then called with batches of several copies of the rows, and one at a time
@@ -66,14 +69,14 @@ def ablate_heads(
         its interval (low, high) are in units of the score.
 
     Raises:
-        InputError: there is no such kind, the score is no vector with a finite entry per row, there are no
-            batches, the model is not in the table, or another argument is wrong.
+        InputError: there is no such kind, the score is no vector with a finite entry per row or differs
+            between equal calls, there are no batches, the model is not in the table or has no weights, or
+            another argument is wrong.
     """
-    transformer = transformer_of(model, "ablate_heads")
-    tap = HeadTap(transformer, family_of(transformer))
+    transformer, tap = tapped(model, "ablate_heads")
     function_of(score, "score")
     chosen = ablations(one_of(kind, "kind", KINDS), tap.remaining)
-    draws, seed = whole_number(draws, "draws", 1), whole_number(seed, "seed", 0)
+    draws, seed = whole_number(draws, "draws", 1), seed_of(seed)
     scores = _Scores(model, tap, LayerReplay(transformer, family_of(transformer)), score)
     copies = whole_number(copies, "copies", 1)
     with torch.no_grad(), in_evaluation_mode(model):
@@ -110,6 +113,8 @@ class _Scores:
         with self.replay.record():
             unchanged = self._vector(batch)
         self._replaying = self.replay.repeatable and self._is_replayed(batch, unchanged)
+        if not self._replaying:
+            self._require_repeatable(batch, unchanged)
         self._copying: bool | None = None if copies > 1 else False
         variants = [unchanged]
         for [_], group in groupby(chosen, key=lambda ablation: ablation.sites):
@@ -122,6 +127,17 @@ class _Scores:
         # Callers take labels out of a batch (`pop`), which they are given again.
         given = copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
         return vector(self.score(self.model, given), batch, "score").detach().double().cpu()
+
+    def _require_repeatable(self, batch: Any, unchanged: Float[Tensor, " row"]) -> None:
+        """Raise `InputError` if the score of the batch is another one when it is computed again."""
+        again = self._vector(batch)
+        if _equal([again], [unchanged]):
+            return
+        means = " and ".join(f"{score.mean().item():g}" for score in (unchanged, again))
+        raise InputError(
+            f"two calls of the score with one batch give {means} on average: a score must neither draw at "
+            "random nor depend on earlier calls"
+        )
 
     def _is_replayed(self, batch: Any, unchanged: Float[Tensor, " row"]) -> bool:
         """Whether a pass that computes as little as possible gives the score that was recorded."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 import polars as pl
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtl.analysis.attribution import head_gradients, summed_gradients
-from mtl.analysis.batch_rows import vector
+from mtl.analysis.batch_rows import Inputs, Model, vector
 from mtl.analysis.importance import PER, GateGradients, Per, gated, midpoints
 from mtl.errors import InputError
 from mtl.heads.arguments import (
@@ -19,16 +18,11 @@ from mtl.heads.arguments import (
     function_of,
     one_of,
     require_gradients,
-    transformer_of,
     whole_number,
     yes_or_no,
 )
-from mtl.heads.families import family_of
-from mtl.heads.tap import HeadOutputs, HeadTap
+from mtl.heads.tap import HeadOutputs, tapped
 from mtl.models.modes import frozen, in_evaluation_mode
-
-Model = TypeVar("Model", bound=nn.Module)
-Inputs = TypeVar("Inputs")
 
 
 def head_importance(
@@ -63,8 +57,7 @@ def head_importance(
         InputError: the loss is no differentiable vector with a finite entry per row, there are no batches,
             the model is not in the table or has no gradients (quantised), or another argument is wrong.
     """
-    transformer = transformer_of(model, "head_importance")
-    tap = HeadTap(transformer, family_of(transformer))
+    transformer, tap = tapped(model, "head_importance")
     require_gradients(transformer, "head_importance")
     function_of(loss, "loss")
     one_of(per, "per", PER)

@@ -79,8 +79,7 @@ def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
 
     from mtl.probes.energy_table import MATRICES
     from mtl.probes.head_names import layer_name
-    from mtl.probes.heads_table import Site
-    from mtl.probes.sites import sites_of
+    from mtl.probes.sites import Site, sites_of
 
     together, apart = (
         needed.filter(pl.col("head").is_null()),

@@ -62,8 +62,7 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
 
     from mtl.probes.best_heads import per_cent
     from mtl.probes.head_names import head_name, layer_name
-    from mtl.probes.heads_table import Site
-    from mtl.probes.sites import sites_of
+    from mtl.probes.sites import Site, sites_of
 
     shares = heads.filter(measure="relevance")
     titles = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from os import PathLike, fspath
 from pathlib import Path
@@ -18,6 +18,11 @@ from mtl.errors import InputError
 from mtl.heads.families import Attention, is_whole
 from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
+from mtl.probes.head_names import head_name, layer_name
+from mtl.probes.sites import Site, several_kinds
+
+MOST_SEED = 2**48
+"""The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
 
 
 def transformer_of(model: Any, function: str) -> PreTrainedModel:
@@ -66,6 +71,7 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             f"{function} takes a transformers model, and got a {type(model).__name__} around one: use its "
             f".{path} ({type(transformer).__name__})"
         )
+    require_ordinary_tensors(transformer, function)
     if not is_whole(transformer):
         raise InputError(
             f"{function}: {type(transformer).__name__} is a part of an encoder-decoder model: "
@@ -86,12 +92,35 @@ def _outermost(module: nn.Module, path: str = "") -> dict[str, PreTrainedModel]:
     return found
 
 
+def require_heads(
+    heads: Mapping[int, Iterable[int]], sites: Sequence[Site], there: Sequence[Iterable[int]], verb: str
+) -> None:
+    """Raise `InputError` unless all heads, by the number of their site, are `there`; `verb`: cut, copied."""
+    names = [layer_name(site, sites) for site in sites]
+    for place, numbers in heads.items():
+        if not 0 <= place < len(sites):
+            if several_kinds(sites):
+                missing, ends = f"site {place}", [f"{names[end]} ({end})" for end in (0, len(sites) - 1)]
+            else:
+                missing, ends = layer_name(Site(sites[0].attention, place)), [names[0], names[-1]]
+            raise InputError(f"{missing} cannot be {verb}: the model has {ends[0]} to {ends[1]}")
+        present = list(there[place])
+        for head in numbers:
+            if head not in present:
+                raise InputError(
+                    f"{head_name(sites[place], head, sites)} cannot be {verb}: the heads of {names[place]} "
+                    f"are {', '.join(map(str, present)) or 'all gone'}"
+                )
+
+
 def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attention], verb: str) -> None:
     """Raise `InputError` unless rows and columns of all projections of the attention can be selected.
 
     `verb` says in the message what the heads cannot be: `cut out`, `copied`.
     """
-    for attention in found:
+    places = list(found)
+    sites = [attention.site for attention in places]
+    for attention in places:
         if not attention.remaining:
             continue
         names = {family.query} if family.fused else {family.query, family.key, family.value}
@@ -109,14 +138,43 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
                 if hasattr(module, "get_base_layer") or origin == "peft"
                 else "use the model as it was before it was quantised or reparametrised"
             )
+            where = f"{name} of {layer_name(attention.site, sites)}"
             raise InputError(
-                f"no heads of {type(model).__name__} can be {verb}: {name} of layer {attention.site.layer} "
-                f"is a {type(module).__name__} of {origin}, and not a plain linear layer: {advice}"
+                f"no heads of {type(model).__name__} can be {verb}: {where} is a {module._get_name()} of "
+                f"{origin}, and not a plain linear layer: {advice}"
+            )
+
+
+def require_ordinary_tensors(model: nn.Module, function: str) -> None:
+    """Raise `InputError` under `torch.inference_mode()`, and for a model that was made under it.
+
+    Its tensors can be neither trained nor changed afterwards.
+    """
+    if torch.is_inference_mode_enabled():
+        raise InputError(
+            f"{function} cannot be called under torch.inference_mode(), whose tensors have no gradients: "
+            "call it outside of that block"
+        )
+    for path, parameter in model.named_parameters():
+        if parameter.is_inference():
+            raise InputError(
+                f"{function}: {path} was made under torch.inference_mode(), and can be neither changed nor "
+                "differentiated: load the model outside of that block"
+            )
+
+
+def require_weights(model: nn.Module, function: str) -> None:
+    """Raise `InputError` for a model that has no weights yet (on torch's device `meta`)."""
+    for path, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise InputError(
+                f"{function}: {path} is on the device meta, which has no numbers: load the weights first"
             )
 
 
 def require_gradients(model: nn.Module, function: str) -> None:
-    """Raise `InputError` for a model with quantised layers that torch cannot differentiate."""
+    """Raise `InputError` for a model that torch cannot differentiate."""
+    require_ordinary_tensors(model, function)
     for path, module in model.named_modules():
         if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")):
             raise InputError(
@@ -157,7 +215,7 @@ def _layers(heads: Any, what: str, example: str) -> Iterable[tuple[int, Any]]:
     for key, value in heads.items():
         layer = _number_of_key(key, f"a layer of {what}")
         if layer in seen:
-            raise InputError(f"{what}: layer {layer} is named twice")
+            raise InputError(f"{what} has the key {layer} twice")
         seen.add(layer)
         yield layer, value
 
@@ -166,6 +224,14 @@ def _number_of_key(key: Any, what: str) -> int:
     if isinstance(key, str) and key.isascii() and key.isdecimal():
         return int(key)
     return whole_number(key, what)
+
+
+def seed_of(value: Any) -> int:
+    """A seed from 0 to `MOST_SEED`; raises `InputError` for others."""
+    seed = whole_number(value, "seed", 0)
+    if seed > MOST_SEED:
+        raise InputError(f"seed={seed}: use a whole number of at most {MOST_SEED}")
+    return seed
 
 
 def whole_number(value: Any, what: str, least: int | None = None) -> int:
@@ -180,13 +246,13 @@ def whole_number(value: Any, what: str, least: int | None = None) -> int:
     return int(number)
 
 
-def finite_number(value: Any, what: str, least: float) -> float:
-    """A finite number of at least `least`; raises `InputError` for others."""
+def share_of(value: Any, what: str) -> float:
+    """A number from 0 to 1; raises `InputError` for others."""
     number = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise InputError(f"{what}={shown(value)}: use a number")
-    if number < least:
-        raise InputError(f"{what}={number}: use a number of at least {least:g}")
+    if not 0 <= number <= 1:
+        raise InputError(f"{what}={number}: use a number from 0 to 1")
     return float(number)
 
 
@@ -218,6 +284,8 @@ def scale_of(scale: Any, what: str) -> Tensor:
         made = scale if isinstance(scale, Tensor) else torch.as_tensor(np.asarray(scale))
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} is no table of numbers ({error})") from error
+    if made.layout != torch.strided or made.is_quantized or made.is_meta:
+        raise InputError(f"{what} is sparse, quantised or without numbers: use a plain tensor")
     if made.is_complex() or not bool(torch.isfinite(made.detach()).all()):
         raise InputError(f"{what} has values that are not finite numbers")
     return made if made.is_floating_point() else made.float()

@@ -11,10 +11,13 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.arguments import (
     changeable,
-    finite_number,
     heads_by_layer,
     heads_to_heads,
+    require_heads,
     require_plain,
+    require_weights,
+    seed_of,
+    share_of,
     whole_number,
     yes_or_no,
 )
@@ -32,6 +35,7 @@ from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
 from mtl.heads.select import head_parts, select_heads
 from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
+from mtl.probes.head_names import head_name
 
 Copies = dict[int, dict[int, tuple[int, ...]]]
 """Per layer and copied head the numbers of its copies."""
@@ -82,10 +86,12 @@ def clone_heads(
         {1: {4: 0, 5: 0, 6: 3, 7: 3}}
     """
     model, chosen = changeable(model, "clone_heads"), heads_by_layer(heads)
-    copies, seed = whole_number(copies, "copies", 1), whole_number(seed, "seed", 0)
+    copies, seed = whole_number(copies, "copies", 1), seed_of(seed)
     yes_or_no(divide, "divide")
-    noise = finite_number(noise, "noise", 0.0)
+    noise = share_of(noise, "noise")
     family, found = _checked(model, chosen)
+    if noise:
+        require_weights(model, "clone_heads")
     made: Copies = {}
     for layer, numbers in chosen.items():
         free = _next_number(model, found[layer])
@@ -122,14 +128,18 @@ def transplant_heads(
             copied and overwritten.
     """
     model, chosen = changeable(model, "transplant_heads"), heads_to_heads(heads)
-    seed, noise = whole_number(seed, "seed", 0), finite_number(noise, "noise", 0.0)
+    seed, noise = seed_of(seed), share_of(noise, "noise")
     yes_or_no(divide, "divide")
     named = {layer: sorted({*places, *places.values()}) for layer, places in chosen.items()}
     family, found = _checked(model, named)
+    if noise:
+        require_weights(model, "transplant_heads")
     for layer, places in chosen.items():
         both = sorted(set(places) & set(places.values()))
         if both:
-            raise InputError(f"head {both[0]} of layer {layer} cannot be copied and overwritten at once")
+            sites = [attention.site for attention in found]
+            name = head_name(sites[layer], both[0], sites)
+            raise InputError(f"{name} cannot be copied and overwritten at once")
     for layer, places in chosen.items():
         _put(model, family, found[layer], layer, places, divide, noise, seed)
 
@@ -139,17 +149,8 @@ def _checked(model: PreTrainedModel, heads: Mapping[int, Iterable[int]]) -> tupl
     require_prunable(model, "copied")
     family = family_of(model)
     found = attentions(model, family)
-    for layer, numbers in heads.items():
-        if not 0 <= layer < len(found):
-            raise InputError(
-                f"layer {layer} cannot be copied from: the model has layers 0 to {len(found) - 1}"
-            )
-        for head in numbers:
-            if head not in found[layer].remaining:
-                there = ", ".join(map(str, found[layer].remaining)) or "none"
-                raise InputError(
-                    f"head {head} of layer {layer} cannot be copied: the layer has heads {there}"
-                )
+    sites = [attention.site for attention in found]
+    require_heads(heads, sites, [attention.remaining for attention in found], "copied")
     require_plain(model, family, found, "copied")
     return family, found
 

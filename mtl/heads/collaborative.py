@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import changeable, function_of, require_plain, whole_number
+from mtl.heads.arguments import changeable, function_of, require_plain, require_weights, seed_of, whole_number
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.decomposition import Decomposition, Factors, decompose
 from mtl.heads.families import (
@@ -23,7 +23,7 @@ from mtl.heads.families import (
 from mtl.heads.family_table import Family
 from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 _BLOCKS = "blocks"
 """What the configuration records of a model whose mixing matrices keep the blocks of their start."""
@@ -94,9 +94,10 @@ def collaborate(
     """
     model, dim = changeable(model, "collaborate"), whole_number(dim, "dim")
     starts, steps = whole_number(starts, "starts", 1), whole_number(steps, "steps", 0)
-    seed = whole_number(seed, "seed", 0)
+    seed = seed_of(seed)
     function_of(advance, "advance")
     check_components(model, dim)
+    require_weights(model, "collaborate")
     family = family_of(model)
     found, size = attentions(model, family), head_dim(model)
     require_plain(model, family, found, "made to share components")

@@ -14,7 +14,7 @@ from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, Family, Stack
 from mtl.heads.projections import out_features, width_read_by
 from mtl.heads.shared_keys import keys_of_heads
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 
 class Attention(NamedTuple):

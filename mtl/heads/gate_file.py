@@ -12,8 +12,7 @@ from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.probes import heads_table, table_files
 from mtl.probes.head_names import head_name
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import sites_of
+from mtl.probes.sites import Site, sites_of
 from mtl.probes.statistics.masks import last_gates
 
 SCHEMA = pl.Schema(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mtl.heads.gate_file import SCHEMA
 from mtl.heads.gates import Gates, HeadGates
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 
 def gate_rows(

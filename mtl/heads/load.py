@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
@@ -47,14 +48,24 @@ _NOTE = (
 _RECORDS = ("pruned_heads", "cloned_heads", "keys_of_heads", "heads_sharing_keys", "collaborative_components")
 
 
+LOAD_ERRORS = (
+    OSError, ValueError, KeyError, RuntimeError, SafetensorError, TypeError, AttributeError, IndexError,
+    ArithmeticError, ImportError, StrictDataclassError,
+)  # fmt: skip
+"""What transformers raises on a model that is not there, damaged, or whose config.json was changed."""
+_OWN_OPTIONS = ("config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping")
+"""Options of `from_pretrained` that `load_pruned` sets itself."""
+
+
 @contextmanager
 def load_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Turn what transformers raises on a model that is not there, or damaged, into an `InputError`."""
+    """Turn what transformers raises on a model that is not there, or damaged, into an `InputError`.
+
+    So are errors of the configuration, which say themselves what is wrong, to name the model.
+    """
     try:
         yield
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except LOAD_ERRORS as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot load {what} ({reason}){advice}") from error
 
@@ -101,6 +112,9 @@ def load_pruned(
     name = folder_of(name, "name")
     refuse_revision(name, revision)
     dtype = dtype_of(dtype)
+    for key in _OWN_OPTIONS:
+        if key in options:
+            raise InputError(f"load_pruned sets {key} itself: leave it out")
     of_files = {
         "revision": revision or "main", "cache_dir": cache_dir, "token": token,
         "local_files_only": local_files_only,
@@ -110,8 +124,8 @@ def load_pruned(
     with load_errors(str(name)):
         config = AutoConfig.from_pretrained(str(name), **of_files)
         kind = getattr(transformers, (config.architectures or ["none stated"])[0], None)
-        if kind is None:
-            raise InputError(f"{name}: config.json names no known class under 'architectures'")
+        if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+            raise InputError("config.json names no known class under 'architectures'")
         model, missing, unexpected, other_shapes = load_model(
             name, kind, config, dtype=dtype, **of_files, **options
         )

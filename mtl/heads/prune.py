@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import changeable, heads_by_layer, require_plain, scale_of
+from mtl.heads.arguments import changeable, heads_by_layer, require_heads, require_plain, scale_of, yes_or_no
 from mtl.heads.families import (
     Attention,
     attentions,
@@ -78,16 +78,12 @@ def prune_heads(
     model = changeable(model, "prune_heads")
     wanted = {layer: set(numbers) for layer, numbers in heads_by_layer(heads).items()}
     scale = None if scale is None else scale_of(scale, "scale")
+    yes_or_no(keep_shape, "keep_shape")
     family = family_of(model)
     found = attentions(model, family)
     layers, per_layer = len(found), head_numbers(model)
-    for layer, numbers in wanted.items():
-        if not 0 <= layer < layers:
-            raise InputError(f"layer {layer} cannot be cut: the model has layers 0 to {layers - 1}")
-        if strange := sorted(numbers - set(range(per_layer))):
-            raise InputError(
-                f"head {strange[0]} of layer {layer} cannot be cut: heads are 0 to {per_layer - 1}"
-            )
+    sites = [attention.site for attention in found]
+    require_heads(wanted, sites, [range(per_layer)] * layers, "cut")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
             f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {per_layer} heads"
@@ -167,7 +163,12 @@ def _close(
 def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
     """Raise `InputError`, with the reason, if heads of the model cannot be cut out (or be `copied`)."""
     reason_of = no_copies_because if verb == "copied" else no_cut_because
-    reason = reason_of(family_of(model), talking_heads=getattr(model.config, "talking_head", False))
+    family = family_of(model)
+    reason = reason_of(family, talking_heads=getattr(model.config, "talking_head", False))
+    if not reason:
+        outputs = [attention.output for attention in attentions(model, family) if attention.remaining]
+        if len(set(outputs)) < len(outputs):
+            reason = "several of its layers share one attention module, which has the heads of all"
     if reason:
         of = " of" if verb == "cut out" else " in"
         raise InputError(f"no heads can be {verb}{of} {type(model).__name__}: {reason}")

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import scale_of, transformer_of, whole_number
+from mtl.heads.arguments import require_weights, scale_of, transformer_of, whole_number
 from mtl.heads.blocks import Block
 from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
 from mtl.probes.head_names import layer_name
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
 """Given a site's index and its heads' outputs side by side, their replacement (`None`: keep them)."""
@@ -54,6 +54,12 @@ class HeadTap:
         self._layer: dict[nn.Module, nn.Module] = {}
         self._attentions = tuple(dict.fromkeys(attention.module for attention in found))
         for index, attention in enumerate(found):
+            if self._layer.get(attention.output, attention.layer) is not attention.layer:
+                name = layer_name(attention.site, self.sites)
+                raise InputError(
+                    f"{name} of {type(model).__name__} has the attention module of another layer: give each "
+                    "layer one of its own, or share whole layers"
+                )
             self._served.setdefault(attention.output, []).append(index)
             self._layer[attention.output] = attention.layer
 
@@ -215,6 +221,16 @@ class HeadOutputs:
         if len(self.passes[site]) != 1:
             raise InputError(f"site {site} took part in {len(self.passes[site])} passes, and not in one")
         return self.passes[site][0]
+
+
+def tapped(model: nn.Module, function: str) -> tuple[PreTrainedModel, HeadTap]:
+    """The `transformers` model that a module is or holds, and a tap on it, for a function that measures.
+
+    Raises `InputError` as `transformer_of` does, and for a model without numbers.
+    """
+    transformer = transformer_of(model, function)
+    require_weights(transformer, function)
+    return transformer, HeadTap(transformer, family_of(transformer))
 
 
 @contextmanager

@@ -14,10 +14,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.probes import heads_table
-from mtl.probes.heads_table import Site
 from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.report.data import Setup
-from mtl.probes.sites import KEYS, shape_text, sites_of
+from mtl.probes.sites import KEYS, Site, shape_text, sites_of
 from mtl.runs.run import Run
 from mtl.runs.settings import Settings, settings_of, settings_of_run
 from mtl.runs.setups import setups_of

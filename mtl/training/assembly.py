@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytorch_lightning as pl
 from rich.console import Console
 
 from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError, counted
-from mtl.models.apply_masks import fixed_gates
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
@@ -27,9 +25,17 @@ from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
 from mtl.training.evaluation import Evaluation
-from mtl.training.gate_loss import GateLoss, freeze_for, gate_loss, gate_rate, new_gates_of, reach_warning
+from mtl.training.gate_loss import (
+    GateLoss,
+    fixed_gates_of,
+    freeze_for,
+    gate_loss,
+    gate_rate,
+    new_gates_of,
+    reach_warning,
+)
 from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
-from mtl.training.initial_model import build_model
+from mtl.training.initial_model import Start, build_model
 from mtl.training.observer import Observer
 from mtl.training.plans import Planner
 from mtl.training.ranks import distributed, rank_and_ranks
@@ -54,11 +60,14 @@ def assemble(
     console: Console,
     inputs: InputCache,
     observers: Sequence[Observer],
+    start: Start,
 ) -> TrainingParts:
-    """Build model, batches and trainer; raises `InputError` before anything is written."""
+    """Build model, batches and trainer; raises `InputError` before anything is written.
+
+    The generators of random numbers are as they were when `start` was loaded.
+    """
     tasks = config.chosen()
-    pl.seed_everything(config.seed, verbose=False)
-    model = build_model(config, tasks, splits["train"], inputs, console)
+    model = build_model(config, tasks, start, splits["train"])
     tokenizer = model.encoder.tokenizer
     if model.encoder.note is not None:
         console.print(model.encoder.note, highlight=False, soft_wrap=True)
@@ -138,9 +147,7 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
         return None
     encoder = model.encoder
     if config.pruning == "fixed":
-        assert config.gates.masks is not None
-        shape = encoder.layers, encoder.heads
-        model.gates = fixed_gates(Path(config.gates.masks), config.gates.scope, tuple(model.tasks), shape)
+        model.gates = fixed_gates_of(config.gates, encoder, tuple(model.tasks))
         return None
     gates = new_gates_of(config.gates, encoder, tuple(model.tasks))
     model.gates = gates

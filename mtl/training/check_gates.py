@@ -146,6 +146,7 @@ def check_target(config: TrainConfig) -> None:
     from transformers import AutoConfig
 
     from mtl.heads.families import heads_by_kind
+    from mtl.heads.load import LOAD_ERRORS
     from mtl.models.known_encoders import check_encoder, embedded_minilm
 
     if config.init_from is not None or config.seq2seq.architecture is not None:
@@ -154,8 +155,12 @@ def check_target(config: TrainConfig) -> None:
     if config.gates.target_open is None or config.pruning in ("none", "fixed"):
         return
     name = config.encoder.name
-    encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
-    heads = heads_by_kind(encoder)
+    try:
+        encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
+        heads = heads_by_kind(encoder)
+    except LOAD_ERRORS as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"the config.json of {name} cannot be used ({reason}): was it changed?") from error
     if tuple(heads) == kinds_of(config.tasks):  # an encoder with other kinds is refused when it is loaded
         _check_heads(config, heads)
 

@@ -14,7 +14,7 @@ from mtl.heads.clone import clone_heads, transplant_heads
 from mtl.models.routes import Owners, Place
 from mtl.models.tapped import TappedModel
 from mtl.probes.head_names import head_name
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -12,11 +13,12 @@ from mtl.config.schema import ByKind, GatesConfig, PruningRegime
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.families import heads_per_group
-from mtl.heads.gates import CLOSED, HeadGates
+from mtl.heads.gates import CLOSED, FixedGates, HeadGates
 from mtl.heads.target import Choice, HeadTarget
+from mtl.models.apply_masks import fixed_gates
 from mtl.models.joint import JointModel
 from mtl.models.tapped import TappedModel
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.training.check_gates import check_kinds
 
 RATE_TIMES_UPDATES = 10.0
@@ -153,6 +155,12 @@ def new_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]
     ]
     group = heads_per_group(encoder.transformer)
     return new_gates(config, encoder.layers, encoder.heads, tasks, absent, group, encoder.tap.sites)
+
+
+def fixed_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]) -> FixedGates:
+    """The masks of the file `gates.masks` for an encoder; see `fixed_gates`."""
+    assert config.masks is not None
+    return fixed_gates(Path(config.masks), config.scope, tasks, (encoder.layers, encoder.heads))
 
 
 def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[int, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from rich.console import Console
 
@@ -25,7 +27,8 @@ from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 from mtl.tasks.twins import task_of
 from mtl.training.clones import describe_clones, make_clones
-from mtl.training.initial_seq2seq import build_seq2seq
+from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
+from mtl.training.initial_seq2seq import seq2seq_checkpoint, seq2seq_from_scratch
 
 
 def with_settings_of_source(config: TrainConfig) -> TrainConfig:
@@ -120,29 +123,80 @@ def _same_encoder(given: str, recorded: str | None) -> bool:
     return recorded is not None and Path(given).is_dir() and Path(given).name == Path(recorded).name
 
 
-def build_model(
-    config: TrainConfig,
-    tasks: Mapping[str, Task],
-    sentences: Sequence[Sentence],
-    inputs: InputCache,
-    console: Console,
-) -> JointModel:
-    """The model to train, its heads copied as configured; raises `InputError` for a run that does not fit.
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from, as far as it needs no sentence."""
 
-    Without `init_from` it is a pretrained encoder or a translation model, with labels from the training
-    sentences. From another run come the encoder, its gates (held as they are, unless new ones are trained)
-    and the labels and decoders of the tasks that it was trained on; other tasks get fresh ones.
+    encoder: SharedEncoder | None
+    """`None`: a translation model from scratch, whose vocabulary is of the training sentences."""
+    owners: Owners | None = None
+    """The tasks that own copied heads."""
+    source: JointModel | None = None
+    """The model of the run to start from, with the same encoder."""
+
+
+def load_start(config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCache, console: Console) -> Start:
+    """Load the encoder or the run to start from, with heads copied as configured.
+
+    Before any corpus is read, it raises `InputError` for a model that does not fit the tasks or the settings
+    of clones and gates.
     """
-    if config.init_from is None:
-        labels = {name: task.labels(sentences) for name, task in tasks.items()}
-        translation = tasks.get(Translate.name)
-        if isinstance(translation, Translate):
-            return JointModel(build_seq2seq(config, translation, sentences), tasks, labels).train()
+    if config.init_from is not None:
+        start = _from_run(config, tasks, console)
+    elif Translate.name in tasks:
+        start = Start(seq2seq_checkpoint(config, tasks[Translate.name]))
+    else:
         encoder = inputs.encoder(config.encoder)
-        model = JointModel(encoder, tasks, labels, owners=_clones(config, encoder, tasks, console))
-        model.shuffle_owners = config.clones.kind == "shuffled"
-        return model.train()
-    source = JointModel.from_pretrained(config.init_from, attention=config.encoder.attention)
+        start = Start(encoder, _clones(config, encoder, tasks, console))
+    if start.encoder is not None:
+        with torch.random.fork_rng([]):  # made for their errors: the run's own are drawn later
+            if config.pruning == "fixed":
+                fixed_gates_of(config.gates, start.encoder, tuple(tasks))
+            elif config.pruning != "none":
+                gates = new_gates_of(config.gates, start.encoder, tuple(tasks))
+                gate_loss(gates, config.gates, 1, start.encoder.tap.sites)
+    return start
+
+
+def build_model(
+    config: TrainConfig, tasks: Mapping[str, Task], start: Start, sentences: Sequence[Sentence]
+) -> JointModel:
+    """The model to train, with labels from the training sentences.
+
+    From another run come the encoder, its gates (held as they are, unless new ones are trained) and the
+    labels and decoders of the tasks that it was trained on; other tasks get fresh ones.
+    """
+    source = start.source
+    if source is None:
+        labels = {name: task.labels(sentences) for name, task in tasks.items()}
+        encoder = start.encoder or seq2seq_from_scratch(config, tasks[Translate.name], sentences)
+        model = JointModel(encoder, tasks, labels, owners=start.owners)
+    else:
+        # Not `or`: an empty inventory is false, and its decoder is kept.
+        labels = {
+            name: source.labels[name] if name in source.labels else task.labels(sentences)
+            for name, task in tasks.items()
+        }
+        model = JointModel(
+            source.encoder,
+            {name: source.tasks.get(name, task) for name, task in tasks.items()},
+            labels,
+            source.gates,
+            start.owners,
+        )
+        for name in tasks:
+            if name in source.tasks:
+                model.decoders[name] = source.decoders[name]
+    model.shuffle_owners = config.clones.kind == "shuffled"
+    model.train()
+    if model.gates is not None:
+        model.gates.requires_grad_(False).eval()
+    return model
+
+
+def _from_run(config: TrainConfig, tasks: Mapping[str, Task], console: Console) -> Start:
+    """The model of the run to start from; raises `InputError` for a run that does not fit."""
+    source = JointModel.from_pretrained(str(config.init_from), attention=config.encoder.attention)
     if (source.encoder.translator is not None) != (Translate.name in tasks):
         raise InputError(
             f"{config.init_from} was trained for {', '.join(source.tasks)}, and its model cannot be trained "
@@ -167,26 +221,7 @@ def build_model(
                 f"{config.init_from} has some: start from another run"
             )
         owners = _clones(config, source.encoder, tasks, console)
-    # Not `or`: an empty inventory is false, and its decoder is kept.
-    labels = {
-        name: source.labels[name] if name in source.labels else task.labels(sentences)
-        for name, task in tasks.items()
-    }
-    model = JointModel(
-        source.encoder,
-        {name: source.tasks.get(name, task) for name, task in tasks.items()},
-        labels,
-        source.gates,
-        owners,
-    )
-    for name in tasks:
-        if name in source.tasks:
-            model.decoders[name] = source.decoders[name]
-    model.shuffle_owners = config.clones.kind == "shuffled"
-    model.train()
-    if model.gates is not None:
-        model.gates.requires_grad_(False).eval()
-    return model
+    return Start(source.encoder, owners, source)
 
 
 def _clones(

@@ -9,18 +9,26 @@ from mtl.models.architectures import MAX_LENGTH, from_scratch
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 
 
-def build_seq2seq(config: TrainConfig, task: Translate, sentences: Sequence[Sentence]) -> Seq2Seq:
-    """The checkpoint `encoder.name`, or a model from scratch with a vocabulary of the training sentences."""
-    attention = config.encoder.attention
-    if config.seq2seq.architecture is None:
-        return Seq2Seq.from_pretrained(config.encoder.name, task.source, task.target, attention=attention)
+def seq2seq_checkpoint(config: TrainConfig, task: Task) -> Seq2Seq | None:
+    """The checkpoint `encoder.name`; `None` if the model is made from scratch."""
+    assert isinstance(task, Translate)
+    if config.seq2seq.architecture is not None:
+        return None
+    return Seq2Seq.from_pretrained(
+        config.encoder.name, task.source, task.target, attention=config.encoder.attention
+    )
+
+
+def seq2seq_from_scratch(config: TrainConfig, task: Task, sentences: Sequence[Sentence]) -> Seq2Seq:
+    """A model from scratch with a vocabulary of the training sentences."""
+    assert isinstance(task, Translate)
     texts = [
         text for sentence in sentences for text in (" ".join(sentence.words), str(sentence.layer(task.name)))
     ]
-    size = config.seq2seq.vocabulary
-    tokenizer = train_vocabulary(texts, size, MAX_LENGTH)
-    transformer = from_scratch(config.seq2seq, tokenizer, attention)
+    tokenizer = train_vocabulary(texts, config.seq2seq.vocabulary, MAX_LENGTH)
+    transformer = from_scratch(config.seq2seq, tokenizer, config.encoder.attention)
     return Seq2Seq(transformer, tokenizer, task.source, task.target)

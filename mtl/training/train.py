@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
@@ -45,7 +46,7 @@ from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target, unused_gates
 from mtl.training.checkpoint import check_checkpoint
-from mtl.training.initial_model import with_settings_of_source
+from mtl.training.initial_model import load_start, with_settings_of_source
 from mtl.training.launch import failures, note_failure
 from mtl.training.observer import Observer
 from mtl.training.ranks import is_first_process, own_rank
@@ -143,6 +144,10 @@ def _train(
     trained = resumes and run.status().get("trained", False)
     if trained and not is_first_process():
         return
+    start = None
+    if not trained:  # before any corpus is read, so that a model that does not fit is refused at once
+        pl.seed_everything(config.seed, verbose=False)
+        start = load_start(config, tasks, inputs, console)
     refuse_shared(config.corpus, tuple(tasks))
     splits = {split: inputs.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
     longest = config.batch.max_words
@@ -170,7 +175,7 @@ def _train(
         require_layers(splits[split], tasks, split)
     for line in notes_on(Look(splits, tasks)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    training = None if trained else assemble(config, run, splits, console, inputs, observers)
+    training = None if start is None else assemble(config, run, splits, console, inputs, observers, start)
     if training is not None and resumes and run.resume_checkpoint.exists():
         check_checkpoint(run.resume_checkpoint, training.module)
     trainer = trainer_for(config, []) if training is None else training.trainer

@@ -17,7 +17,7 @@ from mtl.probes.figures.style import (
     strike,
     styled,
 )
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 
 @styled

@@ -27,8 +27,7 @@ from mtl.probes.figures.style import (
     strike,
     styled,
 )
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import in_order
+from mtl.probes.sites import Site, in_order
 from mtl.probes.task_order import tasks_in
 
 MOST_FRAMES = 60

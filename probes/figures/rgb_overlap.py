@@ -23,7 +23,7 @@ from mtl.probes.figures.style import (
     styled,
     wrapped,
 )
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 CHANNELS = 3
 LETTER = 0.057

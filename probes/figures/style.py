@@ -22,8 +22,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.markers import MarkerStyle
 from matplotlib.transforms import Bbox
 
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import kind_starts, sites_of
+from mtl.probes.sites import Site, kind_starts, sites_of
 
 COLUMN = 3.3
 """Width of a paper's column in inches."""

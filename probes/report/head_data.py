@@ -10,9 +10,8 @@ import polars as pl
 from jaxtyping import Float
 
 from mtl.probes.head_names import cell_names
-from mtl.probes.heads_table import Site
 from mtl.probes.report.head_measures import head_measures, skill_titles
-from mtl.probes.sites import grid
+from mtl.probes.sites import Site, grid
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.skill import REGIMES
 

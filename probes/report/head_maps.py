@@ -11,11 +11,10 @@ import polars as pl
 from markupsafe import Markup
 
 from mtl.probes.figures.rgb_overlap import CHANNELS, shades
-from mtl.probes.heads_table import Site
 from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_svg import head_map, rgb_key, rgb_map, strip, thirds_map
-from mtl.probes.sites import grid
+from mtl.probes.sites import Site, grid
 from mtl.probes.statistics.competition import Competition
 from mtl.probes.statistics.masks import Masks, mostly_forced
 from mtl.probes.task_order import tasks_in

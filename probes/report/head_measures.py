@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import label_scores
 from mtl.probes.measures.table import MEASURES, Measure
-from mtl.probes.sites import KEYS
+from mtl.probes.sites import KEYS, Site
 from mtl.probes.statistics.skill import REGIMES
 
 TOP_LABELS = 3

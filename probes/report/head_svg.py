@@ -11,8 +11,7 @@ from markupsafe import Markup, escape
 
 from mtl.probes.figures.rgb_overlap import CHANNELS, Shades, is_dark, rgb_image, set_names, thirds
 from mtl.probes.figures.rgb_overlap import Forced as ForcedOfThree
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import kind_starts, several_kinds
+from mtl.probes.sites import Site, kind_starts, several_kinds
 
 LEVELS = 20
 """Shades beside white; finer ones are not told apart by eye."""

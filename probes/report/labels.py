@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import best_of_labels
 from mtl.probes.measures.table import SKILLS
 from mtl.probes.report.data import ReportData
+from mtl.probes.sites import Site
 from mtl.probes.statistics.skill import REGIMES, label_values, skills
 
 

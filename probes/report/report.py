@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mtl.probes.head_names import cell_names
-from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import FEWEST_ITEMS
 from mtl.probes.report import number_format
 from mtl.probes.report.answer import Answer
@@ -28,7 +27,7 @@ from mtl.probes.report.overlaps import Compared, across, claim_counts, compare, 
 from mtl.probes.report.scores import score_rows, score_table
 from mtl.probes.report.sweep import sweep_section
 from mtl.probes.report.worth import Worth, worth_section
-from mtl.probes.sites import shape_text, sites_of
+from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.statistics.competition import PRIMARY, TOGETHER
 from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.statistics.head_values import PREDICTORS

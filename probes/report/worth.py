@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.heads_table import Site
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_svg import head_map
-from mtl.probes.sites import grid
+from mtl.probes.sites import Site, grid
 from mtl.probes.statistics.agreement import agreement
 from mtl.probes.statistics.head_values import ABLATION, SIGNIFICANT, head_means
 from mtl.probes.statistics.prediction import prediction

@@ -14,10 +14,9 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import FEWEST_ITEMS, weighted_mean
 from mtl.probes.signed_words import SignedWords
-from mtl.probes.sites import KEYS, sites_of
+from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.resampling import permutations_within
 from mtl.probes.statistics.skill import label_values, skills

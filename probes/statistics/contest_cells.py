@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import KEYS, sites_of
+from mtl.probes.sites import KEYS, Site, sites_of
 
 TWIN, CONTROL = "twin", "control"
 """Partners that are shown beside the pairs and enter no estimate: the task itself, and a task whose labels

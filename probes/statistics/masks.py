@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import KEYS, grid, shape_text, sites_of
+from mtl.probes.sites import KEYS, Site, grid, shape_text, sites_of
 from mtl.tasks.order import in_order_of_catalogue
 
 

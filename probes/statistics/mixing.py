@@ -9,8 +9,7 @@ import polars as pl
 from jaxtyping import Bool, Float, Int
 
 from mtl.probes.head_names import head_name
-from mtl.probes.heads_table import Site
-from mtl.probes.sites import KEYS, in_order, sites_of
+from mtl.probes.sites import KEYS, Site, in_order, sites_of
 from mtl.probes.statistics.claims_by_setup import holm
 from mtl.probes.statistics.resampling import permutations_within, student
 from mtl.probes.statistics.stratified_tests import Orders, two_sided_chance

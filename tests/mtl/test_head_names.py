@@ -32,10 +32,9 @@ from mtl.probes.figures.masks import mask_picture
 from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
-from mtl.probes.heads_table import Site
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
-from mtl.probes.sites import KINDS
+from mtl.probes.sites import KINDS, Site
 from mtl.runs.figures.table import FIGURES
 from mtl.training.clones import CopiedHead, describe_clones
 
@@ -281,7 +280,7 @@ def test_the_page_has_names_and_axes_from_zero() -> None:
 
 
 def test_names_are_made_in_one_module() -> None:
-    """No other module puts a layer or a head into a text by itself, but for Python's arguments by site."""
+    """No other module puts a layer or a head into a text by itself."""
     root = Path(__file__).parents[2]
     making = re.compile(
         r"L\{|H\{|[Ll]ayers? \{[^}]*layer|[Hh]ead \{(?!value)|\{[^}]*(layer|head) \+ 1\}"
@@ -293,10 +292,4 @@ def test_names_are_made_in_one_module() -> None:
         for path in (root / package).rglob("*.py")
         if making.search(path.read_text())
     )
-    by_site = {
-        "mtl/heads/arguments.py",
-        "mtl/heads/clone.py",
-        "mtl/heads/prune.py",
-    }  # {layer: [heads]} of a call, in its own words
-    assert set(found) - by_site == {"probes/head_names.py", "mtl/corpora/formats/conllu.py"} & set(found)
-    assert "probes/head_names.py" in found
+    assert set(found) - {"mtl/corpora/formats/conllu.py"} == {"probes/head_names.py"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -85,7 +85,12 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", [*PLACES, "score"])
+def fast(chosen: Sequence[str], names: Iterable[str]) -> list[Any]:
+    """The names, all but the chosen ones marked as slow."""
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("place", fast(("gradient", "score"), [*PLACES, "score"]))
 def test_training_ends_where_a_value_is_not_finite(place, toy, tiny_encoder, tmp_path, monkeypatch):
     words = [*WORDS, f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}"]
     config = configured("mtl train", TrainConfig, [*words, "--name=run"])
@@ -133,7 +138,8 @@ def broken_run(toy, tiny_encoder, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command", ["importance", "ablate", "relevance", "curve", "evaluate", "probe", "from"]
+    "command",
+    fast(("evaluate", "from"), ["importance", "ablate", "relevance", "curve", "evaluate", "probe", "from"]),
 )
 def test_a_model_that_is_not_finite_is_refused_by_every_command(command, broken_run, tmp_path, capsys):
     words = [command, str(broken_run)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import itertools
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -44,7 +47,7 @@ def rows(model: Any, batch: Any) -> Tensor:
 IDS = tiny.batch()[0]
 NAN = torch.full(SHAPE, torch.nan)
 GOOD: dict[str, dict[str, Any]] = {
-    "prune_heads": {"heads": {0: [1]}, "scale": None},
+    "prune_heads": {"heads": {0: [1]}, "scale": None, "keep_shape": False},
     "clone_heads": {"heads": {0: [1]}, "copies": 2, "divide": True, "noise": 0.0, "seed": 0},
     "transplant_heads": {"heads": {0: {1: 2}}, "divide": True, "noise": 0.0, "seed": 0},
     "collaborate": {"dim": 8, "starts": 1, "steps": 1, "seed": 0, "advance": print},
@@ -74,15 +77,19 @@ HEADS: tuple[Any, ...] = (
     {0: torch.tensor([True, False])}, {"1 ": [0]}, {"-1": [0]},
 )  # fmt: skip
 COUNT = (0, -1, 1.5, True, None, "2", [1])
+SEED = (-1, 1.5, None, True, "a", 2**70)
+CALLS = itertools.count()
+NO_PLAIN = (torch.ones(SHAPE).to_sparse(), torch.ones(SHAPE, device="meta"))
 WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
     "prune_heads": {
         "heads": HEADS,
         "scale": (torch.ones(3), torch.ones(4, 5), NAN, "half", {}, [[1.0] * 4],
-        torch.ones(SHAPE, dtype=torch.complex64)),
+        torch.ones(SHAPE, dtype=torch.complex64), *NO_PLAIN),
+        "keep_shape": (1, 0, None, "no"),
     },
     "clone_heads": {
-        "heads": HEADS, "copies": COUNT, "divide": (1, None, "no"), "noise": (-1, torch.nan, "a", None, True),
-        "seed": (-1, 1.5, None, True, "a"),
+        "heads": HEADS, "copies": COUNT, "divide": (1, None, "no"), "seed": SEED,
+        "noise": (-1, 1.5, 1e40, torch.nan, "a", None, True),
     },
     "transplant_heads": {
         "heads": (
@@ -90,16 +97,16 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             {3: {1: 2}}, {-1: {1: 2}},
             {0: {1: 2, 2: 3}}, {0: {1: 2}, 1: {1: 2, 2: 3}}, {0: {1: None}},
         ),
-        "divide": (1, None), "noise": (-1, torch.inf, "a"), "seed": (-1, 1.5, None),
+        "divide": (1, None), "noise": (-1, torch.inf, 2, "a"), "seed": SEED,
     },
     "collaborate": {
-        "dim": (*COUNT, 33), "starts": COUNT, "steps": (-1, 1.5, True, None), "seed": (-1, None, 1.5),
+        "dim": (*COUNT, 33), "starts": COUNT, "steps": (-1, 1.5, True, None), "seed": SEED,
         "advance": (None, 3),
     },
     "head_scale": {
         "scale": (
             None, "a", torch.ones(6), torch.ones(4, 6), torch.ones(4, 3), torch.ones(4, 1, 6, 1, 1), NAN,
-            np.ones((4, 6)),
+            np.ones((4, 6)), *NO_PLAIN,
             [[1.0] * 6] * 4, {0: [1]}, torch.ones(SHAPE, dtype=torch.complex64), [["a"] * 4] * 3, [[1.0],
             [1.0, 2.0]],
         ),
@@ -120,12 +127,18 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "score": (
             None, "accuracy", lambda m, b: rows(m, b).mean(), lambda m, b: rows(m, b)[:2], lambda m, b: None,
             lambda m, b: rows(m, b) * torch.nan, lambda m, b: m(b), lambda m, b: 1.0, lambda m, b: ["a"] * 4,
+            lambda m, b: rows(m, b) + torch.rand(4), lambda m, b: rows(m, b) + next(CALLS),
+            lambda m, b: [rows(m, b), 1.0], lambda m, b: [rows(m, b)[0], rows(m, b)[:2]],
         ),
-        "kind": ("heads", None, 1, "chosen"), "copies": COUNT, "draws": COUNT, "seed": (-1, 1.5, None,
-        True, "a"),
+        "kind": ("heads", None, 1, "chosen"), "copies": COUNT, "draws": COUNT, "seed": SEED,
     },
-    "load_pruned": {"name": (None, 3, "nowhere", Path("nowhere"), b"x", ["a"]),
-    "dtype": ("int8", None, torch.int8, 32)},
+    "load_pruned": {
+        "name": (None, 3, "nowhere", Path("nowhere"), b"x", ["a"]),
+        "dtype": ("float32", None, torch.int8, 32),
+        **{key: (None, {}, True) for key in (
+            "config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping"
+        )},
+    },
     "JointModel.annotate": {
         "sentences": (
             None, 3, "We ate", b"We ate", ["We ate"], ["We", "ate"], [["We", ""]], [["We", " "]],
@@ -204,7 +217,11 @@ def public() -> set[str]:
 def test_every_public_function_has_its_rows() -> None:
     assert public() == set(GOOD) == set(WRONG)
     for name, arguments in GOOD.items():
-        assert set(WRONG[name]) == set(arguments), name
+        owner, _, function = name.rpartition(".")
+        parameters = inspect.signature(getattr(JointModel if owner else mtl, function)).parameters.values()
+        named = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD} - {"model", "self"}
+        assert set(arguments) == named, name
+        assert named <= set(WRONG[name]), name
     assert set(dir(mtl)) >= {*mtl.__all__, "__version__"}
     assert mtl.__version__
     with pytest.raises(AttributeError):
@@ -276,6 +293,19 @@ def test_scales_of_other_types_are_taken(scale) -> None:
 
 
 MASK = tiny.batch()[1]
+
+
+class Pair(NamedTuple):
+    ids: Tensor
+    mask: Tensor
+
+
+@dataclass
+class Record:
+    ids: Tensor
+    mask: Tensor
+
+
 BATCHES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "mapping": ({"ids": IDS, "mask": MASK}, lambda b: (b["ids"], b["mask"])),
     "tuple": ((IDS, MASK), lambda b: b),
@@ -290,6 +320,8 @@ BATCHES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     lambda b: map(torch.as_tensor, (b["ids"], b["mask"]))),
     "rows": ([IDS[0], IDS[1]], lambda b: (torch.stack(list(b)), None)),
     "object": (SimpleNamespace(ids=IDS, mask=MASK), lambda b: (b.ids, b.mask)),
+    "named tuple": (Pair(IDS, MASK), lambda b: (b.ids, b.mask)),
+    "data class": (Record(IDS, MASK), lambda b: (b.ids, b.mask)),
     "nested": ({"x": (IDS, MASK), "y": IDS}, lambda b: (b["y"], None)),
 }  # fmt: skip
 

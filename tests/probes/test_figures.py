@@ -24,7 +24,7 @@ from mtl.probes.figures.learning_curves import learning_curves
 from mtl.probes.figures.masks import animation, mask_picture
 from mtl.probes.figures.rgb_overlap import rgb_image, rgb_overlap, shades
 from mtl.probes.figures.style import COLUMN, FORCED, MOSTLY_FORCED, pixels, render
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from tests.probes import worlds
 
 LAYERS, HEADS = 3, 4

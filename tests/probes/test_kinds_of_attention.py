@@ -17,10 +17,9 @@ from mtl.probes.figures.masks import mask_picture
 from mtl.probes.figures.pruning_curves import kind_curves
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.head_names import cell_names, layer_name
-from mtl.probes.heads_table import Site
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
-from mtl.probes.sites import grid, shape_text, sites_of
+from mtl.probes.sites import Site, grid, shape_text, sites_of
 from mtl.probes.statistics.competition import compete
 from mtl.probes.statistics.held_roles import roles
 from mtl.probes.statistics.masks import final_masks

@@ -18,9 +18,9 @@ from mtl.errors import InputError
 from mtl.probes import heads_table
 from mtl.probes.best_heads import best_heads, markdown, weighted_means
 from mtl.probes.figures.label_accuracy import label_accuracy
-from mtl.probes.heads_table import Site
 from mtl.probes.label_scores import FEWEST_ITEMS, best_of_labels, head_scores, label_scores, weighted_mean
 from mtl.probes.report.head_data import heads_data
+from mtl.probes.sites import Site
 from mtl.probes.statistics.competition import losses
 from mtl.probes.statistics.head_values import head_values
 from mtl.probes.statistics.held_roles import roles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.probes.statistics.contest_cells import ContestCells, TaskWorth
 
 TASKS = ("pos", "ner", "dep", "con", "srl")

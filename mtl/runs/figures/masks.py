@@ -17,9 +17,8 @@ from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.masks import animation, mask_picture
 from mtl.probes.figures.rgb_overlap import CHANNELS, rgb_overlap
-from mtl.probes.heads_table import Site
 from mtl.probes.printed import open_heads
-from mtl.probes.sites import KEYS
+from mtl.probes.sites import KEYS, Site
 from mtl.probes.statistics.masks import final_masks, last_gates, mostly_forced
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.probes.task_order import by_catalogue

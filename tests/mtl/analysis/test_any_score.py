@@ -209,8 +209,15 @@ CASES = {
     "encoder apart": Case(encoder_apart, TRANSLATORS),
     "encoding given": Case(given_encoding, TRANSLATORS),
 }
+FAST = {("two passes", "llama"), ("greedy", "llama"), ("cache", "llama")}
+"""What is not slow beside all cases of BERT: a cache, and a search."""
 ALL = [
-    pytest.param(case, name, id=f"{case}-{name}", marks=() if name in ("bert", "llama") else pytest.mark.slow)
+    pytest.param(
+        case,
+        name,
+        id=f"{case}-{name}",
+        marks=() if name == "bert" or (case, name) in FAST else pytest.mark.slow,
+    )
     for case, (_, models, *_) in CASES.items()
     for name in models
 ]

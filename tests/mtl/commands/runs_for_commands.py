@@ -1,4 +1,4 @@
-"""One tiny run for the tests that go through all commands, and the words that each command needs."""
+"""Tiny runs for the tests of commands."""
 
 from __future__ import annotations
 
@@ -17,3 +17,14 @@ def made_run(encoder: Path, corpus: Path, folder: Path) -> Path:
     words += [f"--runs={folder.parent}", f"--name={folder.name}", "--importance_every=1"]
     assert main(["train", *words, "--importance_sentences=2"]) == 0
     return folder
+
+
+def with_and_without_masks(encoder: Path, corpus: Path, folder: Path, tasks: str) -> None:
+    """Two runs in `folder` on a corpus that is there: `none`, and `dynamic` with a mask."""
+    for name, more in (("none", []), ("dynamic", ["--gates.init_std=1.0"])):
+        words = [
+            "train", f"--corpus.path={corpus}", f"--encoder.name={encoder}", f"--runs={folder}",
+            f"--name={name}", f"--tasks={tasks}", "--max_epochs=1", f"--pruning={name}",
+            "--trainer.accelerator=cpu",
+        ]  # fmt: skip
+        assert main([*words, *more]) == 0

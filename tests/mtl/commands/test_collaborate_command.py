@@ -15,6 +15,7 @@ from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.runs.run import Run
 from tests.mtl import tiny
+from tests.mtl.commands.runs_for_commands import with_and_without_masks
 
 FULL = tiny.HEADS * tiny.HEAD_DIM
 
@@ -23,13 +24,8 @@ FULL = tiny.HEADS * tiny.HEAD_DIM
 def runs(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path, toy: Path) -> Path:
     """A run without masks and one with a mask, each with a collaborative one beside it."""
     folder = tmp_path_factory.mktemp("collaborate")
+    with_and_without_masks(tiny_encoder, toy, folder, "pos,dep")
     for name in ("none", "dynamic"):
-        words = [
-            "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={folder}",
-            f"--name={name}", "--tasks=pos,dep", "--max_epochs=1", f"--pruning={name}",
-            "--trainer.accelerator=cpu",
-        ]  # fmt: skip
-        assert main([*words, *(["--gates.init_std=1.0"] if name == "dynamic" else [])]) == 0
         made = ["collaborate", str(folder / name), f"--out={folder / f'{name}-shared'}", "--lengths=[]"]
         assert main([*made, f"--dim={FULL}" if name == "none" else "--dim=20"]) == 0
     return folder

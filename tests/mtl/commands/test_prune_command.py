@@ -23,22 +23,17 @@ from mtl.heads.tap import head_scale
 from mtl.models.apply_masks import gates_for
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.runs.run import Run
 from tests.mtl import tiny
+from tests.mtl.commands.runs_for_commands import with_and_without_masks
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path, toy: Path) -> Path:
     """A run without masks and one with a mask."""
     folder = tmp_path_factory.mktemp("prune")
-    for name in ("none", "dynamic"):
-        words = [
-            "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={folder}",
-            f"--name={name}", "--tasks=pos", "--max_epochs=1", f"--pruning={name}",
-            "--trainer.accelerator=cpu",
-        ]  # fmt: skip
-        assert main([*words, *(["--gates.init_std=1.0"] if name == "dynamic" else [])]) == 0
+    with_and_without_masks(tiny_encoder, toy, folder, "pos")
     return folder
 
 

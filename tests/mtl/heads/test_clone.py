@@ -218,18 +218,16 @@ def test_what_cannot_be_copied_is_one_line() -> None:
     ):
         clone_heads(tiny.model("albert"), HEADS)
     model = tiny.model("bert")
-    with pytest.raises(InputError, match="layer 3 cannot be copied from: the model has layers 0 to 2"):
+    with pytest.raises(InputError, match="L3 cannot be copied: the model has L0 to L2"):
         clone_heads(model, {3: [0]})
-    with pytest.raises(
-        InputError, match="head 4 of layer 1 cannot be copied: the layer has heads 0, 1, 2, 3"
-    ):
+    with pytest.raises(InputError, match="L1H4 cannot be copied: the heads of L1 are 0, 1, 2, 3"):
         clone_heads(model, {1: [4]})
     with pytest.raises(InputError, match="copies=0"):
         clone_heads(model, {1: [1]}, 0)
-    with pytest.raises(InputError, match="head 1 of layer 0 cannot be copied and overwritten at once"):
+    with pytest.raises(InputError, match="L0H1 cannot be copied and overwritten at once"):
         transplant_heads(model, {0: {1: 2, 3: 1}})
     prune_heads(model, {1: [0, 1, 2, 3]})
-    with pytest.raises(InputError, match="head 0 of layer 1 cannot be copied: the layer has heads none"):
+    with pytest.raises(InputError, match="L1H0 cannot be copied: the heads of L1 are all gone"):
         clone_heads(model, {1: [0]})
     assert cloned_heads(model) == {}
 

@@ -12,7 +12,7 @@ from mtl.heads.gate_file import CLOSING_POINT, LEARNED, add_gates, read_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import gates_from_file
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 
 SITES = (Site("self", 0), Site("self", 1))
 

@@ -19,7 +19,7 @@ from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, head_scale
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from tests.mtl import tiny
 
 translators = pytest.mark.parametrize("name", tiny.EVERY_TRANSLATOR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -295,3 +296,33 @@ def test_what_cannot_be_read_is_one_line(damage: str, tmp_path: Path) -> None:
         load_pruned(folder)
     assert str(folder) in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+CHANGED: dict[str, tuple[Any, ...]] = {
+    "pruned_heads": ([[1]], {"a": [0]}, {"0": "x"}, {"0": 1}, {"7": [0]}, {"0": [-1]}, "all"),
+    "cloned_heads": ([1], {"0": {"9": "x"}}, {"0": {"4": 77}}, {"9": {"4": 0}}, {"0": [4]}),
+    "collaborative_components": ([8], {"0": "x"}, {"0": 9999}, {"0": -1}),
+    "num_attention_heads": (0, -4, 5, "four", None),
+    "architectures": (None, [], ["BertConfig"], ["AutoConfig"], ["GPT2Model"], ["pipeline"], "Bert", [3]),
+    "model_type": ("gpt2", "nothing", None),
+}
+"""By key of config.json, values that somebody may have put there."""
+
+
+@pytest.mark.parametrize("key", CHANGED)
+def test_a_config_that_was_changed_is_one_line(key: str, tmp_path: Path) -> None:
+    model = tiny.model("bert", dtype=torch.float32)
+    prune_heads(model, HEADS)
+    model.save_pretrained(tmp_path)
+    tiny.tokenizer("bert").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for value in CHANGED[key]:
+        (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
+        readers = [load_pruned]
+        if key != "architectures":  # which encoders are loaded without
+            readers.append(lambda folder: Encoder.from_pretrained(str(folder)))
+        for read in readers:
+            with pytest.raises(InputError) as raised:
+                read(tmp_path)
+            assert str(tmp_path) in str(raised.value), value
+            assert "\n" not in str(raised.value)

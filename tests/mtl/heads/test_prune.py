@@ -240,14 +240,19 @@ def test_what_cannot_be_cut_is_said() -> None:
     with pytest.raises(InputError, match="talking heads"):
         prune_heads(tiny.model("deberta", talking_head=True), HEADS)
     model = tiny.model("bert")
-    with pytest.raises(InputError, match="layer 3 cannot be cut: the model has layers 0 to 2"):
+    with pytest.raises(InputError, match="L3 cannot be cut: the model has L0 to L2"):
         prune_heads(model, {3: [0]})
-    with pytest.raises(InputError, match="head 4 of layer 1 cannot be cut: heads are 0 to 3"):
+    with pytest.raises(InputError, match="L1H4 cannot be cut: the heads of L1 are 0, 1, 2, 3"):
         prune_heads(model, {0: [1], 1: [4]})
     with pytest.raises(InputError, match="does not fit 3 layers of 4 heads"):
         prune_heads(model, {}, torch.ones(4, 3))
     assert pruned_heads(model) == {}
     assert attentions(model, family_of(model))[0].output.in_features == 32
+    translator = tiny.translator("bart")
+    with pytest.raises(InputError, match=r"site 6 cannot be cut: .* encoder L0 \(0\) to cross L1 \(5\)"):
+        prune_heads(translator, {6: [0]})
+    with pytest.raises(InputError, match="cross L1H4 cannot be cut: the heads of cross L1 are 0, 1, 2, 3"):
+        prune_heads(translator, {5: [4]})
 
 
 def test_a_folder_that_does_not_fit_is_said(tmp_path: Path) -> None:

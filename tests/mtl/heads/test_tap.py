@@ -11,7 +11,7 @@ from mtl.errors import InputError
 from mtl.heads.families import attentions, family_of
 from mtl.heads.family_table import Family, Stack
 from mtl.heads.tap import HeadTap, eager_attention
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from tests.mtl import tiny
 
 # Rotary positions and root mean square norms are computed in float32 whatever the weights are.

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,15 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mtl import ablate_heads, head_importance, head_scale
+from mtl.analysis.ablation import Ablator, ablations
+from mtl.analysis.observe import Observer
 from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models.modes import frozen, in_evaluation_mode
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
+from tests.mtl.analysis import worth
 
 SHAPE = (tiny.LAYERS, tiny.HEADS)
 Work = Callable[[], Any]
@@ -44,7 +49,7 @@ def same(one: Any, other: Any) -> bool:
         return torch.equal(one, other)
     if isinstance(one, list):
         return all(map(same, one, other))
-    return one.equals(other)
+    return one == other if isinstance(one, Sentence) else one.equals(other)
 
 
 def scale(seed: int) -> Tensor:
@@ -100,6 +105,32 @@ def test_each_thread_gets_what_it_gets_alone(name: str) -> None:
     assert model.config._attn_implementation == "sdpa"
     assert not any("forward" in module.__dict__ for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("masks", [pytest.param((), marks=pytest.mark.slow), ("pos", "dep")])
+def test_a_joint_model_annotates_is_probed_and_ablated_at_once(masks: tuple[str, ...], toy: Path) -> None:
+    model = worth.joint_model(toy, ("pos", "dep"), masks=masks).train()
+    corpus = worth.corpus(model, toy, 4)
+    [batch] = worth.loader(model, corpus, 10_000)
+    sentences = [list(example.sentence.words) for example in corpus]
+    chosen = ablations("layer", model.encoder.tap.remaining)
+
+    def annotated(part: slice) -> list[Sentence]:
+        return model.annotate(sentences[part])
+
+    def observed() -> list[Tensor]:
+        found = Observer(model.encoder, [example.sentence for example in corpus])[0]
+        return [found.word, found.peak, found.outputs]
+
+    def ablated() -> list[Tensor]:
+        counts = Ablator(model, chosen)(batch)
+        return [torch.as_tensor(part) for task in counts.values() for part in (task.unchanged, task.ablated)]
+
+    works: list[Work] = [lambda: annotated(slice(0, 2)), lambda: annotated(slice(1, 4)), observed, ablated]
+    alone = [work() for work in works]
+    for found, expected in zip(at_once(works, times=2), alone, strict=True):
+        assert all(same(one, expected) for one in found)
+    assert all(module.training for module in model.modules())
 
 
 def test_coroutines_of_one_thread_have_scales_of_their_own() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     BartForCausalLM,
     BertForMaskedLM,
@@ -58,10 +59,8 @@ def without(model: nn.Module, *places: tuple[int, int], module: str = "attention
     return made
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["model", pytest.param("method", marks=pytest.mark.slow), pytest.param("around", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["model", "method", "around"])
 def test_compiled_models_are_scaled(how: str) -> None:
     model = tiny.model("bert")
     ids, mask = tiny.batch()
@@ -206,6 +205,27 @@ def test_a_quantised_model_is_scaled_and_ablated() -> None:
     assert table["loss"].abs().min() > 0
 
 
+def without_memory() -> nn.Module:
+    with torch.device("meta"):
+        return AutoModel.from_config(tiny.config("bert"))
+
+
+def under_inference_mode() -> nn.Module:
+    with torch.inference_mode():
+        return tiny.model("bert")
+
+
+def sharing(part: str) -> nn.Module:
+    """A model two of whose layers were made to share."""
+    model = tiny.model("bert")
+    layers = model.encoder.layer
+    if part == "layer":
+        layers[1] = layers[0]
+    else:
+        layers[1].attention = layers[0].attention
+    return model
+
+
 BOTH = ("measure", "cut")
 REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "DataParallel": (lambda: nn.DataParallel(tiny.model("bert")), r"DataParallel.*\.module", BOTH),
@@ -222,8 +242,15 @@ REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
         lambda: AutoModelForCausalLM.from_config(tiny.config("bloom", n_head=4)), "'bloom'", BOTH,
     ),
     "quantised": (quantised, r"quantised|DynamicQuantizedLinear", ("importance", "cut")),
-    "adapters": (lambda: adapted("self.query", "self.value"), r"query of layer 0 is a Lora.*merge", ("cut",)),
-    "adapted output": (lambda: adapted("output.dense"), r"output projection of layer 0.*Lora.*merge",
+    "shared layer": (lambda: sharing("layer"), r"layers share one attention module", ("select",)),
+    "shared attention, cut": (
+        lambda: sharing("attention"), r"layers share one attention module", ("select",),
+    ),
+    "shared attention": (lambda: sharing("attention"), r"L1 .* of another layer", ("measure",)),
+    "no memory": (without_memory, r"on the device meta", ("numbers",)),
+    "inference tensors": (under_inference_mode, r"made under torch.inference_mode", ("importance", "cut")),
+    "adapters": (lambda: adapted("self.query", "self.value"), r"query of L0 is a Lora.*merge", ("cut",)),
+    "adapted output": (lambda: adapted("output.dense"), r"output projection of L0.*Lora.*merge",
     ("cut",)),
     "a module around": (lambda: Around(tiny.model("bert")), r"got a Around.*\.inner \(BertModel\)", ("cut",)),
     "T5 encoder": (lambda: tiny.translator("t5").get_encoder(), r"T5Stack is a part", ("cut",)),
@@ -247,6 +274,18 @@ CALLS = {
         _scale,
         lambda model: ablate_heads(model, [tiny.batch()[0]], value, draws=1),
         lambda model: head_importance(model, [tiny.batch()[0]], value),
+    ],
+    "select": [
+        lambda model: prune_heads(model, {0: [1]}, torch.full(SHAPE, 0.5)),
+        lambda model: clone_heads(model, {0: [1]}),
+        lambda model: transplant_heads(model, {0: {1: 2}}),
+    ],
+    "numbers": [
+        lambda model: ablate_heads(model, [tiny.batch()[0]], value, draws=1),
+        lambda model: head_importance(model, [tiny.batch()[0]], value),
+        lambda model: clone_heads(model, {0: [1]}, noise=0.1),
+        lambda model: transplant_heads(model, {0: {1: 2}}, noise=0.1),
+        lambda model: collaborate(model, 8, steps=1),
     ],
     "importance": [lambda model: head_importance(model, [tiny.batch()[0]], value)],
     "cut": [
@@ -283,8 +322,21 @@ def test_what_is_refused_is_named_and_unchanged(name: str) -> None:
     assert config_after == config
     assert before.keys() == after.keys()
     for key, value in before.items():
-        if isinstance(value, Tensor) and not value.is_quantized:
+        if isinstance(value, Tensor) and not value.is_quantized and not value.is_meta:
             assert torch.equal(after[key], value), key
+
+
+def test_nothing_is_changed_or_differentiated_under_inference_mode() -> None:
+    model = tiny.model("bert")
+    config, before = state(model)
+    for call in (*CALLS["cut"], *CALLS["importance"]):
+        with torch.inference_mode(), pytest.raises(InputError, match="called under torch"):
+            call(model)
+    assert state(model)[0] == config
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    with torch.inference_mode():
+        ablate_heads(model, [tiny.batch()[0]], value, draws=1)
+    head_importance(model, [tiny.batch()[0]], value)
 
 
 def test_a_tap_on_heads_that_were_cut_since_is_refused() -> None:

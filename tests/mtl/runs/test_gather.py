@@ -18,12 +18,12 @@ from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.probes import heads_table
-from mtl.probes.heads_table import Site
 from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.head_svg import _side_by_side, head_map
 from mtl.probes.report.number_format import chance
 from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.report.report import report as made_page
+from mtl.probes.sites import Site
 from mtl.probes.statistics.claims_by_setup import by_claims
 from mtl.runs.gather import gather
 from mtl.runs.run import Run

@@ -19,7 +19,7 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.apply_masks import gates_from_file
 from mtl.models.joint import JointModel
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.training.gate_loss import GateLoss, choice_warnings, gate_loss, gate_rate, reach_warning
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ import pytest
 from mtl.config.schema import TrainerConfig
 from mtl.errors import InputError
 from mtl.training.ranks import distributed
+
+WITHIN = 30.0
+"""Seconds until no process of a run is left after one of them has died: 5 to end by itself, and slack."""
 
 
 def test_what_lightning_refuses_is_one_line():
@@ -55,3 +60,57 @@ def test_a_finished_run_is_overwritten_by_the_processes_of_torchrun(toy, tiny_en
         assert len(re.findall(r"accuracy +│", done.stdout)) == 1, done.stdout
         status = json.loads((tmp_path / "run" / "status.json").read_text())
         assert (status["state"], status["seed"]) == ("finished", seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raises", "rank 1: RuntimeError: the disk is full"),
+        ("exits", "the process of rank 1 ended with exit code 3"),
+        ("SIGKILL", "the process of rank 1 was killed (SIGKILL)"),
+        ("SIGSEGV", "the process of rank 1 was killed (SIGSEGV)"),
+    ],
+)
+def test_a_rank_that_dies_ends_the_others_with_its_own_error(how, said, rank, toy, tiny_encoder, tmp_path):
+    words = [
+        f"--runs={tmp_path}", "--name=run", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}",
+        "--tasks=pos", "--max_epochs=3", "--batch.sentences=4", "--trainer.accelerator=cpu",
+        "--trainer.threads=1", "--trainer.devices=2",
+    ]  # fmt: skip
+    note = tmp_path / "dead"
+    output = tmp_path / "output"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mtl.training.dying", how, str(rank), str(note), *words],
+            stdout=file, stderr=file, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    try:
+        code = process.wait(200)
+        until = time.monotonic() + WITHIN
+        while group_is_there(process.pid) and time.monotonic() < until:
+            time.sleep(0.2)
+        assert note.exists(), output.read_text()
+        assert time.time() - note.stat().st_mtime < WITHIN
+        assert not group_is_there(process.pid)
+    finally:
+        if group_is_there(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert code != 0
+    if rank == 1:
+        status = json.loads((tmp_path / "run" / "status.json").read_text())
+        assert status["state"] == "failed"
+        assert said in status["error"]
+        assert said in output.read_text()
+    elif how == "raises":
+        assert "RuntimeError: the disk is full" in output.read_text()
+
+
+def group_is_there(number: int) -> bool:
+    """Whether any process of a group is left."""
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -13,9 +15,14 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
+from mtl.models.joint import JointModel
+from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target
 from mtl.training.train import train
+from tests.mtl import tiny
 from tests.pairwise import Combination, pairwise
 
 VALUES: dict[str, tuple[str, ...]] = {
@@ -46,6 +53,62 @@ VALUES: dict[str, tuple[str, ...]] = {
     "seq2seq.components": ("null", "8"),
 }  # fmt: skip
 """By key its values; what follows a value are other keys that it needs."""
+
+
+class Watched(InputCache):
+    """Knows whether a corpus was read."""
+
+    has_read = False
+
+    def split(self, *given: Any) -> list[Sentence]:
+        """As `InputCache`."""
+        self.has_read = True
+        return super().split(*given)
+
+
+MASK = {"task": ["pos"] * 4, "attention": "self", "layer": [0, 0, 1, 1], "head": [0, 1, 0, 1], "gate": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--pruning=dynamic", "--gates.unit=group"], "no heads of the encoder share keys and values"),
+        (["--pruning=dynamic", "--gates.target_open=13"], "there are only 12 heads"),
+        (["--pruning=dynamic", "--gates.kinds=[cross]"], "no attention of kind cross"),
+        (
+            ["--pruning=fixed", "--gates.masks=MASKS"],
+            "a mask over 2 layers of 2 heads, but the encoder has 3",
+        ),
+        (["--encoder.layers=mix", "--encoder.word_dropout=2"], "encoder.word_dropout=2"),
+        (
+            ["--tasks=pos,dep", "--clones.kind=split", "--clones.claims=CLAIMS"],
+            "about 2 layers of 2 heads, and the encoder has 3 layers of 4",
+        ),
+        (["--from=MODEL", "--tasks=dep", "--pruning=static"], "was not trained on dep"),
+        (["--from=MODEL", "--tasks=translate"], "models that translate are others than those that label"),
+        (["--from=MODEL", "--pruning=dynamic", "--gates.unit=group"], "no heads of the encoder share keys"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused_before_a_corpus_is_read(words, said, tiny_encoder, tmp_path):
+    masks, claims, model = (tmp_path / name for name in ("masks.parquet", "claims.json", "model"))
+    pl.DataFrame(MASK).write_parquet(masks)
+    claims.write_text('{"layers": 2, "heads": 2, "claims": {"pos": [], "dep": []}}')
+    JointModel(tiny.encoder("bert"), {"pos": Pos()}, {"pos": Labels({"pos": ("A", "B")})}).save(model)
+    places = {"MASKS": masks, "CLAIMS": claims, "MODEL": model}
+    for name, place in places.items():
+        words = [word.replace(name, str(place)) for word in words]
+    if not any(word.startswith("--from") for word in words):
+        words = [*words, f"--encoder.name={tiny_encoder}"]
+    if not any(word.startswith("--tasks") for word in words):
+        words = [*words, "--tasks=pos"]
+    write_toy(tmp_path / "toy", 3, 1, 1, seed=5)
+    inputs = Watched()
+    words = [*words, f"--corpus.path={tmp_path / 'toy'}", f"--runs={tmp_path}", "--name=run"]
+    with pytest.raises(InputError, match=re.escape(said)) as raised:
+        train(configured("mtl train", TrainConfig, words), console=Console(quiet=True), inputs=inputs)
+    assert "\n" not in str(raised.value)
+    assert not inputs.has_read
+    assert not (tmp_path / "run").exists()
 
 
 def words_of(combination: Combination, places: dict[str, Any]) -> list[str]:
@@ -86,7 +149,7 @@ def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(tin
         f"--corpus.path={tmp_path / 'toy'}", f"--encoder.name={tiny_encoder}", "--max_epochs=1",
         "--trainer.accelerator=cpu", "--batch.sentences=6", "--importance_sentences=4",
     ]  # fmt: skip
-    inputs, quiet = InputCache(keep=True), Console(quiet=True)
+    inputs, quiet = Watched(keep=True), Console(quiet=True)
 
     def run(name: str, words: list[str]) -> Path:
         config = configured(
@@ -109,7 +172,7 @@ def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(tin
 
     values = VALUES | {"trainer.devices": ("1",)}  # no process is started here
     for number, combination in enumerate(pairwise(values, accepted, tries=6, first=0.85)):
-        words = words_of(combination, places)
+        words, inputs.has_read = words_of(combination, places), False
         try:
             run(f"run-{number}", words)
             trained += 1
@@ -119,7 +182,7 @@ def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(tin
         except Exception as error:  # any other one is what this test looks for
             wrong.append((words, f"{type(error).__name__}: {error}"))
             continue
-        if "\n" in said or (tmp_path / f"run-{number}").exists():
+        if "\n" in said or inputs.has_read or (tmp_path / f"run-{number}").exists():
             wrong.append((words, said))
     assert trained > 20
     assert not wrong, "\n".join(f"{said}: {' '.join(words)}" for words, said in wrong)

@@ -25,7 +25,7 @@ from mtl.config.schema import (
 )
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.runs.run import Run
 from mtl.tasks.translate import Translate
 from mtl.training.assembly import warmup_share

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from scipy.stats import binom, linregress
 
-from mtl.probes.heads_table import Site
+from mtl.probes.sites import Site
 from mtl.probes.statistics.conflict import conflict_by_claims
 from mtl.probes.statistics.dose import ALL, dose
 from mtl.probes.statistics.masks import Masks
