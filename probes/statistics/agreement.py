@@ -27,7 +27,7 @@ Pairs = list[tuple[int, int]]
 Centring = Callable[[Values, Weights, Int[np.ndarray, " known"]], Weights]
 """From values, weights and the numbers of heads to what is correlated: ranks or values, less their mean."""
 CELLS = 4_000_000
-"""Correlations held at once: 32 MB."""
+"""Numbers in one array: of correlations (draw, table, table), and of vectors (draw, table, head); 32 MB."""
 
 SCHEMA = pl.Schema(
     {
@@ -115,7 +115,7 @@ def _estimates(
     """
     draws = np.concatenate([np.ones((1, weights.shape[1])), weights])  # the heads as they are come first
     means = np.empty((len(compared), len(draws)))
-    at_once = max(1, CELLS // len(tables) ** 2)
+    at_once = max(1, CELLS // (len(tables) * max(tables.shape)))
     for start in range(0, len(draws), at_once):
         part = slice(start, start + at_once)
         correlations = _correlations(tables, draws[part], way)
