@@ -61,11 +61,11 @@ _OWN_OPTIONS = ("config", "state_dict", "output_loading_info", "ignore_mismatche
 def load_errors(what: str, advice: str = "") -> Iterator[None]:
     """Turn what transformers raises on a model that is not there, or damaged, into an `InputError`.
 
-    So are errors of the configuration, which say themselves what is wrong, to name the model.
+    An `InputError` on its configuration is raised again with the model's name.
     """
     try:
         yield
-    except LOAD_ERRORS as error:
+    except (InputError, *LOAD_ERRORS) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot load {what} ({reason}){advice}") from error
 
