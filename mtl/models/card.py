@@ -53,7 +53,8 @@ def origin_of(folder: Path) -> Origin:
 
 def _of_run(run: Run) -> Origin:
     config, status = run.config(), run.status()
-    name, architecture = config["encoder"]["name"], (config.get("seq2seq") or {}).get("architecture")
+    name = (config.get("encoder") or {}).get("name") or ""
+    architecture = (config.get("seq2seq") or {}).get("architecture")
     if architecture is not None:
         encoder, published = f"{architecture}, trained from scratch", ""
     elif "encoder_fingerprint" in status:
@@ -66,7 +67,7 @@ def _of_run(run: Run) -> Origin:
 
 def _corpus(config: Mapping[str, Any]) -> str:
     """The names of the corpora's files and folders, without the folders that they lie in."""
-    corpus = config["corpus"]
+    corpus = config.get("corpus") or {}
     if corpus.get("path"):
         return Path(corpus["path"]).resolve().name
     files = {task: (corpus.get(task) or {}).get("train") for task in config["tasks"]}

@@ -45,7 +45,7 @@ TRANSLATION = (
     "mtl.tasks.translate", "mtl.models.seq2seq", "mtl.models.translations", "mtl.training.initial_seq2seq",
 )  # fmt: skip
 """The modules of models that translate."""
-_TELLING = ("warn", "print")
+_TELLING = ("as_input_error", "load_errors", "print", "warn")
 """The names of functions that are called with a message; errors and warnings are known by their ends."""
 
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from mtl.config.effective import settings_in, unused_keys
 from mtl.errors import InputError
+from mtl.probes.gates_table import last_gates
 from mtl.probes.report.data import HeadsKept
-from mtl.probes.statistics.masks import last_gates
 from mtl.runs.run import Run
 from mtl.runs.settings import settings_of
 from mtl.runs.setups import setups_of, words_of

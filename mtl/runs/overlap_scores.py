@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 
 from mtl.heads.gate_file import read_gates
+from mtl.probes.gates_table import last_gates
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.masks import last_gates
 from mtl.runs.content import draw_of, place_now
 from mtl.runs.run import Run
 from mtl.runs.settings import comparable, settings_of_run

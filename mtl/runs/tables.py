@@ -13,8 +13,8 @@ import polars as pl
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes import heads_table, table_files
+from mtl.probes.gates_table import last_gates
 from mtl.probes.measures.table import MADE_BY_PROBING
-from mtl.probes.statistics.masks import last_gates
 from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, comparable, settings_of_run
 from mtl.tasks.catalogue import TASKS

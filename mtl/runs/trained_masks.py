@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.gates_table import last_gates
 from mtl.probes.report.data import CHOICES
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.masks import last_gates
 from mtl.runs.comparable import RunWithSetup, line
 from mtl.runs.run import Run
 from mtl.runs.tables import NoMasks, gates_of

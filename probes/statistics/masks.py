@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
+from mtl.probes.gates_table import last_gates
 from mtl.probes.sites import KEYS, Site, grid, shape_text, sites_of
 from mtl.tasks.order import in_order_of_catalogue
 
@@ -74,12 +75,6 @@ def mostly_forced(
     were forced to close; of one mask simply those that it was forced to."""
     opened_by_force, closed_by_force = (opened & ~learned).sum(0), (~opened & learned).sum(0)
     return 2 * opened_by_force > opened.sum(0), 2 * closed_by_force > (~opened).sum(0)
-
-
-def last_gates(gates: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the last step of every mask: of each task of each run (column `run`, if there is one)."""
-    mask = [name for name in ("run", "task") if name in gates.columns]
-    return gates.filter(pl.col("step") == pl.col("step").max().over(mask))
 
 
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:

@@ -78,7 +78,7 @@ def test_a_changed_message_repeats_nothing_and_a_changed_loss_does(monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", read_changed)
     before = code_fingerprint.__wrapped__(TRAINING)
-    changes[root / "mtl" / "training" / "balancing.py"] = (b'f"balancer {config.name}: ', b'f"the balancer: ')
+    changes[root / "mtl" / "training" / "balancing.py"] = (b'f"balancer {config.name}"', b'"the balancer"')
     assert code_fingerprint.__wrapped__(TRAINING) == before
     changes[root / "mtl" / "training" / "balancers" / "uniform.py"] = (b"return ", b"return 2 * ")
     assert code_fingerprint.__wrapped__(TRAINING) != before

@@ -137,7 +137,7 @@ def test_a_changed_corpus_is_said(world):
 
 def test_changed_code_is_said_and_may_be_accepted(world, monkeypatch):
     world.finish(world.plan())
-    monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers: f"other {entry}")
+    monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers, **unused: f"other {entry}")
     assert changes_of(world.plan()) == [
         f"{task}-seed1: the code changed; made again" for task in ("pos", "ner")
     ]
@@ -291,8 +291,8 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     world.finish(more)
     changed_code = module.code_fingerprint
 
-    def code(*entries):
-        return changed_code(*entries) + ("new" if "mtl.analysis.ablation_run" in entries else "")
+    def code(*entries, **unused):
+        return changed_code(*entries, **unused) + ("new" if "mtl.analysis.ablation_run" in entries else "")
 
     monkeypatch.setattr(module, "code_fingerprint", code)
     again = world.plan("--probes.measures=[probes,importance,ablation]", grid=grid)
@@ -339,7 +339,9 @@ def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
     world.finish(world.plan(grid=grid))
     real = module.code_fingerprint
     monkeypatch.setattr(
-        module, "code_fingerprint", lambda *entries: "new" if "prob" in entries[0] else real(*entries)
+        module,
+        "code_fingerprint",
+        lambda *entries, **unused: "new" if "prob" in entries[0] else real(*entries, **unused),
     )
     assert changes_of(world.plan(grid=grid)) == ["pos-seed1: the code of probes changed; its training stays"]
     assert changes_of(world.plan(grid=grid, keep_code=True)) == []
@@ -348,7 +350,7 @@ def test_changed_code_of_the_probes_repeats_no_training(world, monkeypatch):
 def test_code_is_kept_for_runs_that_start_from_others_too(world, monkeypatch):
     grid = [{"setups": ["pos"], "masks": ["none", "static"]}]
     world.finish(world.plan(grid=grid))
-    monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers: f"other {entry}")
+    monkeypatch.setattr(module, "code_fingerprint", lambda entry, *readers, **unused: f"other {entry}")
     assert len(changes_of(world.plan(grid=grid))) == 2
     plan = world.plan(grid=grid, keep_code=True)
     assert changes_of(plan) == []
