@@ -16,7 +16,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
-from mtl.heads.arguments import folder_of, one_of, shown
+from mtl.heads.arguments import folder_of, one_of, shown, yes_or_no
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
@@ -99,6 +99,7 @@ def probe_run(
         (accelerator, "accelerator", Accelerator), (precision, "precision", Precision),
     ):  # fmt: skip
         one_of(value, what, get_args(kind))
+    masks, final_special = yes_or_no(masks, "masks"), yes_or_no(final_special, "final_special")
     material = material or InputCache()
     if out is not None or (Path(target) / "config.yaml").is_file():
         check_place((out or Path(target)) / "heads.parquet")

@@ -83,7 +83,7 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     ("architecture", "by", "masked"),
     [
-        ("marian", "zero", False),
+        pytest.param("marian", "zero", False, marks=pytest.mark.slow),
         ("marian", "mean", True),
         ("t5", "zero", True),
         pytest.param("marian", "zero", True, marks=pytest.mark.slow),

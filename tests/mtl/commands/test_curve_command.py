@@ -234,6 +234,7 @@ def test_bad_options_are_refused_before_anything_is_measured(run, capsys, words,
     assert not (run / "curve.parquet").exists()
 
 
+@pytest.mark.slow
 def test_settings_for_other_tasks_do_not_stop_the_training_of_one(tmp_path) -> None:
     """A joint run's loss weights, masks apart, comparison of gradients and copies are for several tasks."""
     corpus = tmp_path / "corpus"

@@ -71,6 +71,7 @@ def test_from_training_to_the_cut_model(
     assert main(["report", str(tmp_path)]) == 0
 
 
+@pytest.mark.slow
 def test_sentences_and_pairs_are_classified(qwen: Path, tmp_path: Path) -> None:
     """CoLA's label follows from the first word, which the last piece has to look back to."""
     planted(tmp_path, 0, 200)
@@ -90,6 +91,7 @@ def test_the_configuration_of_five_tasks(qwen: Path, toy: Path, tmp_path: Path) 
     assert main([*words, "--max_epochs=1", f"--runs={tmp_path}", "--name=run"]) == 0
 
 
+@pytest.mark.slow
 def test_gates_by_group_cut_whole_groups(
     qwen: Path, toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,7 +62,7 @@ def words(folder: Path, encoder: Path, source: str, target: str) -> list[str]:
 @pytest.mark.parametrize(
     ("architecture", "tokenizer", "source", "target"),
     [
-        ("bart", of_digits, "digits", "names"),
+        pytest.param("bart", of_digits, "digits", "names", marks=SLOW),
         pytest.param("t5", of_digits, "digits", "names", marks=SLOW),
         ("mbart", mbart50, "en_XX", "de_DE"),
         pytest.param("m2m_100", nllb, "eng_Latn", "deu_Latn", marks=SLOW),

@@ -117,6 +117,7 @@ def used(key: str, *configs: Mapping[str, Any]) -> bool:
     return any(settings_of(config).values.get(key, UNUSED) is not UNUSED for config in configs)
 
 
+@pytest.mark.slow
 def test_every_key_of_the_schema_is_used_by_some_run():
     configs = [plain(asdict(config)) for config in CONTEXTS.values()]
     known = {key for config in configs for key in settings_of(config).values if used(key, config)}
@@ -133,7 +134,12 @@ def test_every_key_of_the_schema_is_used_by_some_run():
     assert {key for key in absent if key.startswith(("gates.", "clones.", "batch.", "optimizer."))} == set()
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+FAST = ("target of a kind", "copies", "translation")
+
+
+@pytest.mark.parametrize(
+    "context", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CONTEXTS]
+)
 def test_runs_that_differ_in_a_key_are_of_two_setups_and_are_not_alike(context):
     free = (remedies.MAY_DIFFER, remedies.LIMITS, overlap_scores.MAY_DIFFER, tables.MAY_DIFFER, MASKS, ())
     free = (*free, (*MASKS, "encoder.name"))
@@ -362,6 +368,7 @@ def test_what_sharing_costs_is_read_from_runs_that_were_trained_alike():
     assert sharing_groups(evidence) == {"MTL-2": {"MTL-2": "STL"}}
 
 
+@pytest.mark.slow
 def test_claims_are_never_put_beside_runs_that_were_trained_otherwise(tmp_path):
     tried = 0
     for number, (key, first, second) in enumerate(keys_of(PAIR)):

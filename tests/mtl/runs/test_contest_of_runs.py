@@ -260,7 +260,7 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
         figure("dose", [study.run(["pos", "dep"], 9, pruning="none", probe=False)], tmp_path / "x.png")
 
 
-@pytest.mark.parametrize("level", [0.4, 0.95])
+@pytest.mark.parametrize("level", [pytest.param(0.4, marks=pytest.mark.slow), 0.95])
 def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_projections(tmp_path, level):
     """Also where every head is below the projections, as on real encoders."""
     study = ContestStudy(tmp_path / "skill")

@@ -365,6 +365,10 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
     assert page.maps == 30 + 2 + 2 + 2 * 5
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def damaged_gates(folder, change):
     path = folder / "gates.parquet"
     change(pl.read_parquet(path)).write_parquet(path)
@@ -373,9 +377,11 @@ def damaged_gates(folder, change):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda run: (run / "status.json").write_text("[1]"), "seed1/status.json cannot be used"),
-        (lambda run: (run / "status.json").write_text("{"), "seed1/status.json cannot be used (not JSON)"),
-        (lambda run: (run / "config.yaml").write_text(""), "seed1/config.yaml cannot be used"),
+        slow(lambda run: (run / "status.json").write_text("[1]"), "seed1/status.json cannot be used"),
+        slow(
+            lambda run: (run / "status.json").write_text("{"), "seed1/status.json cannot be used (not JSON)"
+        ),
+        slow(lambda run: (run / "config.yaml").write_text(""), "seed1/config.yaml cannot be used"),
         (
             lambda run: (run / "config.yaml").write_text("{tasks: dep, seed: 1, encoder: {name: minilm}}"),
             "config.yaml cannot be used (no list of tasks or no encoder)",
@@ -384,8 +390,10 @@ def damaged_gates(folder, change):
             lambda run: damaged_gates(run, lambda table: table.with_columns(gate=pl.lit(float("nan")))),
             "gates.parquet: cannot be used (12 gates are not numbers)",
         ),
-        (lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "12 gates are not"),
-        (lambda run: damaged_gates(run, lambda table: table.clear()), "seed1/gates.parquet is empty: left"),
+        slow(lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "12 gates are not"),
+        slow(
+            lambda run: damaged_gates(run, lambda table: table.clear()), "seed1/gates.parquet is empty: left"
+        ),
     ],
 )
 def test_a_damaged_file_is_named_and_the_rest_shown(study, damage, said):

@@ -129,6 +129,7 @@ def others(world, tmp_path_factory) -> list[tuple[Path, dict[str, str]]]:
     return [(out, renamed(root, out, seed)) for seed, out in enumerate(outs)]
 
 
+@pytest.mark.slow
 def test_names_change_nothing_that_a_report_gathers(world, others):
     root, _ = world
     expected = evidence_of(root)

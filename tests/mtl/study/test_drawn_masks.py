@@ -174,6 +174,7 @@ def test_a_run_that_is_not_finished_says_nothing_yet(world):
         world.plan()
 
 
+@pytest.mark.slow
 def test_scores_of_drawn_masks_stand_beside_their_overlap(world):
     plan = world.plan(seeds=[1])
     with carrying_out(plan):

@@ -138,13 +138,16 @@ def words(toy: Path, tiny_encoder: Path, tmp_path: Path, claims: Path) -> list[s
 @pytest.mark.parametrize(
     ("settings", "copies", "routed"),
     [
-        (["rows"], {}, True),
-        (["routed"], {0: {4: 1}, 2: {4: 2}}, True),
-        (["routed", "all"], {layer: {4 + head: head for head in range(4)} for layer in range(3)}, True),
+        pytest.param(["rows"], {}, True, marks=pytest.mark.slow),
+        pytest.param(["routed"], {0: {4: 1}, 2: {4: 2}}, True, marks=pytest.mark.slow),
+        pytest.param(
+            ["routed", "all"], {layer: {4 + head: head for head in range(4)} for layer in range(3)}, True,
+            marks=pytest.mark.slow,
+        ),
         (["shuffled"], {0: {4: 1}, 2: {4: 2}}, True),
-        (["split"], {0: {4: 1}, 2: {4: 2}}, False),
+        pytest.param(["split"], {0: {4: 1}, 2: {4: 2}}, False, marks=pytest.mark.slow),
     ],
-)
+)  # fmt: skip
 def test_runs_train_with_copies(
     words: list[str], settings: list[str], copies: dict[int, dict[int, int]], routed: bool, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_the_final_scores_are_computed_on_the_device_that_was_trained_on(config,
     assert moved == [torch.device("cpu", 0)]
 
 
+@pytest.mark.slow
 def test_only_another_run_is_overwritten_and_only_when_all_is_read(config, tiny_encoder):
     run = train(config, console=QUIET)
     before = content(run.folder)
@@ -165,6 +166,7 @@ def test_only_another_run_is_overwritten_and_only_when_all_is_read(config, tiny_
     assert [path.name for path in run.folder.parent.iterdir()] == ["run"]
 
 
+@pytest.mark.slow
 def test_an_overwritten_run_is_kept_until_the_new_one_has_finished(config):
     """A run may fail in its first step, for instance for want of memory."""
     run = train(config, console=QUIET)
@@ -241,6 +243,7 @@ def test_a_corpus_that_changed_under_a_run_is_refused(config, toy, tmp_path):
     assert len(run.status()["starts"]) == 1
 
 
+@pytest.mark.slow
 def test_settings_that_come_with_another_run_are_recorded_or_refused(config, capsys):
     own = dataclasses.replace(config.encoder, pooling="first", word_dropout=0.1)
     source = train(dataclasses.replace(config, name="source", encoder=own), console=QUIET)
@@ -293,7 +296,10 @@ def stopped(config) -> Run:
     return Run(Path(config.runs) / "run")
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "text", "list", "legacy"])
+@pytest.mark.parametrize(
+    "damage",
+    ["cut", *(pytest.param(each, marks=pytest.mark.slow) for each in ("empty", "text", "list", "legacy"))],
+)
 def test_a_damaged_checkpoint_is_one_line_and_nothing_is_lost(config, stopped, damage):
     config = dataclasses.replace(config, trainer=TrainerConfig(accelerator="cpu", checkpoint_minutes=0.0))
     path = stopped.resume_checkpoint

@@ -31,7 +31,7 @@ def masks(rng, common, tasks=("pos", "dep", "srl", "control"), seeds=3):
     return Masks(tasks, tuple(range(1, seeds + 1)), SITES, opened.astype(float), opened, opened)
 
 
-@pytest.mark.parametrize("seeds", [3, 10, 30])
+@pytest.mark.parametrize("seeds", [3, 10, pytest.param(30, marks=pytest.mark.slow)])
 def test_one_draw_of_random_labels_decides_nothing_however_many_seeds(seeds):
     found = [wanted(masks(np.random.default_rng([1, draw]), 0.0, seeds=seeds)) for draw in range(40)]
     wrong = sum(one.word != "cannot tell" for one in found)
