@@ -240,7 +240,7 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
         assert not [each for each in loaded if re.match(r"(https?:)?//", "".join(each))], path
     reference = "".join(page for path, page in pages.items() if path.parts[0] == "reference")
     modules = {
-        ".".join(path.relative_to(above).with_suffix("").parts).removesuffix(".__init__")
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for above, package in ((ROOT, "mtl"), (ROOT / "mtl", "tasks"), (ROOT / "mtl", "probes"))
         for path in (above / package).rglob("*.py")
     }
