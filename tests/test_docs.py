@@ -245,7 +245,7 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
         for path in (above / package).rglob("*.py")
     }
     known = set(re.findall(r'id="([\w.]+)"', reference))
-    missing = modules - known - {"mtl.__main__"}
+    missing = modules - known - {"mtl.__main__", "mtl.probes", "mtl.tasks"}
     assert not missing, f"on no page of docs/reference: {', '.join(sorted(missing))}"
     # Shapes are readable: each as it stands in the code.
     shown = html.unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/models.html")]))
