@@ -163,7 +163,7 @@ def matching(pattern: Path) -> list[Path]:
                 for place in found
                 for match in ([place / part] if (place / part).exists() else place.glob(part))
             ]
-        except (ValueError, NotImplementedError):  # no pattern: `a**`
+        except (ValueError, NotImplementedError):  # pathlib refuses `a**`: it matches nothing
             return []
     return sorted(set(found))
 

@@ -34,7 +34,7 @@ _FILE_ERRORS = {
     errno.ENOSPC: "the disk is full: make room and give the same command again",
     errno.EDQUOT: "the quota is used up: make room and give the same command again",
 }
-"""Errors of the operating system that the user can mend, and how."""
+"""Errors of the operating system that the user can fix, and how."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -67,16 +67,14 @@ def add_gates(path: Path, rows: pl.DataFrame, *, first: bool) -> None:
     the file of earlier evaluations is gone or damaged.
     """
     if not first:
-        mend = "put back an undamaged copy, or train the run again"
+        fix = "put back an undamaged copy, or train the run again"
         try:
             earlier = read_gates(path).filter(pl.col("step") < rows["step"].min())
         except FileNotFoundError as error:
-            raise InputError(
-                f"{path} is gone, which held the gates of earlier evaluations: {mend}"
-            ) from error
+            raise InputError(f"{path} is gone, which held the gates of earlier evaluations: {fix}") from error
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = str(error).splitlines()[0]
-            raise InputError(f"{path}: cannot be read ({reason}): {mend}") from error
+            raise InputError(f"{path}: cannot be read ({reason}): {fix}") from error
         rows = pl.concat([earlier, rows])
     with whole_file(path) as temporary:
         table_files.write_parquet(rows, temporary)

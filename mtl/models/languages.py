@@ -19,11 +19,11 @@ def require_languages(name: str, config: Any, tokenizer: Any, source: str, targe
     given = (source or pair[0], target or pair[1])
     if given == tuple(pair):
         return
-    mend = f"give translate.source={pair[0]} and translate.target={pair[1]}, or another checkpoint"
+    fix = f"give translate.source={pair[0]} and translate.target={pair[1]}, or another checkpoint"
     if given == tuple(reversed(pair)):
-        raise InputError(f"{name} translates from {pair[0]} to {pair[1]}, the other way round: {mend}")
+        raise InputError(f"{name} translates from {pair[0]} to {pair[1]}, the other way round: {fix}")
     raise InputError(
-        f"{name} translates from {pair[0]} to {pair[1]}, not from {given[0]} to {given[1]}: {mend}"
+        f"{name} translates from {pair[0]} to {pair[1]}, not from {given[0]} to {given[1]}: {fix}"
     )
 
 

@@ -33,7 +33,7 @@ BY_NAME = "mtl.corpora.formats"
 """A room whose modules count only if they are entries, or if a module of this room imports them.
 
 The table of formats imports all readers, but a run's result follows from the readers of its own corpus alone:
-a new format repeats no training, a mended reader those on corpora of its format. The table itself does not
+a new format repeats no training, a fixed reader those on corpora of its format. The table itself does not
 count: a format's name is part of the configuration, and its files count by their content.
 """
 

@@ -246,15 +246,15 @@ def is_probed_encoder(folder: Path) -> bool:
 
 def _mapping(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
-    mend = "put back an undamaged copy, or train again under another name"
+    fix = "put back an undamaged copy, or train again under another name"
     try:
         values = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): {mend}") from error
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): {fix}") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {mend}") from error
+        raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {fix}") from error
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds no keys: {mend}")
+        raise InputError(f"{path} holds no keys: {fix}")
     return values
 
 

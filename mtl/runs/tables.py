@@ -128,10 +128,10 @@ def _finite(table: pl.DataFrame, path: Path, notes: list[str]) -> pl.DataFrame:
     return finite
 
 
-def nothing_left(notes: Sequence[str], mend: str) -> InputError:
-    """The error where every run was left out: the first notes, the number of further ones, and the mend."""
+def nothing_left(notes: Sequence[str], fix: str) -> InputError:
+    """The error where every run was left out: the first notes, the number of further ones, and the fix."""
     more = [f"{len(notes) - MOST_NOTES} more like these"] if len(notes) > MOST_NOTES else []
-    return InputError("; ".join([*notes[:MOST_NOTES], *more, mend]))
+    return InputError("; ".join([*notes[:MOST_NOTES], *more, fix]))
 
 
 def _is_control(run: Run) -> bool:

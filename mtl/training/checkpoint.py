@@ -71,21 +71,21 @@ def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
         InputError: the checkpoint cannot be read, holds more than tensors, numbers and text, or was written
             by a version of mtl with other parameters.
     """
-    mend = "remove it, and the same command trains from the start"
+    fix = "remove it, and the same command trains from the start"
     try:
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         saved = {name: value.shape for name, value in content["state_dict"].items()}
     except pickle.UnpicklingError as error:
         what = "is damaged, or holds more than tensors, numbers and text"
-        raise InputError(f"{path} {what}: {mend}") from error
+        raise InputError(f"{path} {what}: {fix}") from error
     except (RuntimeError, EOFError, LookupError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{path} is damaged: {mend}") from error
+        raise InputError(f"{path} is damaged: {fix}") from error
     wanted = {name: value.shape for name, value in module.state_dict().items()}
     if saved != wanted:
         other = sorted(name for name in saved.keys() | wanted.keys() if saved.get(name) != wanted.get(name))
         raise InputError(
             f"{path} was written by another version of mtl ({len(other)} of its tensors differ in name or "
-            f"shape, {other[0]} first): {mend}"
+            f"shape, {other[0]} first): {fix}"
         )
 
 

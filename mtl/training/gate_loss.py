@@ -244,9 +244,9 @@ def choice_warnings(loss: GateLoss) -> list[str]:
     if loss.target is None:
         return []
     at_most = loss.target.at_most
-    mend = "train longer"
+    fix = "train longer"
     if at_most is not None:
-        mend = f"gates.at_most={at_most} takes heads from masks that want the same; or train longer"
+        fix = f"gates.at_most={at_most} takes heads from masks that want the same; or train longer"
     lines = []
     for name, choice in loss.choices.items():
         mask, _, kind = name.partition("/")
@@ -256,6 +256,6 @@ def choice_warnings(loss: GateLoss) -> list[str]:
             lines.append(
                 f"warning: mask {mask}{of_kind}: training had {counted(choice.open_at_choice, 'head')} open, "
                 f"gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
-                f"{choice.forced_closed} closed by force; {mend}"
+                f"{choice.forced_closed} closed by force; {fix}"
             )
     return lines

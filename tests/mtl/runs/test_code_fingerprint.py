@@ -243,7 +243,7 @@ def test_drawing_reporting_and_watching_are_no_part_of_training():
 
 
 def test_only_the_readers_of_a_corpus_are_part_of_what_a_run_is_made_of(monkeypatch):
-    """A mended reader repeats the runs on corpora of its format; a new format repeats none."""
+    """A fixed reader repeats the runs on corpora of its format; a new format repeats none."""
     root = Path(__file__).parents[3] / "mtl" / "corpora" / "formats"
     corpora = {
         "jsonl": {"path": "data/ewt5", "files": None, "pos": None},
