@@ -30,7 +30,7 @@ from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.heads.tap import HeadTap
 from tests.mtl import tiny
-from tests.mtl.analysis.test_any_score import scaled
+from tests.mtl.analysis.ablation.test_any_score import scaled
 
 SHAPE = (tiny.LAYERS, tiny.HEADS)
 pytestmark = [
