@@ -230,7 +230,8 @@ def test_drawing_reporting_and_watching_are_no_part_of_training():
     assert {"mtl.training.step", "mtl.training.evaluation", "mtl.heads.gates", "mtl.tasks.dep"} <= modules
     watching = {
         "mtl.training.mask_pictures", "mtl.analysis.observers", "mtl.training.progress",
-        "mtl.training.wandb_logger", "mtl.runs.folder.wandb_view", "mtl.runs.report.gather", "mtl.runs.figures.table",
+        "mtl.training.wandb_logger", "mtl.runs.folder.wandb_view", "mtl.runs.report.gather",
+        "mtl.runs.figures.table",
     }  # fmt: skip
     assert not watching & modules
     assert "mtl.workers.lease" not in modules
