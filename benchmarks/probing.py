@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from mtl.analysis.probing.observe import Observer
+from mtl.analysis.probing.observe import ObservedCorpus
 from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.encoder import Encoder
@@ -39,7 +39,7 @@ def main() -> None:
     tokens = encoder.tokenizer.encode_all([sentence.words for sentence in sentences])
     batches = [
         encoder.tokenizer.collate([tokens[number] for number in batch])
-        for batch in Observer(encoder, sentences).batches
+        for batch in ObservedCorpus(encoder, sentences).batches
     ]
     jobs: dict[str, Callable[[], object]] = {
         "eager forward pass, seconds": lambda: forward(encoder, batches),

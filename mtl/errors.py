@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 LONGEST_NAME = 200
-"""Bytes of a name that becomes a file's or folder's, at most: file systems allow 255, endings included."""
+"""Maximum bytes of a name that becomes a file's or folder's: file systems allow 255, endings included."""
 
 
 class InputError(ValueError):

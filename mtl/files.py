@@ -19,7 +19,7 @@ _ROOM = 1 << 20
 """Bytes on a disk below which it counts as full: about what a library writes at once."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LONGEST = 160
-"""Bytes of a name in the names of temporary files beside it, at most; file systems allow 255 for all."""
+"""Maximum bytes of a name within the names of temporary files beside it; file systems allow 255 for all."""
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def ablate(
 
     Differences are tested on sentences: intervals by the paired bootstrap, p by approximate randomisation,
     q is p adjusted for all ablations of a kind (Benjamini and Hochberg). Rows of single heads and layers are
-    written into the run's heads.parquet. The same command resumes what was interrupted.
+    written into the run's heads.parquet. Run the command again to resume it.
 
     Args:
         run: The run's folder.
@@ -52,16 +52,16 @@ def ablate(
             counted from 0, and L5 a whole layer (L0H3,L2H11,L5; 0.3,2.11,5 says the same); where there are
             several kinds of attention, with the kind before it ('cross L0H3' or cross.0.3).
         mask: Instead of that, the heads that a gates.parquet closes.
-        by: What a closed head hands out: zeros, or its mean output over the sentences.
+        by: Value that replaces the output of a closed head: zeros, or its mean output over the sentences.
         task: Only these tasks; default: all of the model that have gold annotations.
         corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
         split: Which split of the corpus.
         sentences: The number of sentences, spread evenly over the split; default: all.
-        masks: Whether a run's own head masks are applied.
+        masks: Apply the run's own head masks.
         draws: Resamples for each interval and each p; with fewer than 20 times the number of heads a single
             one cannot be significant.
-        seed: Of the resamples.
-        json_out: File for all figures.
+        seed: Random seed for resampling.
+        json_out: JSON file for all numbers.
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """

@@ -38,10 +38,10 @@ def collaborate(
         dim: Components that the heads of a layer share, up to heads x head size, where sharing is exact.
         out: Folder of the new run, or of the new encoder (for mtl train --encoder.name); mixing vectors are
             written beside its model as mixing.parquet.
-        starts: Starts of the decomposition that are compared.
-        steps: Steps of the best start.
-        seed: Of the starts, and of the random subwords that time is measured on.
-        lengths: Positions of the sentences that time is measured on; those that the encoder cannot read are
+        starts: Number of random starts of the decomposition; the best one is used.
+        steps: Number of steps from the best start.
+        seed: Random seed for the decomposition and for the timing input.
+        lengths: Sentence lengths, in positions, used to measure time; those that the encoder cannot read are
             left out.
         rounds: Measurements of each time, of which the median is taken.
         accelerator: What to compute on; auto takes a GPU where there is one.

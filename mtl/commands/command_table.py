@@ -27,7 +27,7 @@ class Command:
     listing: str | None = None
     """A table of names and summaries that the help shows below the options, if there is one."""
     resumes: bool = False
-    """Whether the same command resumes an interrupted one."""
+    """Whether running the command again resumes an interrupted one."""
     files: tuple[str, ...] = ()
     """Arguments that name a file to write."""
     folders: tuple[str, ...] = ()

@@ -42,18 +42,18 @@ def curve(
     """Close more and more heads of a trained model, and score what is left.
 
     Writes curve.parquet (scores) and curve_heads.parquet (the order in which heads go) into the run's folder.
-    Methods that are measured again are replaced, others stay. The same command resumes what was interrupted.
+    Methods measured again are replaced, others stay. Run the command again to resume it.
 
     Args:
         run: The run's folder.
         by: Orders: importance (ranked once), recomputed (ranked anew after each step), random, greedy (the
             head goes whose closing costs least), or a measure in the run's heads.parquet, such as fisher.
         task: Only these tasks; default: all of the model that have gold annotations.
-        steps: Into how many equal steps all heads are divided.
-        draws: Random orders.
-        seed: Of the random orders, which also depend on the run's own seed.
-        split: The split that is scored.
-        rank_split: The split that heads are ranked on.
+        steps: Number of equal steps that all heads are divided into.
+        draws: Number of random orders.
+        seed: Random seed for the random orders, which also depend on the run's own seed.
+        split: The split to score.
+        rank_split: The split used to rank heads.
         corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
         sentences: The number of sentences of each split, spread evenly over it; default: all.
         rank_sentences: The number of sentences to rank on; default: that of sentences.

@@ -12,7 +12,7 @@ def demo(*, jobs: int = 0) -> int:
     """Carry out a small study on a generated corpus with the embedded encoder, from nothing to the report.
 
     Args:
-        jobs: Runs side by side; 0: one per core, at most two.
+        jobs: Maximum number of runs side by side; 0: one per core, up to two.
     """
     from mtl.commands.study import study
     from mtl.corpora.toy.corpus import write_toy

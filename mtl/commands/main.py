@@ -31,8 +31,8 @@ _FILE_ERRORS = {
     errno.ENAMETOOLONG: "the name is too long: give a shorter one",
     errno.ELOOP: "too many symbolic links, perhaps a circle",
     errno.EMFILE: "too many open files: raise the limit (ulimit -n), or take fewer --jobs",
-    errno.ENOSPC: "the disk is full: make room and give the same command again",
-    errno.EDQUOT: "the quota is used up: make room and give the same command again",
+    errno.ENOSPC: "the disk is full: free some space and run the command again",
+    errno.EDQUOT: "the quota is used up: free some space and run the command again",
 }
 """Errors of the operating system that the user can fix, and how."""
 
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message, code = str(error), 1
     except KeyboardInterrupt:
         resumes = command is not None and command.resumes
-        message, code = "interrupted" + ("; the same command resumes it" if resumes else ""), 130
+        message, code = "interrupted" + ("; run the command again to resume" if resumes else ""), 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1

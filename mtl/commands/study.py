@@ -91,7 +91,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         console.print(overview(folder, ended))
         page = collect(folder, config, console)
     if failed:
-        console.print(f"{counted(failed, 'job')} failed; the same command tries again")
+        console.print(f"{counted(failed, 'job')} failed; run the command again to retry")
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
     return 1 if failed else 0

@@ -168,12 +168,12 @@ def _local(
         console.print(f"report: {page}", soft_wrap=True)
     failed = [trial for trial in trials if folder.state(trial) == "failed"]
     if failed:
-        console.print(f"{counted(len(failed), 'trial')} failed; the same command tries again")
+        console.print(f"{counted(len(failed), 'trial')} failed; run the command again to retry")
     return 1 if failed else 0
 
 
 def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
-    """Fingerprints of the corpora and of the code that trials are made of."""
+    """Fingerprints of the corpora and of the code that trials depend on."""
     from mtl.corpora.load import corpus_fingerprint
     from mtl.corpora.readers import reader_modules
     from mtl.runs.folder.code_fingerprint import TRAINING, code_fingerprint, unused_modules

@@ -33,12 +33,12 @@ ALIASES = {"from": "init_from"}
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The pretrained encoder, and how word vectors are read off it."""
+    """The pretrained encoder, and how word vectors are taken from it."""
 
     name: str = "minilm"
     """A hub name, a folder, or `minilm` for the embedded encoder."""
     pooling: Literal["mean", "first", "last"] | None = None
-    """How a word's vector is made from those of its subwords; `null`: `mean`, or `last` in a decoder-only
+    """How a word's vector is computed from those of its subwords; `null`: `mean`, or `last` in a decoder-only
     model."""
     layers: Literal["last", "mix"] = "last"
     """Take the last layer's vectors, or a learned mix of all layers."""
@@ -94,13 +94,14 @@ class BatchConfig:
     mode: Literal["aligned", "separate"] = "aligned"
     """One encoder pass for all tasks annotated on a sentence, or batches of one task each."""
     tokens: int = 6400
-    """Padded subwords in a batch, at most."""
+    """Maximum number of padded subwords per batch."""
     sentences: int | None = 16
-    """Sentences in a batch, at most; `null`: as many as the tokens allow."""
+    """Maximum number of sentences per batch; `null`: as many as `batch.tokens` allows."""
     max_words: int = 512
-    """Words in a sentence, at most: longer ones are left out of training, and refused in dev and test."""
+    """Maximum number of words per sentence; longer ones are left out of training, and
+    refused in dev and test."""
     sampling: Literal["in_turn", "proportional", "tempered"] = "proportional"
-    """Order of the tasks' batches if they are separate."""
+    """Order of the tasks' batches if `batch.mode` is `separate`."""
     temperature: float = 2.0
     """For `tempered` sampling: tasks are drawn in proportion to their batches to the power 1/temperature."""
 
@@ -118,7 +119,7 @@ class OptimizerConfig:
     warmup: float = 0.1
     """Share of the updates in which the rates rise linearly."""
     warmup_updates: int | None = None
-    """The number of these updates, instead of their share."""
+    """Number of warm-up updates, instead of their share."""
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     """How the rates change after the warm-up: to zero with `linear` and `cosine`; with `inverse_sqrt` as 1
     over the square root of the update."""
@@ -127,7 +128,7 @@ class OptimizerConfig:
     clip: float = 1.0
     """Largest norm of the gradient, gates excluded; 0: no clipping."""
     accumulate: int = 1
-    """Batches per update, which is that of one batch with all their sentences."""
+    """Batches per update; the update equals that of one batch with all their sentences."""
 
 
 def default_rates(encoder: str, architecture: str | None) -> dict[str, float]:
@@ -142,14 +143,14 @@ def default_rates(encoder: str, architecture: str | None) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class BalancerConfig:
-    """How the tasks' losses are weighed."""
+    """How the tasks' losses are weighted."""
 
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
-    """How the tasks' losses are weighed against each other."""
+    """The method that weights the tasks' losses against each other."""
     weights: dict[str, float] = field(default_factory=dict)
-    """For `fixed`: a weight per task, which its twins have, too; 1 if none is given."""
+    """For `fixed`: a weight per task, also used for its twins; 1 if none is given."""
     window: int = 5
-    """For `moving_average`: the number of last losses that are averaged per task."""
+    """For `moving_average`: the number of recent losses averaged per task."""
     alpha: float = 1.5
     """For `gradnorm`: how strongly slow tasks are favoured."""
     lr: float = 0.025
@@ -177,8 +178,8 @@ class GatesConfig:
     """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty, or one for
     each kind of attention (KIND: NUMBER); `null` without a penalty: a third."""
     at_most: int | None = None
-    """Masks that may keep the same head in the target's choice, at most (`per_task` only): 1 makes masks
-    disjoint; `null`: any number."""
+    """Maximum number of masks that may keep the same head in the target's choice (`per_task` only): 1 makes
+    masks disjoint; `null`: any number."""
     lr: float | None = None
     """Learning rate of log alpha; `null`: 10 / number of updates, so that heads have time to close."""
     temperature: float = 0.33
@@ -209,7 +210,7 @@ class ClonesConfig:
     claims: str | None = None
     """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
     seed: int | None = None
-    """Of the draw of heads and of the noise; `null`: the run's."""
+    """Random seed for choosing heads and for the noise; `null`: the run's seed."""
     noise: float = 0.01
     """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
 
@@ -219,11 +220,11 @@ class Seq2SeqConfig:
     """An encoder-decoder model from scratch, for the task `translate`."""
 
     architecture: Literal["marian", "bart", "mbart", "m2m_100", "pegasus", "t5", "mt5"] | None = None
-    """Whose layers; `null`: the checkpoint `encoder.name` instead of a model from scratch."""
+    """Architecture of the layers; `null`: the checkpoint `encoder.name` instead of a model from scratch."""
     layers: int = 4
     """Layers of the encoder."""
     decoder_layers: int | None = None
-    """Layers of the decoder; `null`: as many."""
+    """Layers of the decoder; `null`: as many as the encoder has."""
     heads: int = 4
     """Heads of each kind of attention in a layer."""
     width: int = 128
@@ -233,7 +234,7 @@ class Seq2SeqConfig:
     dropout: float = 0.1
     """Share of features dropped in training."""
     vocabulary: int = 8000
-    """Subwords, which both languages share, at most."""
+    """Maximum number of subwords; both languages share them."""
     components: int | None = None
     """Query and key components that the heads of each layer share (collaborative attention), up to `width`;
     `null`: each head has its own."""
@@ -298,7 +299,7 @@ class TrainConfig:
     max_epochs: int = 30
     """Passes over the training data."""
     patience: int | None = None
-    """Evaluations without a better mean dev score before training stops; `null`: never."""
+    """Stop training after this many evaluations without a better mean dev score; `null`: never."""
     evaluate_every: int = 1
     """Epochs between evaluations on dev."""
     keep: Literal["auto", "best", "last"] = "auto"
@@ -314,7 +315,7 @@ class TrainConfig:
     importance_every: int = 0
     """Measure the importance of all heads once per this many evaluations; 0: never."""
     importance_sentences: int = 200
-    """Sentences of dev for each task on which importance is measured, at most."""
+    """Maximum number of dev sentences per task used to measure importance."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     seq2seq: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)

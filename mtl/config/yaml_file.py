@@ -16,9 +16,9 @@ import yaml
 from mtl.errors import InputError
 
 DEEPEST = 50
-"""Mappings and lists inside each other, at most."""
+"""Maximum depth of nested mappings and lists."""
 LARGEST = 100_000
-"""Values in a file, at most, with every alias counted as what it repeats."""
+"""Maximum number of values in a file; every alias counts as what it repeats."""
 
 
 SHIPPED = Path(__file__).parents[1] / "configs"

@@ -15,7 +15,7 @@ from mtl.tasks.sentence import Sentence
 _BLOCK = 1 << 16
 """Bytes asked for at once: as many as a pipe holds."""
 _MOST = 512
-"""Lines given at once, at most: enough for well-filled batches, soon enough for a reader."""
+"""Maximum number of lines returned at once: enough for well-filled batches, soon enough for a reader."""
 _BLANKS = re.compile(r"[ \t]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")

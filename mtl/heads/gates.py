@@ -91,7 +91,7 @@ class HeadGates(Gates):
         layers: rows of heads: the layers, or the sites where there are several kinds of attention.
         heads: heads per row.
         masks: names of the masks: one that all tasks share, or one per task.
-        temperature: of the sampled gates; evaluation gates do not depend on it.
+        temperature: temperature of the sampled gates; evaluation gates do not depend on it.
         stretch: (l, r), an interval that holds 0 and 1 inside.
         init_mean: mean of the normal distribution that log alphas start from. The default starts evaluation
             gates at 0.957: near enough to 1 not to upset a trained encoder, and below the log alpha (2.398)

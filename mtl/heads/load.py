@@ -101,7 +101,7 @@ def load_pruned(
             configuration stays in float32 (frequencies of rotary positions).
         revision: a branch, tag or commit of the repository on the hub.
         cache_dir: where downloads are kept; `None`: the hub's cache.
-        token: of the hub; `None`: the one that was logged in with.
+        token: access token of the hub; `None`: the token stored by the hub's login.
         local_files_only: take what is in the cache, without asking the hub.
         **options: of transformers' `from_pretrained`, such as `variant`, `subfolder` or
             `attn_implementation`.

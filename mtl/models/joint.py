@@ -387,7 +387,7 @@ class JointModel(nn.Module):
                 vectors, decoders and gates stay in float32.
             revision: a branch, tag or commit of the repository.
             cache_dir: where downloads are kept; `None`: the hub's cache.
-            token: of the hub; `None`: the one that was logged in with.
+            token: access token of the hub; `None`: the token stored by the hub's login.
             local_files_only: take what is in the cache, without asking the hub.
 
         Raises:

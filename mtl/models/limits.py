@@ -16,7 +16,7 @@ from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
 
 MAX_WORDS = BatchConfig.max_words
-"""Words in a sentence, at most, unless a configuration says otherwise."""
+"""Maximum number of words per sentence, unless a configuration says otherwise."""
 BATCH_PAIRS = 2**20
 """The most that the rows of a batch times the square of its longest sentence in positions may be.
 

@@ -50,7 +50,7 @@ class Seq2Seq(SharedEncoder):
         tokenizer: for source and translation.
         source: the source's language; empty if there is only one.
         target: the translation's.
-        max_length: pieces of a sentence, at most; `None`: as many as the model has positions for.
+        max_length: maximum number of pieces per sentence; `None`: as many as the model has positions for.
 
     Raises:
         InputError: a model without a row in the families table, or without a decoder that reads an encoder.

@@ -76,9 +76,9 @@ class Progress:
     seconds: float = 0.0
     """Seconds of work, over all tries that have ended."""
     prepared_seconds: float = 0.0
-    """Of these, before the last try's first step: reading, tokenising, loading the encoder."""
+    """The part of `seconds` before the last try's first step: reading, tokenising, loading the encoder."""
     training_seconds: float = 0.0
-    """Of these, in Lightning's loop and evaluations."""
+    """The part of `seconds` in Lightning's loop and evaluations."""
     worker: str = ""
     gpu_gigabytes: float = 0.0
     """Most memory reserved on a GPU."""

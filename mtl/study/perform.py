@@ -96,7 +96,7 @@ def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) 
     elif before.state != "finished" or not trained_alike(before.made_of, job.made_of):
         now_of["code"] = training_code(job.config)
     if any(code != job.made_of.get(part, code) for part, code in now_of.items()):
-        raise InputError("the code was changed after the study was planned: give the same command again")
+        raise InputError("the code was changed after the study was planned: run the command again")
 
 
 def update_paths(study: StudyFolder, job: Job) -> None:

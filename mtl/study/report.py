@@ -31,7 +31,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
     page = study.path / "report.html"
     with only_reporter(study.path) as mine:
         if not mine:
-            console.print("another process makes the report")
+            console.print("another process is already writing the report")
             return page
         snapshot = study.snapshot()
         finished = [job for name, job in snapshot.jobs.items() if snapshot.state(name) == "finished"]

@@ -194,7 +194,7 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
         except ray.exceptions.RayError as error:
             first = (str(error).strip().splitlines() or [""])[0]
             problem = (
-                f"Ray has given up a worker ({type(error).__name__}: {first}); the same command continues"
+                f"Ray lost a worker ({type(error).__name__}: {first}); run the command again to continue"
             )
         if problem is not None:
             yield problem

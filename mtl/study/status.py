@@ -52,7 +52,8 @@ def totals(snapshot: Snapshot, workers: int = 1) -> str:
     left = remaining(snapshot)
     if left:
         parts.append(
-            f"about {clock(left / max(1, workers))} to go" + (f" by {workers}" if workers > 1 else "")
+            f"about {clock(left / max(1, workers))} remaining"
+            + (f" with {workers} workers" if workers > 1 else "")
         )
     return f"{counted(len(snapshot.jobs), 'job')}: {', '.join(parts)}"
 

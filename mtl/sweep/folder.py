@@ -44,7 +44,7 @@ class Progress:
     error: str = ""
     """Why it has failed. Optuna still counts it as running, so that the same trial can be tried again."""
     stopped: int = 0
-    """The number of the evaluation after which it was told to stop; 0: it was not."""
+    """The number of the evaluation after which the trial was stopped; 0: it was not stopped."""
 
 
 @dataclass(frozen=True)

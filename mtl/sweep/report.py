@@ -29,7 +29,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
     page = folder.path / "report.html"
     with only_reporter(folder.path) as mine:
         if not mine:
-            console.print("another process makes the report")
+            console.print("another process is already writing the report")
             return page
         sweep, base, _ = folder.read_plan()
         trials = trials_of(folder.study(sweep))

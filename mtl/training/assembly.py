@@ -81,7 +81,8 @@ def assemble(
     for name in model.tasks:
         if not any(name in example.targets for example in corpora["train"]):
             raise InputError(
-                f"no training sentence is in the half of {name} (by a hash of its id): give more sentences, "
+                f"{name} has no training sentences: its half, split by a hash of their ids, is empty; "
+                "use more sentences, "
                 f"or train {task_of(name)} without a twin"
             )
     _report(console, corpora, model.tasks, model.labels)

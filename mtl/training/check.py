@@ -74,7 +74,7 @@ def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
         return
     if len(tasks) > 1:
         others = ", ".join(name for name in tasks if name != Translate.name)
-        raise InputError(f"translate is trained alone, since its model is another: leave out {others}")
+        raise InputError(f"translate is trained alone, because it uses a different model: leave out {others}")
     check_shared_components(config)
     task = config.chosen()[Translate.name]
     assert isinstance(task, Translate)

@@ -71,7 +71,7 @@ def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
         InputError: the checkpoint cannot be read, holds more than tensors, numbers and text, or was written
             by a version of mtl with other parameters.
     """
-    fix = "remove it, and the same command trains from the start"
+    fix = "delete it and run the command again to train from scratch"
     try:
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         saved = {name: value.shape for name, value in content["state_dict"].items()}
@@ -97,7 +97,7 @@ class Resumption(pl.Callback):
     the same as an unbroken one. `interrupted` is set once a signal has asked the run to stop.
 
     Args:
-        path: Of the checkpoint.
+        path: The checkpoint's file.
         minutes: Between checkpoints within an epoch.
         seed: With the rank, the seed of what a rank draws by itself.
     """

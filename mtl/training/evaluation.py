@@ -31,7 +31,7 @@ class Evaluation(pl.Callback):
         run: Where history, gates and model are written.
         batches: Makes the batches of dev, or of this rank's share of it.
         every: Epochs between evaluations; the last epoch is always evaluated.
-        patience: Evaluations in a row without a better mean score that stop training; `None`: no number does.
+        patience: Stop after this many evaluations in a row without a better mean score; `None`: never.
         keep_best: Keep the model with the best mean score; otherwise the last.
         console: Where a line per evaluation is printed.
         observers: Are told of every evaluation; any of them may end the run.

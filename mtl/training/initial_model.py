@@ -200,7 +200,7 @@ def _from_run(config: TrainConfig, tasks: Mapping[str, Task], console: Console) 
     if (source.encoder.translator is not None) != (Translate.name in tasks):
         raise InputError(
             f"{config.init_from} was trained for {', '.join(source.tasks)}, and its model cannot be trained "
-            f"for {', '.join(tasks)}: models that translate are others than those that label"
+            f"for {', '.join(tasks)}: a translation model cannot become a labelling model, nor the reverse"
         )
     new = [name for name in tasks if name not in source.tasks]
     if new and config.pruning in ("static", "gates_only"):

@@ -82,7 +82,7 @@ class WorkerPool:
                     if code != 0:
                         deaths += 1
                         if deaths > TRIES * started:
-                            raise InputError(f"processes die at once; see {worker.log}")
+                            raise InputError(f"worker processes keep crashing; see {worker.log}")
                         workers.append(self._start(worker.number))
                 now_ended = count_ended()
                 if now_ended > ended:

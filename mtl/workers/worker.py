@@ -154,6 +154,6 @@ def logged(log: Path, work: Callable[[], T]) -> T:
 def no_room(folder: Path) -> str:
     """The message for a full disk."""
     return (
-        f"the disk is full ({folder}): make room and give the same command again; what is finished is kept, "
+        f"the disk is full ({folder}): free some space and run the command again; what is finished is kept, "
         "and the rest resumes from its last checkpoints"
     )

@@ -15,7 +15,7 @@ from mtl.probes.statistics.head_values import SIGNED
 from mtl.probes.task_order import tasks_in
 
 WIDEST = 2
-"""Columns of a paper that a figure with several kinds of attention takes, at most."""
+"""Maximum number of a paper's columns that a figure with several kinds of attention takes."""
 
 
 @styled

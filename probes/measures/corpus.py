@@ -81,7 +81,7 @@ class ProbeSettings:
     final_special: bool = False
     """Whether the final special token competes for the most attended word."""
     seed: int = 0
-    """Of the shuffled labels, and of the random projections that the records hold."""
+    """Random seed for the shuffled labels and for the random projections that the records hold."""
     causal: bool = False
     """Whether heads see no later words."""
     draws: int = 0

@@ -16,7 +16,7 @@ UNKNOWN = (float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two setups' mean scores on the same sentences; intervals that cannot be had are NaN.
+    """The difference of two setups' mean scores on the same sentences; unavailable intervals are NaN.
 
     Each interval answers a question of its own. `sentences`: what if these runs were scored on other
     sentences of the same kind? `seeds`: what if other runs were trained, and scored on these sentences?

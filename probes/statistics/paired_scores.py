@@ -24,7 +24,7 @@ class ScoreLosses:
     """What a score loses by each of several changes to a model."""
 
     score: float
-    """Of the unchanged model."""
+    """The score of the unchanged model."""
     loss: Float[np.ndarray, " change"]
     """Its score less that of the changed one."""
     low: Float[np.ndarray, " change"]

@@ -99,8 +99,8 @@ class Ablator:
         chosen: The ablations. Masks stay applied under them.
         means: By mask, the outputs that replace those of closed heads (`mean_outputs`); `None`: zeros.
         masks: The masks to apply; `None`: the model's own.
-        passes: Padded subwords in a pass, at most; `None`: as many as in evaluation, or `TRANSLATED_TOKENS`
-            for a model that translates.
+        passes: Maximum number of padded subwords per pass; `None`: as many as in evaluation, or
+            `TRANSLATED_TOKENS` for a model that translates.
     """
 
     def __init__(

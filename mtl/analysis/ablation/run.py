@@ -163,7 +163,7 @@ def _partial_table(trained: TrainedRun) -> KeyedTable:
 
 
 def _key(trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int) -> str:
-    """A hash of what counts are made of; those with another key are not used."""
+    """A hash of everything that the counts depend on; counts with another key are not used."""
     weights = sorted(path for path in trained.run.model.iterdir() if path.is_file())
     made_of = [
         fingerprint(weights), trained.fingerprint(), trained.split, len(trained.corpus), batches,

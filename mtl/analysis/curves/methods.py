@@ -70,7 +70,7 @@ def methods_of(
     draws: int = 5,
     seed: int = 0,
 ) -> list[Method]:
-    """The orders of these names, with what each is made of.
+    """The orders of these names, with everything that each depends on.
 
     `ranking` is needed by those of `RANKED`; `normalise` divides a layer's importances by their norm. There
     are `draws` random orders, which follow from `seed`, the run's own seed and their number. Raises

@@ -24,7 +24,7 @@ BATCH_TOKENS = 2048
 """Padded positions in a batch: few, since the attention of all layers is held at once."""
 
 
-class Observer:
+class ObservedCorpus:
     """A corpus in batches of sentences of nearly equal length, observed under a mask over the heads.
 
     A mask scales outputs and not attention: a head whose gate is 0 still has a most attended word, but its
@@ -34,7 +34,7 @@ class Observer:
         encoder: The encoder.
         sentences: The corpus.
         head_scale: The mask; `None`: all heads open.
-        batch_tokens: Padded positions in a batch, at most.
+        batch_tokens: Maximum number of padded positions per batch.
         projections: Applied to what each layer's attention reads; `None`: the records have no projections.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from mtl.analysis.probing.observe import Observer
+from mtl.analysis.probing.observe import ObservedCorpus
 from mtl.errors import as_input_error
 from mtl.models.head_scales import Mask
 from mtl.models.tapped import WordReader
@@ -63,17 +63,17 @@ def probe(
     device = next(encoder.parameters()).device
     scale = None if mask.head_scale is None else mask.head_scale.to(device)
 
-    def observed(observer: Observer, batch: int) -> HeadRecords:
-        records = observer[batch]
+    def observed(batches: ObservedCorpus, batch: int) -> HeadRecords:
+        records = batches[batch]
         advance(len(records.sentences))
         return records
 
     hidden = encoder.transformer.config.hidden_size
     projections = random_projections(encoder.layers, hidden, encoder.head_dim, draws, seed)
-    observer = Observer(encoder, corpus.sentences, scale, projections=projections)
+    read = ObservedCorpus(encoder, corpus.sentences, scale, projections=projections)
     fitted_records = None
     if corpus.fitted_sentences is not None and any(isinstance(probe, FittedProbe) for probe in probes):
-        fitted = Observer(encoder, corpus.fitted_sentences, scale, projections=projections)
+        fitted = ObservedCorpus(encoder, corpus.fitted_sentences, scale, projections=projections)
         fitted_records = (observed(fitted, batch) for batch in range(len(fitted)))
-    passes.measure(len(observer), lambda batch: observed(observer, batch), probes, fitted_records, kept)
+    passes.measure(len(read), lambda batch: observed(read, batch), probes, fitted_records, kept)
     return heads_table.at_sites(pl.concat([probe.compute() for probe in probes]), encoder.tap.sites)

@@ -80,7 +80,7 @@ def probe_run(
         centroids: Whose centroids pseudo-clustering uses: those of the split itself, or of train.
         final_special: As in `ProbeSettings`.
         accelerator: What to compute on.
-        precision: Of the transformer.
+        precision: Precision of the transformer's computations.
         material: Reads corpora.
         progress: Receives the number of sentences to observe, and gives a function that receives how many
             more are done.

@@ -90,7 +90,7 @@ class Explainer:
         head_scale: the mask over the heads; `None`: the model's own gates.
         rules: the rule for softmax.
         output: whose score is explained.
-        batch_tokens: padded positions in a batch, at most.
+        batch_tokens: maximum number of padded positions per batch.
 
     Raises:
         InputError: `output="predicted"` for a model with a control task, which annotates nothing.

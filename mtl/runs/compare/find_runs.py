@@ -105,7 +105,7 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
     settings = list(dict.fromkeys(run.setup.name for run in by_rank))
     if len(settings) > MOST_SETTINGS:
         notes.append(
-            f"of {len(settings)} settings only the {MOST_SETTINGS} of the best trials are shown below "
+            f"of {len(settings)} settings only the {MOST_SETTINGS} with the best trials are shown below "
             "the sweep"
         )
     return [run for run in ended if run.setup.name in settings[:MOST_SETTINGS]]

@@ -87,7 +87,7 @@ def _all_forced(choices: Sequence[tuple[Run, str, float]]) -> list[str]:
     forced = least if least == most else f"{least} to {most}"
     masks = {(str(run.folder), mask) for run, mask, _ in choices}
     return [
-        f"in {len(masks)} masks ({shown}) gates.target_open opened or closed {forced} % of the heads "
-        "wanted by force: not all of these claims were learned; "
-        "longer runs tell heads apart"
+        f"in {len(masks)} masks ({shown}) gates.target_open forced {forced} % of the requested heads "
+        "open or closed, so not all of these claims were learned; "
+        "train longer"
     ]

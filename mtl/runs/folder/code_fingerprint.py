@@ -62,7 +62,7 @@ def code_fingerprint(*entries: str, unused: frozenset[str] = frozenset()) -> str
 
 
 def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]:
-    """The names of the modules that the fingerprint of these entries is made of."""
+    """The names of the modules that the fingerprint of these entries covers."""
     return sorted(_imported(entries, unused))
 
 

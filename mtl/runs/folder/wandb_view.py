@@ -101,8 +101,8 @@ class View:
             self.failed = True
             reason = (str(error).strip() or "no reason given").splitlines()[0]
             print(
-                f"mtl: W&B has not got all of {self.name} ({type(error).__name__}: {reason}); "
-                f"the files in {self.folder} are complete",
+                f"mtl: logging {self.name} to W&B failed ({type(error).__name__}: {reason}); "
+                f"the W&B run is incomplete, the files in {self.folder} are complete",
                 file=sys.stderr,
                 flush=True,
             )

@@ -156,7 +156,7 @@ def test_a_curve_stopped_while_it_learns_gates_ends_without_traceback(run, monke
     monkeypatch.setattr(Trainer, "fit", stop)
     assert command("curve", str(run), "--by=[]", "--targets=[4]", "--gates_epochs=1") == 130
     errors = capsys.readouterr().err.splitlines()
-    assert errors[-1] == "mtl: interrupted; the same command resumes it"
+    assert errors[-1] == "mtl: interrupted; run the command again to resume"
     assert len(errors) <= 2  # the bar of heads
 
 

@@ -61,7 +61,7 @@ def test_help_shows_the_keys_that_are_set_first_and_where_the_rest_is(capsys):
     assert all(
         f"--{key}" in everything for key in ("batch.tokens", "gates.penalty", "corpus.pos", "dep.arc_dim")
     )
-    assert "Padded subwords in a batch" in everything
+    assert "padded subwords per batch" in everything
     assert "(linear, cosine, constant, inverse_sqrt)" in everything
     assert main(["train", "--help=optimzer"]) == 2
     assert "did you mean 'optimizer'?" in capsys.readouterr().err

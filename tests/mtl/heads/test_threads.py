@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mtl import ablate_heads, head_importance, head_scale
 from mtl.analysis.ablation.joint import Ablator, ablations
-from mtl.analysis.probing.observe import Observer
+from mtl.analysis.probing.observe import ObservedCorpus
 from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.heads.tap import HeadTap, eager_attention
@@ -119,7 +119,7 @@ def test_a_joint_model_annotates_is_probed_and_ablated_at_once(masks: tuple[str,
         return model.annotate(sentences[part])
 
     def observed() -> list[Tensor]:
-        found = Observer(model.encoder, [example.sentence for example in corpus])[0]
+        found = ObservedCorpus(model.encoder, [example.sentence for example in corpus])[0]
         return [found.word, found.peak, found.outputs]
 
     def ablated() -> list[Tensor]:

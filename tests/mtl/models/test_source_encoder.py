@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from mtl.analysis.probing.observe import Observer
+from mtl.analysis.probing.observe import ObservedCorpus
 from mtl.errors import InputError
 from mtl.heads.prune import prune_heads
 from mtl.models.parallel import ParallelTokenizer
@@ -142,7 +142,7 @@ def test_records_are_those_of_the_encoder_in_the_whole_model(name: str) -> None:
     for given in (None, scale):
         expected = [by_definition(model, sentence, given) for sentence in SENTENCES]
         model.transformer.set_attn_implementation("sdpa" if name not in ("t5", "mt5") else "eager")
-        for batch in Observer(encoder, SENTENCES, given, batch_tokens=40):
+        for batch in ObservedCorpus(encoder, SENTENCES, given, batch_tokens=40):
             for number in batch.sentences.tolist():
                 rows = of_sentence(batch, number)
                 attention, written = expected[number]
@@ -156,7 +156,7 @@ def test_records_are_those_of_the_encoder_in_the_whole_model(name: str) -> None:
 def test_heads_that_were_cut_out_attend_to_nothing() -> None:
     model, _ = source_encoder()
     prune_heads(model.transformer, {0: [1], 1: [0, 1, 2, 3], 3: [0]})
-    [batch] = Observer(SourceEncoder(model), SENTENCES)
+    [batch] = ObservedCorpus(SourceEncoder(model), SENTENCES)
     assert (batch.word[:, 0, 1] == NOTHING).all()
     assert (batch.word[:, 1] == NOTHING).all()
     assert (batch.word[: len(batch.row), 0, 0] != NOTHING).all()

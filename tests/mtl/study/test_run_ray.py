@@ -442,7 +442,7 @@ def test_workers_are_as_many_as_jobs_are_left_and_none_for_a_finished_study(plan
 
 def test_a_worker_that_ray_gives_up_is_said_in_one_line(planned, monkeypatch, handlers):
     monkeypatch.setitem(sys.modules, "ray", Cluster(outcome=RayError("it was cancelled\nby somebody")))
-    with pytest.raises(InputError, match=r"^Ray has given up a worker \(RayError: it was cancelled\); "):
+    with pytest.raises(InputError, match=r"^Ray lost a worker \(RayError: it was cancelled\); "):
         run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
 
 

@@ -90,7 +90,7 @@ def test_the_list_of_runs_and_the_state(finished_study, tmp_path):
         assert "9 jobs: 9 finished" in printed
     printed = small.carry_out(file, "--dry-run", "--seeds=[1,2]")
     assert "17 jobs: 9 finished, 8 waiting" in printed
-    assert "to go" in printed
+    assert "remaining" in printed
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(toy, tiny_en
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command resumes it" in errors
+    assert "run the command again to resume" in errors
     assert small.progress(file)["pos-seed1"]["state"] == "interrupted"
     assert (small.folder(file) / "runs" / "pos-seed1" / "checkpoints" / "last.ckpt").exists()
 
@@ -164,7 +164,7 @@ def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encode
     log = small.folder(file) / "logs" / "pos-static-impossible-seed1.log"
     assert log.name in printed.replace("\n", "")
     assert "there are only 12 heads" in log.read_text()
-    assert "1 job failed; the same command tries again" in printed
+    assert "1 job failed; run the command again to retry" in printed
 
 
 @pytest.mark.slow

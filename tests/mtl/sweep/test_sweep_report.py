@@ -109,7 +109,7 @@ def test_tables_of_an_earlier_report_are_archived_and_one_process_writes_at_a_ti
     for name in ("labels.csv", "mine.csv"):
         (tables / name).write_text("old")
     with lease(sweep.folder.path / "report.lease"):
-        assert collected(sweep.folder) == "another process makes the report\n"
+        assert collected(sweep.folder) == "another process is already writing the report\n"
     assert (tables / "labels.csv").exists()
     assert "archived 1 file of" in collected(sweep.folder)
     assert not (tables / "labels.csv").exists()

@@ -179,7 +179,7 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     assert again.returncode == 1
     assert "1 tried again" in out
     assert "batch.mode=aligned" in out
-    assert "1 trial failed; the same command tries again" in out
+    assert "1 trial failed; run the command again to retry" in out
     assert [folder.state(trial) for trial in trials_of(folder.study(sweep))] == ["failed", "finished"]
     assert json.loads((folder.run(1) / "status.json").read_text())["state"] == "finished"
     assert not (folder.run(1) / "wandb").exists()

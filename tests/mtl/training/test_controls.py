@@ -142,7 +142,7 @@ def test_twins_annotate_nothing_and_a_half_without_sentences_is_refused(toy, tin
     ]  # fmt: skip
     assert main(words) == 2
     errors = capsys.readouterr().err
-    assert "no training sentence is in the half of pos~b" in errors
+    assert "pos~b has no training sentences: its half" in errors
     assert errors.count("\n") == 1
 
 

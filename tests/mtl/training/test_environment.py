@@ -156,7 +156,7 @@ def test_preemption_saves_the_state_in_the_run_s_folder(words, tmp_path):
     signalled(process, signal.SIGUSR1)
     _, errors = process.communicate(timeout=250)
     assert process.returncode == 130, errors
-    assert "interrupted; the same command resumes it" in errors
+    assert "interrupted; run the command again to resume" in errors
     run = Run.open(tmp_path / "runs" / "run")
     assert run.status()["state"] == "interrupted"
     assert run.resume_checkpoint.is_file()

@@ -195,7 +195,7 @@ def test_a_run_on_a_full_disk_ends_in_one_line_and_leaves_no_temporary_files(con
     assert main(["train", *words]) == 2
     folder = Path(config.runs) / "run"
     assert capsys.readouterr().err == (
-        f"mtl: {folder}/model: the disk is full: make room and give the same command again\n"
+        f"mtl: {folder}/model: the disk is full: free some space and run the command again\n"
     )
     assert [path.name for path in folder.parent.rglob(".*")] == []
     monkeypatch.undo()

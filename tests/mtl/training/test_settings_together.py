@@ -85,7 +85,7 @@ MASK = {"task": ["pos"] * 4, "attention": "self", "layer": [0, 0, 1, 1], "head":
             "about 2 layers of 2 heads, and the encoder has 3 layers of 4",
         ),
         (["--from=MODEL", "--tasks=dep", "--pruning=static"], "was not trained on dep"),
-        (["--from=MODEL", "--tasks=translate"], "models that translate are others than those that label"),
+        (["--from=MODEL", "--tasks=translate"], "a translation model cannot become a labelling model"),
         (["--from=MODEL", "--pruning=dynamic", "--gates.unit=group"], "no heads of the encoder share keys"),
     ],
 )

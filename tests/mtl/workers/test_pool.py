@@ -50,7 +50,7 @@ def test_one_that_dies_is_replaced(pool):
 
 def test_a_pool_that_dies_over_and_over_is_given_up(pool):
     made = pool("sys.exit(1)")
-    with pytest.raises(InputError, match=r"processes die at once; see .*worker-"):
+    with pytest.raises(InputError, match=r"worker processes keep crashing; see .*worker-"):
         made.work(lambda: 1, lambda: 0)
     assert begun(made) == 4
 

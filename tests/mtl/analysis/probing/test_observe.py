@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.analysis.probing.observe import Observer, records, word_positions
+from mtl.analysis.probing.observe import ObservedCorpus, records, word_positions
 from mtl.errors import InputError
 from mtl.heads.families import attentions
 from mtl.heads.prune import prune_heads
@@ -67,7 +67,7 @@ def observed(
     encoder: Encoder, scale: Tensor | None = None, batch_tokens: int = 60
 ) -> list[dict[str, Tensor]]:
     found: dict[int, dict[str, Tensor]] = {}
-    for batch in Observer(encoder, SENTENCES, scale, batch_tokens):
+    for batch in ObservedCorpus(encoder, SENTENCES, scale, batch_tokens):
         found |= {number: of_sentence(batch, number) for number in batch.sentences.tolist()}
     return [found[number] for number in range(len(SENTENCES))]
 
@@ -104,7 +104,7 @@ def test_what_layers_read_is_what_their_queries_are_made_from_and_is_projected(n
     for sentence in SENTENCES:
         tokens = encoder.tokenizer.encode(sentence.words)
         read.clear()
-        [found] = Observer(encoder, [sentence], projections=projections)
+        [found] = ObservedCorpus(encoder, [sentence], projections=projections)
         assert len(read) == encoder.layers
         begin = len(encoder.tokenizer.prefix)
         for word, count in enumerate(tokens.counts.tolist()):
@@ -124,9 +124,9 @@ def read_width(encoder: Encoder) -> int:
 def test_a_layer_without_heads_is_projected_as_before_the_cut() -> None:
     encoder = tiny.encoder("bert", dtype=torch.float32)
     projections = torch.randn(encoder.layers, read_width(encoder), 2, encoder.head_dim)
-    [before] = Observer(encoder, SENTENCES[:1], projections=projections)
+    [before] = ObservedCorpus(encoder, SENTENCES[:1], projections=projections)
     prune_heads(encoder.transformer, {1: range(encoder.heads)})
-    [after] = Observer(encoder, SENTENCES[:1], projections=projections)
+    [after] = ObservedCorpus(encoder, SENTENCES[:1], projections=projections)
     assert before.projected.any()
     close(after.projected[:, :2], before.projected[:, :2])  # the cut acts on later layers alone
     assert not after.outputs[:, 1].any()
@@ -144,10 +144,10 @@ def test_batches_do_not_matter(name: str) -> None:
 def test_in_windows_a_word_is_seen_where_it_is_owned_and_looks_around_there() -> None:
     encoder = tiny.encoder("bert", max_length=10)
     words = ("dog", "cat", "saw", "the", "a") * 4
-    [batch] = Observer(encoder, [Sentence(words)])
+    [batch] = ObservedCorpus(encoder, [Sentence(words)])
     short = tiny.encoder("bert", max_length=10)
     for word, (first, end) in {0: (0, 8), 6: (4, 12), 10: (8, 16), 19: (12, 20)}.items():
-        [alone] = Observer(short, [Sentence(words[first:end])])
+        [alone] = ObservedCorpus(short, [Sentence(words[first:end])])
         torch.testing.assert_close(batch.outputs[word], alone.outputs[word - first])
         torch.testing.assert_close(batch.peak[word], alone.peak[word - first])
         torch.testing.assert_close(batch.root[word], alone.root[word - first])
@@ -170,7 +170,7 @@ def test_long_and_short_sentences_stand_in_one_batch() -> None:
 def test_a_head_that_has_been_cut_out_attends_to_nothing_and_writes_nothing() -> None:
     encoder = tiny.encoder("bert")
     prune_heads(encoder.transformer, {1: [2], 2: [0, 1, 2, 3]})
-    [batch] = Observer(encoder, SENTENCES)
+    [batch] = ObservedCorpus(encoder, SENTENCES)
     attended = batch.attended(root=True, final=True)
     for gone in ((1, 2), (2, 0)):
         assert (attended[:, *gone] == NOTHING).all()
@@ -217,7 +217,7 @@ def test_planted_at_the_level_of_pieces_the_syntactic_head_scores_one() -> None:
 
 def test_observing_leaves_the_encoder_as_it_was() -> None:
     encoder = tiny.encoder("bert", word_dropout=0.5).train()
-    [first], [second] = (list(Observer(encoder, SENTENCES)) for _ in range(2))
+    [first], [second] = (list(ObservedCorpus(encoder, SENTENCES)) for _ in range(2))
     assert torch.equal(first.outputs, second.outputs)
     assert encoder.training
     assert encoder.transformer.config._attn_implementation == "sdpa"
@@ -226,4 +226,4 @@ def test_observing_leaves_the_encoder_as_it_was() -> None:
 
 def test_an_empty_sentence_is_refused() -> None:
     with pytest.raises(InputError, match="sentence 2 has no words"):
-        Observer(tiny.encoder("bert"), [SENTENCES[0], Sentence(())])
+        ObservedCorpus(tiny.encoder("bert"), [SENTENCES[0], Sentence(())])

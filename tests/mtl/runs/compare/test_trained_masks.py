@@ -27,4 +27,4 @@ def test_the_note_gives_the_range_of_what_was_forced(
     notes = _all_forced(choices)
     assert (shares is None) == (notes == [])
     for note in notes:
-        assert f"gates.target_open opened or closed {shares} of the heads wanted by force" in note
+        assert f"gates.target_open forced {shares} of the requested heads open or closed" in note
