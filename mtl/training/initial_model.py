@@ -92,8 +92,8 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{source}: model.json, encoder.json or config.yaml lacks settings ({reason}): put back undamaged "
-            "copies, or start from another run"
+            f"{source}: model.json, encoder.json or config.yaml lacks settings ({reason}): put back "
+            "undamaged copies, or start from another run"
         ) from error
 
 

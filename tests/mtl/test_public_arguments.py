@@ -181,7 +181,8 @@ class Unwritable:
 
 
 OF_EVERY_KIND: tuple[Any, ...] = (
-    10**5000, -(10**30), Unwritable(), b"ab", bytearray(b"a"), {0: [10**30]}, {"9" * 5000: [0]}, {0: [Unwritable()]},
+    10**5000, -(10**30), Unwritable(), b"ab", bytearray(b"a"), {0: [10**30]}, {"9" * 5000: [0]},
+    {0: [Unwritable()]},
     {b"0": [1]}, pl.Series([1, 2]), pl.DataFrame({"a": [1]}), np.array([None, 1], dtype=object), ..., int,
 )  # fmt: skip
 """Values that are wrong for every argument below."""
