@@ -20,7 +20,7 @@ from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
-from mtl.runs.run import Run, mapping_of
+from mtl.runs.folder.run import Run, mapping_of
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
