@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from os import PathLike, fspath
@@ -23,6 +22,8 @@ from mtl.probes.sites import Site, several_kinds
 
 MOST_SEED = 2**48
 """The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
+MOST_NUMBER = 2**31 - 1
+"""The largest of all other whole numbers."""
 
 
 def transformer_of(model: Any, function: str) -> PreTrainedModel:
@@ -221,20 +222,17 @@ def _layers(heads: Any, what: str, example: str) -> Iterable[tuple[int, Any]]:
 
 
 def _number_of_key(key: Any, what: str) -> int:
-    if isinstance(key, str) and key.isascii() and key.isdecimal():
+    if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 10:
         return int(key)
     return whole_number(key, what)
 
 
 def seed_of(value: Any) -> int:
     """A seed from 0 to `MOST_SEED`; raises `InputError` for others."""
-    seed = whole_number(value, "seed", 0)
-    if seed > MOST_SEED:
-        raise InputError(f"seed={seed}: use a whole number of at most {MOST_SEED}")
-    return seed
+    return whole_number(value, "seed", 0, MOST_SEED)
 
 
-def whole_number(value: Any, what: str, least: int | None = None) -> int:
+def whole_number(value: Any, what: str, least: int | None = None, most: int = MOST_NUMBER) -> int:
     """An integer of Python, numpy or torch; raises `InputError` for others, also for booleans and 1.0."""
     number = value
     if isinstance(number, Tensor | np.ndarray) and number.ndim == 0:
@@ -242,17 +240,19 @@ def whole_number(value: Any, what: str, least: int | None = None) -> int:
     if isinstance(number, bool | np.bool_) or not isinstance(number, Integral):
         raise InputError(f"{what}={shown(value)}: use a whole number")
     if least is not None and number < least:
-        raise InputError(f"{what}={number}: use a whole number of at least {least}")
+        raise InputError(f"{what}={shown(number)}: use a whole number of at least {least}")
+    if abs(number) > most:
+        raise InputError(f"{what}={shown(number)}: use a whole number of at most {most}")
     return int(number)
 
 
 def share_of(value: Any, what: str) -> float:
     """A number from 0 to 1; raises `InputError` for others."""
     number = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, int | float) or number != number:
         raise InputError(f"{what}={shown(value)}: use a number")
     if not 0 <= number <= 1:
-        raise InputError(f"{what}={number}: use a number from 0 to 1")
+        raise InputError(f"{what}={shown(number)}: use a number from 0 to 1")
     return float(number)
 
 
@@ -299,7 +299,9 @@ def folder_of(folder: Any, what: str = "folder") -> Path:
 
 
 def refuse_revision(folder: Path, revision: str | None) -> None:
-    """Raise `InputError` for a revision of what is a folder, and no repository on the hub."""
+    """Raise `InputError` for what is no revision, or one of a folder in place of a repository on the hub."""
+    if revision is not None and not isinstance(revision, str):
+        raise InputError(f"revision={shown(revision)}: use the name of a branch or tag, or a commit")
     if revision is not None and folder.is_dir():
         raise InputError(
             f"revision={shown(revision)}: {folder} is a folder; revisions are of repositories on the hub"
@@ -309,7 +311,9 @@ def refuse_revision(folder: Path, revision: str | None) -> None:
 def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
     """A type of numbers with a point, also by its name, or `auto`; raises `InputError` for others."""
     found = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
-    if found == "auto" or (isinstance(found, torch.dtype) and found.is_floating_point):
+    if (isinstance(found, str) and found == "auto") or (
+        isinstance(found, torch.dtype) and found.is_floating_point
+    ):
         return found
     raise InputError(f"dtype={shown(dtype)}: use auto, torch.float32 or another floating point type of torch")
 
@@ -335,6 +339,12 @@ def is_iterable(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """The value in a message: on one line, and short."""
-    text = " ".join(repr(value).split())
+    """The value in a message: on one line, and short; its type where it cannot be written.
+
+    Python refuses to write numbers of more than 4,300 digits, and others' objects may fail at it.
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -39,6 +39,8 @@ from mtl.probes.head_names import head_name
 
 Copies = dict[int, dict[int, tuple[int, ...]]]
 """Per layer and copied head the numbers of its copies."""
+MOST_COPIES = 1000
+"""How often a head may be there."""
 
 
 def clone_heads(
@@ -86,7 +88,7 @@ def clone_heads(
         {1: {4: 0, 5: 0, 6: 3, 7: 3}}
     """
     model, chosen = changeable(model, "clone_heads"), heads_by_layer(heads)
-    copies, seed = whole_number(copies, "copies", 1), seed_of(seed)
+    copies, seed = whole_number(copies, "copies", 1, MOST_COPIES), seed_of(seed)
     yes_or_no(divide, "divide")
     noise = share_of(noise, "noise")
     family, found = _checked(model, chosen)

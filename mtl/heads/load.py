@@ -67,7 +67,13 @@ def load_errors(what: str, advice: str = "") -> Iterator[None]:
         yield
     except (InputError, *LOAD_ERRORS) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"cannot load {what} ({reason}){advice}") from error
+        raise InputError(f"cannot load {_on_one_line(what)} ({_on_one_line(reason)}){advice}") from error
+
+
+def _on_one_line(text: str, most: int = 200) -> str:
+    """The text without characters that break a line, and its beginning only where it is longer."""
+    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return line if len(line) <= most else f"{line[:most]}…"
 
 
 class Loaded(NamedTuple):

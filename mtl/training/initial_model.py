@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from rich.console import Console
 
 from mtl.config.effective import plain
@@ -21,6 +20,7 @@ from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
+from mtl.runs.folder.run import Run, mapping_of
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
@@ -79,19 +79,35 @@ def _inherited_sections(config: TrainConfig) -> dict[str, dict[str, Any]]:
 
 
 def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """The settings in a run's saved model: by section, and by task; raises `InputError` without a model."""
+    """The settings in a run's saved model: by section, and by task.
+
+    Raises `InputError` without a model, and for files that are damaged or lack settings.
+    """
     model = source / "model" if (source / "model" / "model.json").exists() else source
     translates = Seq2Seq.is_in(model)
     if not (model / "model.json").exists() or not (translates or (model / "encoder.json").exists()):
         raise InputError(f"{source} holds no trained model (no model.json): give a run's folder")
-    tasks: dict[str, dict[str, Any]] = json.loads((model / "model.json").read_text())["tasks"]
-    written = model.parent / "config.yaml"
-    config = yaml.safe_load(written.read_text()) if written.exists() else None
+    try:
+        return _settings_in(model, translates)
+    except (KeyError, TypeError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"{source}: model.json, encoder.json or config.yaml lacks settings ({reason}): put back "
+            "undamaged copies, or start from another run"
+        ) from error
+
+
+def _settings_in(
+    model: Path, translates: bool
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    tasks: dict[str, dict[str, Any]] = mapping_of(model / "model.json", "JSON", json.loads)["tasks"]
+    run = Run(model.parent)
+    config = run.config() if (run.folder / "config.yaml").exists() else None
     if translates:
         # A run that is older than a key has the key's default.
         defaults = plain(dataclasses.asdict(Seq2SeqConfig()))
         return ({} if config is None else {"seq2seq": {**defaults, **config["seq2seq"]}}), tasks
-    saved = json.loads((model / "encoder.json").read_text())
+    saved = mapping_of(model / "encoder.json", "JSON", json.loads)
     encoder = {
         "pooling": saved["pooling"],
         "layers": "last" if saved["mix"] is None else "mix",

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from torch import Tensor
@@ -172,6 +173,28 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
 """Per function and argument, values that are wrong."""
 
 
+class Unwritable:
+    """What has no text: as objects of other programs that are only half made."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+OF_EVERY_KIND: tuple[Any, ...] = (
+    10**5000, -(10**30), Unwritable(), b"ab", bytearray(b"a"), {0: [10**30]}, {"9" * 5000: [0]},
+    {0: [Unwritable()]},
+    {b"0": [1]}, pl.Series([1, 2]), pl.DataFrame({"a": [1]}), np.array([None, 1], dtype=object), ..., int,
+)  # fmt: skip
+"""Values that are wrong for every argument below."""
+CHECKED_BEFORE_ANYTHING = {
+    "prune_heads": ("heads", "keep_shape"),
+    "clone_heads": ("heads", "copies", "divide", "noise", "seed"),
+    "transplant_heads": ("heads", "divide", "noise", "seed"),
+    "collaborate": ("dim", "seed"),
+    "load_pruned": ("dtype", "revision"),
+}
+
+
 @pytest.fixture(scope="module")
 def joint(toy: Path) -> JointModel:
     return worth.joint_model(toy, ("pos",))
@@ -251,6 +274,24 @@ def test_wrong_arguments_are_one_line_and_change_nothing(name, argument, number,
         call(name, joint, **given)
     assert "\n" not in str(caught.value)
     assert 10 < len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("name", CHECKED_BEFORE_ANYTHING)
+def test_values_of_no_argument_are_one_line(name, joint) -> None:
+    for argument in CHECKED_BEFORE_ANYTHING[name]:
+        for value in OF_EVERY_KIND:
+            with pytest.raises(InputError) as caught:
+                call(name, joint, **{**GOOD[name], argument: value})
+            assert "\n" not in str(caught.value), (argument, type(value))
+            assert 10 < len(str(caught.value)) < 400, (argument, type(value))
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\nb", "no/such\x1bmodel"])
+def test_a_name_of_a_model_leaves_the_message_on_one_line(name) -> None:
+    with pytest.raises(InputError, match=r"^cannot load ") as caught:
+        mtl.load_pruned(name)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(

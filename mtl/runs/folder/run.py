@@ -66,7 +66,7 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """The whole configuration, as parsed; raises `InputError` if the file is damaged."""
-        return _mapping(self.folder / "config.yaml", "YAML", lambda text: yaml.load(text, Loader=_LOADER))
+        return mapping_of(self.folder / "config.yaml", "YAML", lambda text: yaml.load(text, Loader=_LOADER))
 
     def status(self) -> dict[str, Any]:
         """State, seed, versions, device, git revision and corpus fingerprint.
@@ -74,7 +74,7 @@ class Run:
         Raises `InputError` if the file is damaged.
         """
         path = self.folder / "status.json"
-        return _mapping(path, "JSON", json.loads) if path.exists() else {"state": "new"}
+        return mapping_of(path, "JSON", json.loads) if path.exists() else {"state": "new"}
 
     def derivation(self) -> str:
         """How this run was made from another: `cut` (mtl prune), `collaborative 256` (mtl collaborate).
@@ -85,7 +85,7 @@ class Run:
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
         """Per split and task the figures of the kept model; raises `InputError` if the file is damaged."""
-        metrics = _mapping(self.folder / "metrics.json", "JSON", json.loads)
+        metrics = mapping_of(self.folder / "metrics.json", "JSON", json.loads)
         return {split: figures for split, figures in metrics.items() if split != SIGNATURES}
 
     @property
@@ -244,7 +244,7 @@ def is_probed_encoder(folder: Path) -> bool:
     return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").is_file()
 
 
-def _mapping(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+def mapping_of(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
     fix = "put back an undamaged copy, or train again under another name"
     try:

@@ -1,0 +1,40 @@
+"""A run to start from whose files are damaged: one line with the file or the run, whatever is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mtl.errors import InputError
+from mtl.training.initial_model import _settings_of
+
+GOOD = {
+    "model/model.json": b'{"tasks": {"pos": {}}}',
+    "model/encoder.json": b'{"pooling": "first", "mix": null, "word_dropout": 0.0}',
+    "config.yaml": b"encoder:\n  name: tiny\n",
+}
+DAMAGED = (b"", b"\xff\x00PAR1", b'[1, "a", null]', b"null", b'{"tas', b"{}", b'{"tasks"\x00: 1}')
+
+
+def written(folder: Path, files: dict[str, bytes]) -> Path:
+    (folder / "model").mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_undamaged_files_are_read(tmp_path: Path) -> None:
+    sections, tasks = _settings_of(written(tmp_path / "run", GOOD))
+    assert sections["encoder"]["name"] == "tiny"
+    assert tasks == {"pos": {}}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_damaged_files_are_one_line(name: str, tmp_path: Path) -> None:
+    for number, content in enumerate(DAMAGED):
+        run = written(tmp_path / str(number), {**GOOD, name: content})
+        with pytest.raises(InputError, match=re.escape(str(run))) as caught:
+            _settings_of(run)
+        assert "\n" not in str(caught.value)
