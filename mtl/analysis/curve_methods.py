@@ -13,7 +13,6 @@ from mtl.analysis.head_order import (
     by_value,
     greedy,
     importance_values,
-    made_with,
     measured_values,
     random_values,
     recomputed,
@@ -21,6 +20,7 @@ from mtl.analysis.head_order import (
 from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.errors import InputError, did_you_mean
 from mtl.models.device import Accelerator
+from mtl.probes.measures.groups import made_with
 from mtl.probes.measures.table import BY_NAME
 from mtl.runs.heads_file import read_measures
 

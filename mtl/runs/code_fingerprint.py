@@ -15,20 +15,13 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.translate import Translate
 from mtl.tasks.twins import tasks_of
 
-TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
-"""The entry modules of training and of probing: they import everything that these run."""
-MEASURING = {
-    "probes": PROBING,
-    "importance": "mtl.analysis.importance_run",
-    "ablation": "mtl.analysis.ablation_run",
-    "relevance": "mtl.analysis.relevance_run",
-    "curve": "mtl.analysis.curve_methods",
-    "carry_over": "mtl.analysis.importance_run",
-}
-"""The entry modules of the measurements on a run's heads, by their names in a study's file."""
-NO_EFFECT = ("mtl.workers", "mtl.corpora.checks", "mtl.models.unknown_words")
+TRAINING = "mtl.training.train"
+"""The entry module of training: it imports everything that this runs."""
+NO_EFFECT = (
+    "mtl.workers", "mtl.corpora.checks", "mtl.models.unknown_words", "mtl.probes.measures.groups",
+)  # fmt: skip
 """Rooms and modules that are imported but cannot change a result: they keep processes out of each other's
-way, and look at what was read."""
+way, look at what was read, and list all measures, of which each counts for itself."""
 BY_NAME = "mtl.corpora.formats"
 """A room whose modules count only if they are entries, or if a module of this room imports them.
 

@@ -11,13 +11,13 @@ from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import last_log_alphas
 from mtl.probes import heads_table
 from mtl.probes.measures.table import BY_NAME
-from mtl.probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
+from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, head_values
 from mtl.runs.run import Run, is_probed_encoder
 from mtl.runs.settings import settings_of_run
 from mtl.runs.setups import setups_of
 from mtl.runs.tables import check_encoders, encoder_of, nothing_left
 
-WORTH = (ABLATION, "importance", "taylor", "fisher", "integrated", "relevance")
+WORTH = tuple(name for names in OF_WORTH.values() for name in names)
 """Measures that say what a head is worth; a run without any of them has nothing to be compared."""
 
 

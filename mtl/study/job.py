@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from mtl.probes.measures.groups import measured_groups
 from mtl.study.config import MeasureGroup
 from mtl.workers.lease import now
 
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
-MEASURED = get_args(MeasureGroup)
+MEASURED = measured_groups()
 """What can be measured on the heads of a finished run."""
-
-
-def file_of(measure: MeasureGroup) -> str:
-    """The file in the run's folder that a measure is complete with."""
-    files: Mapping[MeasureGroup, str] = {"curve": "curve.parquet", "carry_over": "importance-other.parquet"}
-    return files.get(measure, "heads.parquet")
 
 
 def code_part(measure: str) -> str:
