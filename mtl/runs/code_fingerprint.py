@@ -123,7 +123,10 @@ def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
 
 def _source(name: str) -> Path | None:
     """The file of a module; `None` for a name that is no module."""
-    package = importlib.util.find_spec(name.split(".")[0])
+    if name.split(".")[0] != "mtl":  # a measure of a user's own, which is an entry
+        spec = importlib.util.find_spec(name)
+        return None if spec is None or spec.origin is None else Path(spec.origin)
+    package = importlib.util.find_spec("mtl")
     if package is None or package.origin is None:
         return None
     stem = Path(package.origin).parent.joinpath(*name.split(".")[1:])

@@ -20,7 +20,7 @@ from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.code_fingerprint import TRAINING, code_fingerprint, unused_modules
 from mtl.study.check_copies import check_copies
-from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
+from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.job import Job, code_part
@@ -137,7 +137,7 @@ def training_code(config: Mapping[str, Any]) -> str:
     return code_fingerprint(TRAINING, *readers, unused=unused_modules(config))
 
 
-def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
+def measuring_code(measure: str, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
     """The fingerprint of the code of a measure, of its row, and of the readers of what it reads.
 
     These are the readers of the run's corpus and of another one that the measure reads (`Group.corpus`).
@@ -166,7 +166,7 @@ def settings_of(job: Job) -> dict[str, Any]:
     return settings
 
 
-def probe_settings(arguments: Mapping[str, Any], measure: MeasureGroup) -> dict[str, Any]:
+def probe_settings(arguments: Mapping[str, Any], measure: str) -> dict[str, Any]:
     """The settings (`ProbesConfig`) that a measure uses, where they differ from the defaults."""
     default = plain(dataclasses.asdict(ProbesConfig()))
     used = {key: arguments[key] for key in GROUPS[measure].settings if key in arguments}
@@ -197,7 +197,7 @@ class _Contents:
             ]
         )
 
-    def probed(self, probe: Mapping[str, Any], measure: MeasureGroup, tasks: Sequence[str]) -> dict[str, str]:
+    def probed(self, probe: Mapping[str, Any], measure: str, tasks: Sequence[str]) -> dict[str, str]:
         """The fingerprint of a measure's own corpus, which counts instead of its path; empty without one."""
         key = GROUPS[measure].corpus
         if not key or probe[key] is None:

@@ -23,7 +23,6 @@ from mtl.corpora.load import corpus_at
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.run import Run
-from mtl.study.config import MeasureGroup
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
 """Keys of a job's settings that probing takes; a `corpus` takes the place of its source."""
@@ -31,7 +30,7 @@ CHOOSING = "dev"
 """The split for importance, relevance and orders of curves, which choose heads; others judge the choice."""
 
 
-def measure(name: MeasureGroup, settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
+def measure(name: str, settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
     """Make a measurement by a job's settings, and write it into heads.parquet or into files of its own.
 
     Returns the table of probing, `None` for other measurements.

@@ -18,7 +18,6 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.run import Run
-from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, code_part, kept_measures, trained_alike
 from mtl.study.jobs import measuring_code, training_code
@@ -86,7 +85,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         return True
 
 
-def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) -> None:
+def _check_code(job: Job, before: Progress, measured: Collection[str]) -> None:
     """Raise `InputError` if this process runs other code than the job was planned with."""
     probe = job.probe or {}
     corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})
