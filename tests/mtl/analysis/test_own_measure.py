@@ -1,4 +1,4 @@
-"""A new measure is a file and a row: its command, and its place in studies, figures and the report, follow."""
+"""A new measure is a file and a row, from which its command and its place in studies and figures follow."""
 
 from __future__ import annotations
 
