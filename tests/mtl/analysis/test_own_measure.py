@@ -100,6 +100,7 @@ def test_a_new_row_repeats_no_other_measure(norm, monkeypatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(toy, tmp_path, tiny_encoder) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "from mtl.probes.measures.groups import GROUPS\n"
