@@ -15,9 +15,9 @@ def show(heads: pl.DataFrame, console: Console) -> None:
     """Print the most relevant head of every layer, with its share of the layer."""
     import polars as pl
 
-    from mtl.probes.best_heads import per_cent
     from mtl.probes.head_names import head_name, layer_name
     from mtl.probes.sites import Site, sites_of
+    from mtl.probes.tables.best_heads import per_cent
 
     shares = heads.filter(measure="relevance")
     titles = [

@@ -23,7 +23,7 @@ def check_measures(probes: ProbesConfig) -> None:
 
 
 def _check_curve(probes: ProbesConfig) -> None:
-    from mtl.analysis.curve_methods import ORDERS, check_orders
+    from mtl.analysis.curves.methods import ORDERS, check_orders
     from mtl.probes.measures.groups import made_with
     from mtl.probes.measures.table import MADE_BY
 

@@ -18,7 +18,7 @@ from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.code_fingerprint import TRAINING, code_fingerprint, unused_modules
+from mtl.runs.folder.code_fingerprint import TRAINING, code_fingerprint, unused_modules
 from mtl.study.check_copies import check_copies
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder

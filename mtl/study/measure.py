@@ -9,12 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from mtl.analysis.ablation_run import every_ablation, measure_ablation
-from mtl.analysis.curve import measure_curve
-from mtl.analysis.curve_methods import methods_of, ranking_of
-from mtl.analysis.curve_start import Start
+from mtl.analysis.ablation.run import every_ablation, measure_ablation
+from mtl.analysis.curves.curve import measure_curve
+from mtl.analysis.curves.methods import methods_of, ranking_of
+from mtl.analysis.curves.start import Start
 from mtl.analysis.measuring import make, settings_of
-from mtl.analysis.probe_run import probe_run
+from mtl.analysis.probing.run import probe_run
 from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.config.keys import hints_of
 from mtl.config.parse import configuration_from
@@ -22,7 +22,7 @@ from mtl.config.schema import CorpusConfig
 from mtl.corpora.load import corpus_at
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
 """Keys of a job's settings that probing takes; a `corpus` takes the place of its source."""

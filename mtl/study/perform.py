@@ -17,7 +17,7 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, code_part, kept_measures, trained_alike
 from mtl.study.jobs import measuring_code, training_code

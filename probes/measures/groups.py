@@ -98,7 +98,7 @@ _ROLES = "mtl.probes.measures.roles:probes"
 
 GROUPS: dict[str, Group] = {
     "probes": Group(
-        "mtl.analysis.probe_run:probe_run",
+        "mtl.analysis.probing.run:probe_run",
         (
             Measure(
                 "attention", "arcs and arguments met by the most attended word", skill=True,
@@ -142,7 +142,7 @@ GROUPS: dict[str, Group] = {
         made_by="mtl train --gradient_conflict_every=N",
     ),
     "importance": Group(
-        "mtl.analysis.importance_run:measure_importance",
+        "mtl.analysis.importance.run:measure_importance",
         (
             Measure(
                 "importance", "mean size of the loss's derivative in the head's gate, nats per sentence",
@@ -164,7 +164,7 @@ GROUPS: dict[str, Group] = {
         "measure heads by gradients of the loss",
     ),
     "ablation": Group(
-        "mtl.analysis.ablation_run:measure_ablation",
+        "mtl.analysis.ablation.run:measure_ablation",
         (
             Measure(
                 "ablation", "points of the score lost without the head", unit="points",
@@ -184,7 +184,7 @@ GROUPS: dict[str, Group] = {
         study="mtl.study.measure:ablated",
     ),
     "relevance": Group(
-        "mtl.analysis.relevance_run:measure_relevance",
+        "mtl.analysis.relevance.run:measure_relevance",
         (
             Measure(
                 "relevance", "share of its layer's relevance for the score of a task", predictor="relevance"
@@ -195,14 +195,14 @@ GROUPS: dict[str, Group] = {
         shown="mtl.commands.show_relevance:show",
     ),
     "curve": Group(
-        "mtl.analysis.curve_methods:methods_of",
+        "mtl.analysis.curves.methods:methods_of",
         made_by="mtl curve RUN",
         settings=("split", "sentences", "orders", "draws"),
         file="curve.parquet",
         study="mtl.study.measure:curve",
     ),
     "carry_over": Group(
-        "mtl.analysis.importance_run:measure_importance",
+        "mtl.analysis.importance.run:measure_importance",
         made_by="mtl study FILE",
         settings=("split", "sentences", "other"),
         corpus="other",

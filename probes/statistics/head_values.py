@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from mtl.probes.label_scores import head_scores
 from mtl.probes.measures.groups import GROUPS
 from mtl.probes.measures.table import BY_NAME, MEASURES
 from mtl.probes.sites import KEYS
+from mtl.probes.tables.label_scores import head_scores
 
 ABLATION = "ablation"
 SIGNIFICANT = 0.05

@@ -30,7 +30,7 @@ def measure_norm(trained: TrainedRun, *, order: int = 2, progress: Progress = si
     import polars as pl
     import torch
 
-    from mtl.probes import heads_table
+    from mtl.probes.tables import heads_table
 
     model, rows = trained.model, []
     tap = model.encoder.tap

@@ -18,9 +18,9 @@ from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.probes import heads_table
 from mtl.probes.measures.groups import GROUPS, measured_groups
-from mtl.runs.code_fingerprint import modules_of
+from mtl.probes.tables import heads_table
+from mtl.runs.folder.code_fingerprint import modules_of
 from mtl.study.check_measures import check_measures
 from mtl.study.config import ProbesConfig
 from mtl.study.jobs import measuring_code, probe_settings
