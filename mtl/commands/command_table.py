@@ -6,6 +6,8 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mtl.probes.measures.groups import GROUPS
+
 
 @dataclass(frozen=True)
 class Command:
@@ -41,6 +43,16 @@ def load(path: str) -> Any:
     module, name = path.split(":")
     return getattr(importlib.import_module(module), name)
 
+
+def measuring_command(name: str) -> Command:
+    """The command `mtl NAME` of a group of measures that has none of its own."""
+    return Command(f"mtl.commands.measure:{name}", GROUPS[name].summary, files=("out",))
+
+
+MEASURES = {
+    name: measuring_command(name) for name, group in GROUPS.items() if group.code and not group.made_by
+}
+"""The commands that follow from rows of the table of measures."""
 
 COMMANDS = {
     "data ewt5": Command("mtl.commands.data:ewt5", "build EWT in five layers", folders=("out",)),
@@ -88,19 +100,12 @@ COMMANDS = {
         files=("markdown",),
         folders=("out",),
     ),
-    "importance": Command(
-        "mtl.commands.importance:importance", "measure heads by gradients of the loss", files=("out",)
-    ),
+    **MEASURES,
     "ablate": Command(
         "mtl.commands.ablate:ablate",
         "close heads and test what the scores lose",
         files=("out", "json_out"),
         resumes=True,
-    ),
-    "relevance": Command(
-        "mtl.commands.relevance:relevance",
-        "measure how much of a task's score passes each attention head",
-        files=("out",),
     ),
     "curve": Command(
         "mtl.commands.curve:curve", "score a model with fewer and fewer heads", resumes=True

@@ -215,9 +215,9 @@ def is_whole(model: PreTrainedModel) -> bool:
 
 
 def _module_numbers(model: PreTrainedModel, stack: Stack) -> list[tuple[int, ...]]:
-    """What fills the `{}` of a path, per layer: its number, or in ALBERT its group and its place in it."""
+    """What fills the `{}` of a path, per layer: its number, or its group and its place in it."""
     config = model.config
-    if config.model_type != "albert":
+    if not family_of(model).layer_groups:
         return [(layer,) for layer in range(getattr(config, stack.layers))]
     per_group = config.num_hidden_layers / config.num_hidden_groups
     return [
@@ -279,8 +279,8 @@ def key_groups(model: PreTrainedModel) -> int:
 
 def looks_back_only(model: PreTrainedModel) -> bool:
     """Whether no position of the model sees a later one."""
-    # EmbeddingGemma is a Gemma 3 without the causal mask.
-    return family_of(model).causal and not getattr(model.config, "use_bidirectional_attention", False)
+    family = family_of(model)
+    return family.causal and not (family.two_sided_if and getattr(model.config, family.two_sided_if, False))
 
 
 def head_dim(model: PreTrainedModel) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -51,6 +52,22 @@ class Family:
     """Position ids start at the padding index + 1 (RoBERTa), so padding index + 1 fewer are usable."""
     not_prunable_because: str = ""
     """Why single heads cannot be cut out; empty where they can."""
+    not_prunable_if: tuple[tuple[str, str], ...] = ()
+    """Keys of the configuration with which some models of the family cannot lose heads either, and why."""
+    layer_groups: bool = False
+    """Layers share their modules by groups (`num_hidden_groups`, `inner_group_num`), as in ALBERT."""
+    two_sided_if: str = ""
+    """The key of the configuration with which a model of a causal family sees later positions, too."""
+    score_cap: str = "attn_logit_softcapping"
+    """The key that holds a bound of attention scores, which SDPA cannot give."""
+    output_size: str = "hidden_size"
+    """The key that holds the size of the last layer's output vectors, where it is set."""
+    head_counts: tuple[str, ...] = ("num_attention_heads", "num_heads", "n_heads")
+    """Attributes of the attention module that hold its number of heads, as far as it has them."""
+    head_widths: tuple[str, ...] = ("all_head_size", "inner_dim", "split_size")
+    """Attributes of the attention module that hold the width of all its heads, as far as it has them."""
+    pair_counts: tuple[str, ...] = ("num_key_value_heads",)
+    """Attributes of the attention module that hold its number of keys and values, as far as it has them."""
     not_collaborative_because: str = ""
     """Why heads cannot share query and key components (`collaborate`); empty where they can."""
     normed_inside: bool = False
@@ -78,6 +95,7 @@ LLAMA = replace(
     causal=True,
     not_collaborative_because=_ROTATED,
 )
+NORMED_OVER_HEADS = replace(LLAMA, norms_over_heads=("q_norm", "k_norm"))
 ROTATED_ENCODER = replace(LLAMA, causal=False)
 BART = replace(
     SEPARATE,
@@ -113,6 +131,7 @@ FAMILIES = {
         not_prunable_because="one attention module serves several layers, so a head cut from one would be "
         "gone from all",
         normed_inside=True,
+        layer_groups=True,
     ),
     "apertus": LLAMA,
     "arcee": LLAMA,
@@ -129,6 +148,9 @@ FAMILIES = {
         query="in_proj",
         fused="heads",
         other_head_rows=("q_bias", "v_bias", "pos_proj", "pos_q_proj"),
+        not_prunable_if=(
+            ("talking_head", "its talking heads mix the attention of all heads, so that none can go alone"),
+        ),
         not_collaborative_because=_POSITIONS_COMPARED,
     ),
     "deberta-v2": replace(
@@ -145,6 +167,7 @@ FAMILIES = {
         key="k_lin",
         value="v_lin",
     ),
+    "dots1": LLAMA,
     "electra": BERT,
     "ernie": BERT,
     "ernie4_5": LLAMA,
@@ -152,7 +175,8 @@ FAMILIES = {
     "exaone4": LLAMA,
     "gemma": LLAMA,
     "gemma2": LLAMA,
-    "gemma3_text": LLAMA,
+    # EmbeddingGemma is a Gemma 3 without the causal mask.
+    "gemma3_text": replace(LLAMA, two_sided_if="use_bidirectional_attention"),
     "glm": LLAMA,
     "glm4": LLAMA,
     "gpt2": Family(
@@ -185,6 +209,7 @@ FAMILIES = {
     "megatron-bert": BERT,
     "ministral": LLAMA,
     "mistral": LLAMA,
+    "mixtral": LLAMA,
     "modernbert": Family(
         (Stack("self", "layers.{}.attn", "Wo"),),
         query="Wqkv",
@@ -203,17 +228,22 @@ FAMILIES = {
     "nemotron": LLAMA,
     "nomic_bert": ROTATED_ENCODER,
     "olmo": LLAMA,
-    "olmo2": replace(LLAMA, norms_over_heads=("q_norm", "k_norm")),
+    "olmo2": NORMED_OVER_HEADS,
+    "olmo3": NORMED_OVER_HEADS,
     "opt": replace(
         SEPARATE,
         stacks=(Stack("self", "decoder.layers.{}.self_attn", "out_proj"),),
         causal=True,
         not_collaborative_because=_CACHED,
+        output_size="word_embed_proj_dim",  # of OPT-350m
     ),
     "pegasus": BART,
+    "phi": replace(LLAMA, stacks=(Stack("self", "layers.{}.self_attn", "dense"),)),
     "phi3": replace(LLAMA, query="qkv_proj", fused="blocks", reads_configuration=True),
     "qwen2": LLAMA,
+    "qwen2_moe": LLAMA,
     "qwen3": LLAMA,
+    "qwen3_moe": LLAMA,
     "rembert": BERT,
     "roberta": ROBERTA,
     "roberta-prelayernorm": ROBERTA,
@@ -221,23 +251,29 @@ FAMILIES = {
     "seed_oss": LLAMA,
     "smollm3": LLAMA,
     "splinter": BERT,
+    "stablelm": replace(
+        LLAMA,
+        not_prunable_if=(
+            ("qk_layernorm", "every head has norms of its own for queries and keys, in a list of modules"),
+        ),
+    ),
     "starcoder2": LLAMA,
     "t5": T5,
     "xlm-roberta": ROBERTA,
     "xlm-roberta-xl": ROBERTA,
+    "xmod": ROBERTA,
 }
 
 
-def no_cut_because(family: Family, *, talking_heads: bool) -> str:
-    """Why single heads cannot be cut out of a model; empty where they can."""
-    if not family.not_prunable_because and talking_heads:
-        return "its talking heads mix the attention of all heads, so that none can go alone"
-    return family.not_prunable_because
+def no_cut_because(family: Family, config: Mapping[str, object]) -> str:
+    """Why single heads cannot be cut out of a model of this configuration; empty where they can."""
+    reasons = (reason for key, reason in family.not_prunable_if if config.get(key))
+    return family.not_prunable_because or next(reasons, "")
 
 
-def no_copies_because(family: Family, *, talking_heads: bool) -> str:
-    """Why heads of a model cannot be copied; empty where they can."""
-    reason = no_cut_because(family, talking_heads=talking_heads)
+def no_copies_because(family: Family, config: Mapping[str, object]) -> str:
+    """Why heads of a model of this configuration cannot be copied; empty where they can."""
+    reason = no_cut_because(family, config)
     if not reason and family.norms_over_heads:
         return "a norm runs over the queries of all heads, which further ones would change"
     return reason

@@ -164,7 +164,7 @@ def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
     """Raise `InputError`, with the reason, if heads of the model cannot be cut out (or be `copied`)."""
     reason_of = no_copies_because if verb == "copied" else no_cut_because
     family = family_of(model)
-    reason = reason_of(family, talking_heads=getattr(model.config, "talking_head", False))
+    reason = reason_of(family, vars(model.config))
     if not reason:
         outputs = [attention.output for attention in attentions(model, family) if attention.remaining]
         if len(set(outputs)) < len(outputs):

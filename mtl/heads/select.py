@@ -127,7 +127,11 @@ def select_heads(
     rows_of_norms = (_rows(positions, size), _rows(chosen, size))
     for name, rows in zip(family.norms_over_heads, rows_of_norms, strict=False):
         _choose_after_norm(module.get_submodule(name), rows, output.weight.device)
-    attributes: dict[str, object] = dict(_numbers(len(index), size, max(shared) + 1))
+    attributes: dict[str, object] = {
+        **dict.fromkeys(family.head_counts, len(index)),
+        **dict.fromkeys(family.head_widths, len(index) * size),
+        **dict.fromkeys(family.pair_counts, max(shared) + 1),
+    }
     if family.reads_configuration:
         configuration: Any = module.config
         if isinstance(configuration, LayerConfiguration):
@@ -158,19 +162,6 @@ class LayerConfiguration:
         if name in ("of_model", "values"):  # while it is copied or unpickled
             raise AttributeError(name)
         return self.values[name] if name in self.values else getattr(self.of_model, name)
-
-
-def _numbers(heads: int, size: int, pairs: int) -> dict[str, int]:
-    """The numbers that depend on the heads, under all names that attention modules give them."""
-    return {
-        "num_attention_heads": heads,
-        "num_heads": heads,
-        "n_heads": heads,
-        "all_head_size": heads * size,
-        "inner_dim": heads * size,
-        "split_size": heads * size,
-        "num_key_value_heads": pairs,
-    }
 
 
 def _of_projection(projection: nn.Module, rows: Tensor) -> Iterator[HeadPart]:

@@ -80,7 +80,8 @@ def implementation(attention: AttentionKind, config: PretrainedConfig) -> str | 
 
     SDPA cannot cap attention scores, as Gemma 2 does, so models with a cap get `eager`.
     """
-    bounded = getattr(config, "attn_logit_softcapping", None) is not None
+    family = FAMILIES.get(config.model_type)
+    bounded = family is not None and getattr(config, family.score_cap, None) is not None
     return "eager" if attention == "eager" or bounded else None
 
 
@@ -92,8 +93,9 @@ def without_pooler(config: PretrainedConfig) -> dict[str, bool]:
 
 
 def hidden_size(config: PretrainedConfig) -> int:
-    """The size of the last layer's output vectors (in OPT-350m not that of the other layers)."""
-    return int(getattr(config, "word_embed_proj_dim", None) or config.hidden_size)
+    """The size of the last layer's output vectors."""
+    family = FAMILIES.get(config.model_type)
+    return int((family and getattr(config, family.output_size, None)) or config.hidden_size)
 
 
 def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenizerFast) -> int:

@@ -49,7 +49,7 @@ def check_family(name: str, config: TrainConfig) -> None:
     family = FAMILIES.get(str(encoder.get("model_type")))
     if family is None:
         return  # an unknown family is refused when the model is loaded: the message names its modules
-    reason = no_copies_because(family, talking_heads=bool(encoder.get("talking_head", False)))
+    reason = no_copies_because(family, encoder)
     if reason:
         raise InputError(
             f"run {name}: no heads can be copied in {config.encoder.name} ({encoder['model_type']}): "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mtl.analysis.measuring import check_options
 from mtl.errors import InputError
 from mtl.study.config import ProbesConfig
 
@@ -10,6 +11,7 @@ def check_measures(probes: ProbesConfig) -> None:
     """Raise `InputError` for settings by which a wanted measure cannot be made, or would be none."""
     if probes.sentences is not None and probes.sentences < 1:
         raise InputError(f"probes.sentences={probes.sentences}: give at least 1, or null for all")
+    check_options(probes.options)
     if "ablation" in probes.measures and not probes.close:
         raise InputError(
             "probes.close is empty: say what ablation closes, or leave it out of probes.measures"
@@ -21,8 +23,8 @@ def check_measures(probes: ProbesConfig) -> None:
 
 
 def _check_curve(probes: ProbesConfig) -> None:
-    from mtl.analysis.curves.head_order import made_with
     from mtl.analysis.curves.methods import ORDERS, check_orders
+    from mtl.probes.measures.groups import made_with
     from mtl.probes.measures.table import MADE_BY
 
     if not probes.orders:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mtl.config.schema import PruningRegime, TrainConfig
+from mtl.probes.measures.groups import measured_groups
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
 MASKS: tuple[Masks, ...] = get_args(Masks)
@@ -87,7 +88,10 @@ class Block:
     """Keys of the study's `probes`, with their values for these runs."""
 
 
-MeasureGroup = Literal["probes", "importance", "ablation", "relevance", "curve", "carry_over"]
+if TYPE_CHECKING:
+    MeasureGroup = str
+else:
+    MeasureGroup = Literal[measured_groups()]
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,8 @@ class ProbesConfig:
     other: str | None = None
     """The corpus of `carry_over`, SOURCE:TARGET for translations: importance is measured on `split` of the
     run's corpus and on this one, for importance-own.parquet and importance-other.parquet."""
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Further settings of a measure by its name, as its command has them: `{importance: {steps: 20}}`."""
     centroids: Literal["self", "train"] = "self"
     """Where centroids of clusters come from; see `mtl probe`."""
     final_special: bool = False

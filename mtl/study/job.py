@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from mtl.study.config import MeasureGroup
+from mtl.probes.measures.groups import measured_groups
 from mtl.workers.lease import now
 
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
-MEASURED = get_args(MeasureGroup)
+MEASURED = measured_groups()
 """What can be measured on the heads of a finished run."""
-
-
-def file_of(measure: MeasureGroup) -> str:
-    """The file in the run's folder that a measure is complete with."""
-    files: Mapping[MeasureGroup, str] = {"curve": "curve.parquet", "carry_over": "importance-other.parquet"}
-    return files.get(measure, "heads.parquet")
 
 
 def code_part(measure: str) -> str:
@@ -51,7 +45,7 @@ class Job:
     claims_from: list[str] = field(default_factory=list)
     """The runs whose masks determine which of its heads are copied."""
 
-    def measures(self) -> list[MeasureGroup]:
+    def measures(self) -> list[str]:
         """What is measured on its heads, in the order of measuring."""
         # Jobs of versions that could only probe have no `measures`.
         wanted = () if self.probe is None else self.probe.get("measures", ["probes"])
@@ -83,7 +77,7 @@ class Progress:
     gpu_gigabytes: float = 0.0
     """Most memory reserved on a GPU."""
     error: str = ""
-    measured: dict[MeasureGroup, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
     """The measures that are in the run's folder, made as `made_of` says, with the seconds that each took."""
 
 
@@ -102,7 +96,7 @@ def measured_alike(measure: str, one: Mapping[str, str], other: Mapping[str, str
     return all(one.get(part) == other.get(part) for part in (measure, code_part(measure)))
 
 
-def kept_measures(job: Job, progress: Progress) -> dict[MeasureGroup, float]:
+def kept_measures(job: Job, progress: Progress) -> dict[str, float]:
     """The measures of a run's earlier progress that are as the job wants them, with their seconds."""
     if not trained_alike(progress.made_of, job.made_of):
         return {}
@@ -139,7 +133,7 @@ class Snapshot:
         startable = self.state(name) in ("waiting", "interrupted")
         return startable and all(self.state(needed) == "finished" for needed in self.jobs[name].after())
 
-    def left_to_measure(self, name: str) -> list[MeasureGroup] | None:
+    def left_to_measure(self, name: str) -> list[str] | None:
         """What is left to be measured of a run that is trained; `None` for one that is not."""
         job, progress = self.jobs[name], self.progress[name]
         if progress.state != "finished" or not trained_alike(progress.made_of, job.made_of):

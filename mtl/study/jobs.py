@@ -17,9 +17,10 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
-from mtl.runs.folder.code_fingerprint import MEASURING, TRAINING, code_fingerprint, unused_modules
+from mtl.probes.measures.groups import GROUPS
+from mtl.runs.folder.code_fingerprint import TRAINING, code_fingerprint, unused_modules
 from mtl.study.check_copies import check_copies
-from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
+from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.job import Job, code_part
@@ -30,18 +31,6 @@ from mtl.training.check_inputs import check_inputs
 
 if TYPE_CHECKING:
     from mtl.study.drawn_masks import DrawnMasks
-
-SETTINGS: Mapping[MeasureGroup, tuple[str, ...]] = {
-    "probes": ("corpus", "split", "centroids", "final_special"),
-    "importance": ("sentences",),
-    "relevance": ("sentences",),
-    "ablation": ("split", "sentences", "close"),
-    "curve": ("split", "sentences", "orders", "draws"),
-    "carry_over": ("split", "sentences", "other"),
-}
-"""The keys of `ProbesConfig` that change what a measure gives."""
-CORPUS_OF: Mapping[MeasureGroup, str] = {"probes": "corpus", "carry_over": "other"}
-"""The keys of `ProbesConfig` that name a corpus of the measure's own."""
 
 
 def wanted_jobs(
@@ -137,6 +126,8 @@ def _settings_of_probes(probes: ProbesConfig) -> dict[str, Any]:
     """The settings of measurements as a job has them."""
     settings: dict[str, Any] = plain(dataclasses.asdict(probes))
     del settings["masks"]
+    if not probes.options:
+        del settings["options"]
     return settings
 
 
@@ -146,14 +137,15 @@ def training_code(config: Mapping[str, Any]) -> str:
     return code_fingerprint(TRAINING, *readers, unused=unused_modules(config))
 
 
-def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of a measure and of the readers of what it reads.
+def measuring_code(measure: str, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
+    """The fingerprint of the code of a measure, of its row, and of the readers of what it reads.
 
-    These are the readers of the run's corpus and of another one that the measure reads (`CORPUS_OF`).
+    These are the readers of the run's corpus and of another one that the measure reads (`Group.corpus`).
     """
-    key = CORPUS_OF.get(measure)
-    read = {"path": None if key is None else probe.get(key)}
-    return code_fingerprint(MEASURING[measure], *reader_modules(corpus), *reader_modules(read))
+    group = GROUPS[measure]
+    read = {"path": probe.get(group.corpus)}
+    code = code_fingerprint(*group.modules, *reader_modules(corpus), *reader_modules(read))
+    return digest([code, [[*made.names, made.probes] for made in group.measures]])
 
 
 def settings_of(job: Job) -> dict[str, Any]:
@@ -174,11 +166,15 @@ def settings_of(job: Job) -> dict[str, Any]:
     return settings
 
 
-def probe_settings(arguments: Mapping[str, Any], measure: MeasureGroup) -> dict[str, Any]:
+def probe_settings(arguments: Mapping[str, Any], measure: str) -> dict[str, Any]:
     """The settings (`ProbesConfig`) that a measure uses, where they differ from the defaults."""
     default = plain(dataclasses.asdict(ProbesConfig()))
-    used = {key: arguments[key] for key in SETTINGS[measure] if key in arguments}
-    return {f"probes.{key}": value for key, value in used.items() if value != default[key]}
+    used = {key: arguments[key] for key in GROUPS[measure].settings if key in arguments}
+    options = arguments.get("options", {}).get(measure, {})
+    return {
+        **{f"probes.{key}": value for key, value in used.items() if value != default[key]},
+        **{f"probes.options.{key}": value for key, value in options.items()},
+    }
 
 
 class _Contents:
@@ -201,12 +197,14 @@ class _Contents:
             ]
         )
 
-    def probed(self, probe: Mapping[str, Any], measure: MeasureGroup, tasks: Sequence[str]) -> dict[str, str]:
+    def probed(self, probe: Mapping[str, Any], measure: str, tasks: Sequence[str]) -> dict[str, str]:
         """The fingerprint of a measure's own corpus, which counts instead of its path; empty without one."""
-        if measure == "carry_over":
-            return {"probes.other": self.corpus(corpus_at(probe["other"], tasks), tasks, [probe["split"]])}
-        if measure != "probes" or probe["corpus"] is None:
+        key = GROUPS[measure].corpus
+        if not key or probe[key] is None:
             return {}
+        if measure != "probes":
+            split = probe["split"] if "split" in GROUPS[measure].settings else "dev"
+            return {f"probes.{key}": self.corpus(corpus_at(probe[key], tasks), tasks, [split])}
         splits = dict.fromkeys([probe["split"], *(["train"] if probe["centroids"] == "train" else [])])
         files = [Path(probe["corpus"]) / f"{split}.jsonl" for split in splits]
         for file in files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import polars as pl
@@ -12,16 +13,16 @@ from mtl.analysis.ablation.run import every_ablation, measure_ablation
 from mtl.analysis.curves.curve import measure_curve
 from mtl.analysis.curves.methods import methods_of, ranking_of
 from mtl.analysis.curves.start import Start
-from mtl.analysis.importance.run import measure_importance
+from mtl.analysis.measuring import make, settings_of
 from mtl.analysis.probing.run import probe_run
-from mtl.analysis.relevance.run import measure_relevance
 from mtl.analysis.trained import TrainedRun, open_trained
+from mtl.config.keys import hints_of
 from mtl.config.parse import configuration_from
 from mtl.config.schema import CorpusConfig
 from mtl.corpora.load import corpus_at
 from mtl.models.inputs import InputCache
+from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.run import Run
-from mtl.study.config import MeasureGroup
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
 """Keys of a job's settings that probing takes; a `corpus` takes the place of its source."""
@@ -29,45 +30,46 @@ CHOOSING = "dev"
 """The split for importance, relevance and orders of curves, which choose heads; others judge the choice."""
 
 
-def measure(name: MeasureGroup, settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
+def measure(name: str, settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
     """Make a measurement by a job's settings, and write it into heads.parquet or into files of its own.
 
     Returns the table of probing, `None` for other measurements.
     """
-    run, sentences = Path(settings["target"]), settings.get("sentences")
-    if name == "probes":
-        return _probed(settings, inputs)
-    if name == "importance":
-        measure_importance(_opened(run, CHOOSING, sentences, inputs))
-    elif name == "relevance":
-        measure_relevance(_opened(run, CHOOSING, sentences, inputs))
-    elif name == "ablation":
-        trained = _opened(run, settings["split"], sentences, inputs)
-        measure_ablation(trained, every_ablation(trained, settings["close"]))
-    elif name == "curve":
-        _curve(_opened(run, settings["split"], sentences, inputs), settings)
-    else:
-        _carry_over(run, settings, inputs)
+    group = GROUPS[name]
+    if group.study:
+        heads: pl.DataFrame | None = resolve_name(group.study)(settings, inputs)
+        return heads
+    options = settings.get("options", {}).get(name, {})
+    own = {key: settings[key] for key in group.settings if key in hints_of(settings_of(group.code))}
+    source = settings[group.corpus] if group.corpus else None
+    split = settings["split"] if "split" in group.settings else CHOOSING
+    for line in make(name, _opened(settings, inputs, split, source), {**own, **options}).notes:
+        print(line)
     return None
 
 
-def _curve(scoring: TrainedRun, settings: Mapping[str, Any]) -> None:
-    start = Start.of(scoring)
+def ablated(settings: Mapping[str, Any], inputs: InputCache) -> None:
+    """Ablation of heads, one by one or by layers."""
+    trained = _opened(settings, inputs, settings["split"])
+    measure_ablation(trained, every_ablation(trained, settings["close"]))
+
+
+def curve(settings: Mapping[str, Any], inputs: InputCache) -> None:
+    """Pruning curves."""
+    start = Start.of(_opened(settings, inputs, settings["split"]))
     ranking = ranking_of(start, CHOOSING, settings.get("sentences"))
     measure_curve(start, methods_of(start, settings["orders"], ranking, draws=settings["draws"]))
 
 
-def _carry_over(run: Path, settings: Mapping[str, Any], inputs: InputCache) -> None:
+def carried_over(settings: Mapping[str, Any], inputs: InputCache) -> None:
     """Importance on a split of the run's corpus and of another one, in a table each."""
-    tasks = Run.open(run).config()["tasks"]
-    for place, source in (("own", None), ("other", corpus_at(settings["other"], tasks))):
-        table = run / f"importance-{place}.parquet"
-        measure_importance(
-            _opened(run, settings["split"], settings.get("sentences"), inputs, source=source, out=table)
-        )
+    for place, source in (("own", None), ("other", settings["other"])):
+        table = Path(settings["target"]) / f"importance-{place}.parquet"
+        make("importance", _opened(settings, inputs, settings["split"], source, table), {})
 
 
-def _probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
+def probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
+    """What heads attend to and encode; returns the table."""
     arguments = {key: settings[key] for key in PROBES if key in settings}
     if "source" in arguments:
         arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")
@@ -84,15 +86,15 @@ def _probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
 
 
 def _opened(
-    run: Path,
-    split: str,
-    sentences: int | None,
+    settings: Mapping[str, Any],
     inputs: InputCache,
-    *,
-    source: CorpusConfig | None = None,
+    split: str,
+    source: str | None = None,
     out: Path | None = None,
 ) -> TrainedRun:
-    trained = open_trained(run, source, split, sentences=sentences, inputs=inputs, out=out)
+    run, sentences = Path(settings["target"]), settings.get("sentences")
+    corpus = None if source is None else corpus_at(source, Run.open(run).config()["tasks"])
+    trained = open_trained(run, corpus, split, sentences=sentences, inputs=inputs, out=out)
     for reason in trained.left_out:
         print(f"not measured: {reason}")
     return trained

@@ -16,10 +16,10 @@ from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
+from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.run import Run
-from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
+from mtl.study.job import Job, Progress, code_part, kept_measures, trained_alike
 from mtl.study.jobs import measuring_code, training_code
 from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
@@ -60,7 +60,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         measured = {
             measure: seconds
             for measure, seconds in kept_measures(job, before).items()
-            if (study.run(job.name) / file_of(measure)).exists()
+            if (study.run(job.name) / GROUPS[measure].file).exists()
         }
         _check_code(job, before, measured)
         fresh = before.made_of != job.made_of
@@ -85,7 +85,7 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
         return True
 
 
-def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) -> None:
+def _check_code(job: Job, before: Progress, measured: Collection[str]) -> None:
     """Raise `InputError` if this process runs other code than the job was planned with."""
     probe = job.probe or {}
     corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})

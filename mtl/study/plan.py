@@ -18,7 +18,7 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.study.check_copies import copies_that_fail
-from mtl.study.config import MeasureGroup, StudyConfig
+from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
 from mtl.study.jobs import digest, wanted_jobs
@@ -37,7 +37,7 @@ class Change:
     """The reason."""
     what: Literal["made again", "its training stays", "archived"]
     """The consequence."""
-    forgotten: tuple[MeasureGroup, ...] = ()
+    forgotten: tuple[str, ...] = ()
     """The measures that go from its heads.parquet, which keeps the others."""
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ def _archive(folder: StudyFolder, name: str) -> None:
     folder.remove_job(name)
 
 
-def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[MeasureGroup]) -> None:
+def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[str]) -> None:
     """Copy a run's heads.parquet to `.replaced` if it has these measures, and remove them from it."""
     table = folder.run(name) / "heads.parquet"
     if not measures or not table.exists():

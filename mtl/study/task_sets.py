@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
+from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.twins import task_of, twins_of
 
@@ -21,7 +21,7 @@ def on_words(tasks: Sequence[str]) -> bool:
     return any(task_of(name) in DEFAULT_TASKS for name in tasks)
 
 
-def measurable(tasks: Sequence[str], probes: ProbesConfig) -> tuple[MeasureGroup, ...]:
+def measurable(tasks: Sequence[str], probes: ProbesConfig) -> tuple[str, ...]:
     """The measures that a run of these tasks has; probing needs labels of words, of a task or a `corpus`."""
     labelled = on_words(tasks) or probes.corpus is not None
     return tuple(name for name in probes.measures if name != "probes" or labelled)

@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from mtl.probes.measures.table import MEASURES, Measure
+from mtl.probes.measures.groups import Measure
+from mtl.probes.measures.table import MEASURES
 from mtl.probes.sites import KEYS, Site
 from mtl.probes.statistics.skill import REGIMES
 from mtl.probes.tables.label_scores import label_scores

@@ -14,10 +14,10 @@ from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import Site, grid
 from mtl.probes.statistics.agreement import agreement
-from mtl.probes.statistics.head_values import ABLATION, SIGNIFICANT, head_means
+from mtl.probes.statistics.head_values import ABLATION, OF_WORTH, SIGNIFICANT, head_means
 from mtl.probes.statistics.prediction import prediction
 
-SHOWN = (ABLATION, "importance", "relevance")
+SHOWN = tuple(dict.fromkeys([ABLATION, *(names[0] for names in OF_WORTH.values() if names)]))
 """Measures that maps may show; the first that was measured is drawn."""
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from mtl.probes.measures.table import BY_NAME
+from mtl.probes.measures.groups import GROUPS
+from mtl.probes.measures.table import BY_NAME, MEASURES
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.label_scores import head_scores
 
@@ -16,22 +17,20 @@ ABLATION = "ablation"
 SIGNIFICANT = 0.05
 """The false discovery rate at which a head's ablation counts as significant."""
 PREDICTORS = {
-    "importance": "importance",
-    "taylor": "Taylor",
-    "fisher": "Fisher",
-    "integrated": "integrated gradients",
-    "relevance": "relevance",
-    "confidence": "confidence",
-    "positional": "positional",
-    "syntactic": "syntactic",
-    "rare_words": "rare words",
+    **{measure.name: measure.predictor for measure in MEASURES if measure.predictor},
     "skill": "probe skill",
     "log_alpha": "log alpha of the mask",
 }
 """What may predict the loss by ablation, and how figures print it; `log_alpha` and `skill` are no rows of the
 table of measures."""
+OF_WORTH = {
+    name: [measure.name for measure in group.measures if measure.name == ABLATION or measure.predictor]
+    for name, group in GROUPS.items()
+    if name != "probes"
+}
+"""By group, the measures that say what a head is worth to a task."""
 SYNTACTIC = "syntactic"
-SIGNED = ("ablation", "taylor", "integrated", "log_alpha")
+SIGNED = (*(measure.name for measure in MEASURES if measure.signed), "log_alpha")
 """Measures drawn in two colours, above and below zero."""
 COLUMNS = ("setup", "run", "seed", "task", "measure", *KEYS, "value", "q")
 

@@ -48,11 +48,13 @@ DEBERTA = {
     "max_relative_positions": 16,
     "position_biased_input": False,
 }
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 8, "experts_implementation": "eager"}
+"""Sizes of mixtures; `eager`, since torch's grouped products know no float64."""
 GROUPED = {"num_key_value_heads": 2, "head_dim": HEAD_DIM}
 LIKE_LLAMA = (
     "apertus", "arcee", "cohere", "cohere2", "cwm", "ernie4_5", "exaone4", "gemma", "glm", "glm4",
     "granite", "helium", "hunyuan_v1_dense", "hyperclovax", "internlm3", "jais2", "ministral",
-    "nemotron", "olmo", "seed_oss", "starcoder2",
+    "nemotron", "olmo", "olmo3", "phi", "seed_oss", "stablelm", "starcoder2",
 )  # fmt: skip
 """Decoder-only families with Llama's row, or nearly so."""
 OWN: dict[str, dict[str, Any]] = {
@@ -82,13 +84,26 @@ OWN: dict[str, dict[str, Any]] = {
     "rembert": {"input_embedding_size": 12},
     "smollm3": GROUPED,
     "splinter": {"question_token_id": 5},
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "mixtral": GROUPED | EXPERTS | {"num_local_experts": 4},
+    "qwen2_moe": GROUPED | EXPERTS | {"num_experts": 4, "shared_expert_intermediate_size": 8},
+    "qwen3_moe": GROUPED | EXPERTS | {"num_experts": 4},
+    "dots1": GROUPED
+    | EXPERTS
+    | {
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+    },
     **dict.fromkeys(LIKE_LLAMA, GROUPED),
 }
 BYTE_LEVEL = (
     "roberta", "roberta-prelayernorm", "data2vec-text", "modernbert", "eurobert", "deberta",
     *(name for name, family in FAMILIES.items() if family.causal),
 )  # fmt: skip
-PIECES = ("xlm-roberta", "xlm-roberta-xl", "camembert", "albert", "deberta-v2", "rembert")
+PIECES = ("xlm-roberta", "xlm-roberta-xl", "xmod", "camembert", "albert", "deberta-v2", "rembert")
 PADDING_FIRST = (
     "camembert",
     "data2vec-text",
@@ -96,15 +111,19 @@ PADDING_FIRST = (
     "roberta-prelayernorm",
     "xlm-roberta",
     "xlm-roberta-xl",
+    "xmod",
 )
 NAMES = tuple(name for name, family in FAMILIES.items() if len(family.stacks) == 1)
 """Encoders and decoder-only models."""
 TRANSLATORS = tuple(name for name, family in FAMILIES.items() if len(family.stacks) > 1)
 """Encoder-decoder models."""
+MIXTURES = ("dots1", "mixtral", "qwen2_moe", "qwen3_moe")
+"""Families whose layers choose experts for every position: a small change may choose others."""
 CAUSAL = tuple(name for name, family in FAMILIES.items() if family.causal)
 SAME_ROW = (
-    "bert-generation", "ernie", "gemma3_text", "gte", "jina_embeddings_v3", "layoutlm", "megatron-bert",
-    "mistral", "nomic_bert", "qwen2", "qwen3", "roc_bert", "smollm3", "splinter", *LIKE_LLAMA,
+    "bert-generation", "dots1", "ernie", "gemma3_text", "gte", "jina_embeddings_v3", "layoutlm",
+    "megatron-bert", "mistral", "mixtral", "nomic_bert", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+    "roc_bert", "smollm3", "splinter", "xmod", *LIKE_LLAMA,
 )  # fmt: skip
 """Families with the row of another one (BERT, Llama), whose tests are slow ones."""
 EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)

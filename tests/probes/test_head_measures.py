@@ -6,14 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.measures.table import MEASURES, Measure
+from mtl.probes.measures.groups import Measure
+from mtl.probes.measures.table import MEASURES
 from mtl.probes.report.head_measures import TOP_LABELS, head_measures, skill_titles
 from mtl.probes.sites import Site, sites_of
 from mtl.probes.tables import heads_table
 from tests.probes.worlds import with_kinds
 
 ABLATION = Measure(
-    "planted", "score lost without the head", "ablation", unit="points",
+    "planted", "score lost without the head", unit="points",
     companions=("planted_low", "planted_high", "planted_q"),
 )  # fmt: skip
 SITES = (Site("self", 0), Site("self", 1))
@@ -42,7 +43,7 @@ def of_head(listed, title, cell):
     ],
 )  # fmt: skip
 def test_numbers_have_the_digits_that_are_shown(unit, value, shown):
-    measure = Measure("planted", "", "probes", unit=unit, companions=("planted_se",))
+    measure = Measure("planted", "", unit=unit, companions=("planted_se",))
     heads = [table(name, "pos", [""], np.full((1, 2, 3), value)) for name in measure.names]
     (listed,) = head_measures(pl.concat(heads), SITES, HEADS, (measure,))
     assert repr(of_head([listed], "", 0)) == repr([["pos", "seed 1", [shown, shown]]])  # no negative zero

@@ -19,7 +19,8 @@ from mtl.errors import InputError
 from mtl.models.batches import BatchLoader, aligned_plan
 from mtl.models.head_scales import Mask
 from mtl.probes.head_names import head_name
-from mtl.probes.measures.table import BY_NAME, MadeBy
+from mtl.probes.measures.groups import made_with
+from mtl.probes.measures.table import BY_NAME
 from mtl.probes.sites import Site, grid
 from mtl.probes.tables.label_scores import FEWEST_ITEMS, head_scores
 
@@ -30,14 +31,6 @@ Values = Mapping[str, Float[np.ndarray, "site head"]]
 NextHeads = Callable[[Mapping[str, Sequence[Head]], Mapping[str, int]], dict[str, list[Head]]]
 """Maps, by task, the heads still kept and the number wanted to the heads that go next: at least one, in
 order."""
-COMMANDS: Mapping[MadeBy, str] = {
-    "training": "mtl train --gradient_conflict_every=N",
-    "probes": "mtl probe RUN",
-    "importance": "mtl importance RUN",
-    "relevance": "mtl relevance RUN",
-    "ablation": "mtl ablate RUN",
-}
-"""The command that makes a measure."""
 
 
 def scale_of(scale: Float[Tensor, "site head"], kept: Sequence[Head]) -> Float[Tensor, "site head"]:
@@ -169,11 +162,6 @@ def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Sit
         )
     where = head_name(sites[place[0]], place[1], sites)
     return f"heads.parquet has no {measure} of {where} for {task}: '{made_by}' makes it"
-
-
-def made_with(measure: str) -> str:
-    """The command that makes a measure."""
-    return COMMANDS[BY_NAME[measure].made_by] + (" --steps=N" if measure == "integrated" else "")
 
 
 def _least(value: Float[np.ndarray, "site head"], kept: Sequence[Head], wanted: int) -> list[Head]:

@@ -12,7 +12,6 @@ from mtl.analysis.curves.head_order import (
     by_value,
     greedy,
     importance_values,
-    made_with,
     measured_values,
     random_values,
     recomputed,
@@ -21,6 +20,7 @@ from mtl.analysis.curves.start import Start, sentences_key
 from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.errors import InputError, did_you_mean
 from mtl.models.device import Accelerator
+from mtl.probes.measures.groups import made_with
 from mtl.probes.measures.table import BY_NAME
 from mtl.runs.folder.heads_file import read_measures
 

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal
 
-import polars as pl
-
-from mtl.analysis.importance.gradients import MEASURES, Per, task_importance
-from mtl.analysis.probing.observe import BATCH_TOKENS
-from mtl.analysis.trained import TrainedRun
+from mtl.analysis.measuring import Measured, Progress, silent
 from mtl.errors import InputError
 
-Advance = Callable[[int], None]
+if TYPE_CHECKING:
+    from mtl.analysis.trained import TrainedRun
 
 
 def measure_importance(
     trained: TrainedRun,
     *,
-    per: Per = "example",
+    per: Literal["example", "token"] = "example",
     normalise: bool = False,
     steps: int = 0,
     masks: bool = True,
-    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
-) -> pl.DataFrame:
-    """Measure importance, write the rows into the run's heads.parquet, and return them.
+    progress: Progress = silent,
+) -> Measured:
+    """Measure what each head is worth by gradients, and write it into the run's heads.parquet.
 
-    Arguments are those of `task_importance` and `GateGradients.table`; `progress` is as in `probe_run`.
-    Raises `InputError` for a negative number of steps.
+    Args:
+        trained: The run, its model and sentences.
+        per: Where absolute values are taken: of a sentence's derivative (Michel et al. 2019), or at each of
+            its positions, as in their code for BERT.
+        normalise: Divide a layer's importances by their Euclidean norm, as the paper does.
+        steps: Steps of integrated gradients; 0: none. Each costs as much as all the rest.
+        masks: Whether a run's head masks are applied.
+        progress: As in `mtl.analysis.measuring`.
+
+    Raises:
+        InputError: a negative number of steps.
     """
+    import polars as pl
+
+    from mtl.analysis.importance.gradients import task_importance
+    from mtl.analysis.probing.observe import BATCH_TOKENS
+
     if steps < 0:
         raise InputError(f"steps={steps}: give 0 (no integrated gradients) or more")
     with progress(len(trained.corpus)) as advance:
@@ -36,5 +46,4 @@ def measure_importance(
             trained.model, trained.batches(BATCH_TOKENS), per=per, steps=steps, masks=masks, advance=advance
         )
     heads = pl.concat([gradients.table(name, normalise) for name, gradients in measured.items()])
-    trained.write(heads, "importance", MEASURES, per=per, normalised=normalise, steps=steps, masks=masks)
-    return heads
+    return Measured(heads, {"per": per, "normalised": normalise, "steps": steps, "masks": masks})

@@ -2,57 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-import polars as pl
-
-from mtl.analysis.relevance.propagation import Output
-from mtl.analysis.relevance.rules import Rules
-from mtl.analysis.relevance.table import explained, head_relevance
-from mtl.analysis.trained import TrainedRun
+from mtl.analysis.measuring import Measured, Progress, silent
 from mtl.errors import InputError, did_you_mean
 
-MEASURES = ("relevance", "relevance_signed")
-Advance = Callable[[int], None]
+if TYPE_CHECKING:
+    from mtl.analysis.trained import TrainedRun
 
 
 def measure_relevance(
     trained: TrainedRun,
     *,
-    labels: Sequence[str] = (),
-    rules: Rules = "paper",
-    output: Output = "gold",
-    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
-) -> tuple[pl.DataFrame, float]:
-    """Measure relevance under the run's masks, and write the rows into its heads.parquet.
+    label: tuple[str, ...] = (),
+    rule: Literal["paper", "attnlrp"] = "paper",
+    output: Literal["gold", "predicted"] = "gold",
+    progress: Progress = silent,
+) -> Measured:
+    """Measure how much of a task's score passes each head, and write it into the run's heads.parquet.
 
-    Arguments are those of `head_relevance`; `progress` is as in `probe_run`. Returns the rows and the largest
-    relative error of conservation (`Conservation.error`); one batch is checked per mask. Raises `InputError`
-    for a label that no task or no sentence has.
+    Layer-wise relevance propagation (Voita et al. 2019), in float32, under the run's masks. A note says the
+    largest relative error of conservation (`Conservation.error`); one batch is checked per mask.
+
+    Args:
+        trained: The run, its model and sentences.
+        label: Labels that get rows beside those of their whole task.
+        rule: What passes attention's softmax: nothing, as in the paper, or relevance of queries and keys
+            too (attnlrp).
+        output: Whose score is explained, that of the gold annotation or of what the model predicts; of
+            translations both under the reference's words.
+        progress: As in `mtl.analysis.measuring`.
+
+    Raises:
+        InputError: a label that no task or no sentence has.
     """
+    import polars as pl
+
+    from mtl.analysis.relevance.table import explained, head_relevance
+
     model = trained.model
     known = {name for task in trained.tasks for name in model.labels[task].names}
-    for label in labels:
-        if label not in known:
-            raise InputError(f"{', '.join(trained.tasks)}: no label {label!r}{did_you_mean(label, known)}")
+    for name in label:
+        if name not in known:
+            raise InputError(f"{', '.join(trained.tasks)}: no label {name!r}{did_you_mean(name, known)}")
     if output == "gold":
-        _require_present(labels, _gold_labels(trained), trained)
+        _require_present(label, _gold_labels(trained), trained)
     masks = model.scales.masks(tuple(trained.tasks))
     gold = [example.sentence for example in trained.corpus]
     tables, errors = [], []
     with progress(sum(len(explained(model, gold, mask, output)) for mask in masks)) as advance:
         for mask in masks:
             table, conservation = head_relevance(
-                model, gold, mask, labels=labels, rules=rules, output=output, advance=advance
+                model, gold, mask, labels=label, rules=rule, output=output, advance=advance
             )
             tables.append(table)
             errors.append(conservation.error)
     heads = pl.concat(tables)
-    _require_present(labels, set(heads["label"]), trained)
-    error = max(errors)
-    trained.write(heads, "relevance", MEASURES, rules=rules, output=output, conservation_error=f"{error:.1e}")
-    return heads, error
+    _require_present(label, set(heads["label"]), trained)
+    error = f"{max(errors):.1e}"
+    made_of = {"rules": rule, "output": output, "conservation_error": error}
+    return Measured(heads, made_of, (f"conserved to {error} of the score",))
 
 
 def _gold_labels(trained: TrainedRun) -> set[str]:

@@ -10,14 +10,14 @@ import polars as pl
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import last_log_alphas
 from mtl.probes.measures.table import BY_NAME
-from mtl.probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
+from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, head_values
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.compare.tables import check_encoders, encoder_of, nothing_left
 from mtl.runs.folder.run import Run, is_probed_encoder
 
-WORTH = (ABLATION, "importance", "taylor", "fisher", "integrated", "relevance")
+WORTH = tuple(name for names in OF_WORTH.values() for name in names)
 """Measures that say what a head is worth; a run without any of them has nothing to be compared."""
 
 

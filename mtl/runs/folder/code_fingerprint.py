@@ -15,20 +15,13 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.translate import Translate
 from mtl.tasks.twins import tasks_of
 
-TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probing.run"
-"""The entry modules of training and of probing: they import everything that these run."""
-MEASURING = {
-    "probes": PROBING,
-    "importance": "mtl.analysis.importance.run",
-    "ablation": "mtl.analysis.ablation.run",
-    "relevance": "mtl.analysis.relevance.run",
-    "curve": "mtl.analysis.curves.methods",
-    "carry_over": "mtl.analysis.importance.run",
-}
-"""The entry modules of the measurements on a run's heads, by their names in a study's file."""
-NO_EFFECT = ("mtl.workers", "mtl.corpora.checks", "mtl.models.unknown_words")
+TRAINING = "mtl.training.train"
+"""The entry module of training: it imports everything that this runs."""
+NO_EFFECT = (
+    "mtl.workers", "mtl.corpora.checks", "mtl.models.unknown_words", "mtl.probes.measures.groups",
+)  # fmt: skip
 """Rooms and modules that are imported but cannot change a result: they keep processes out of each other's
-way, and look at what was read."""
+way, look at what was read, and list all measures, of which each counts for itself."""
 BY_NAME = "mtl.corpora.formats"
 """A room whose modules count only if they are entries, or if a module of this room imports them.
 
@@ -130,7 +123,10 @@ def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
 
 def _source(name: str) -> Path | None:
     """The file of a module; `None` for a name that is no module."""
-    package = importlib.util.find_spec(name.split(".")[0])
+    if name.split(".")[0] != "mtl":  # a measure of a user's own, which is an entry
+        spec = importlib.util.find_spec(name)
+        return None if spec is None or spec.origin is None else Path(spec.origin)
+    package = importlib.util.find_spec("mtl")
     if package is None or package.origin is None:
         return None
     stem = Path(package.origin).parent.joinpath(*name.split(".")[1:])

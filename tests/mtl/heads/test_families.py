@@ -7,6 +7,7 @@ from mtl.errors import InputError
 from mtl.heads.families import attentions, family_of, heads_per_group
 from mtl.heads.family_table import FAMILIES, Family, Stack
 from mtl.heads.projections import in_features, out_features
+from mtl.heads.prune import require_prunable
 from tests.mtl import tiny
 
 
@@ -34,6 +35,18 @@ def test_layers_of_albert_share_a_module_by_groups() -> None:
     groups = model.encoder.albert_layer_groups
     first, second = ([layer.attention.dense for layer in group.albert_layers] for group in groups)
     assert outputs == first * 2 + second * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "reason"),
+    [("stablelm", "qk_layernorm", "norms of its own"), ("deberta", "talking_head", "talking heads mix")],
+)
+def test_some_models_of_a_family_are_refused_by_their_configuration(name: str, key: str, reason: str) -> None:
+    model = tiny.model(name)
+    require_prunable(model)
+    setattr(model.config, key, True)
+    with pytest.raises(InputError, match=reason):
+        require_prunable(model)
 
 
 def test_a_model_with_a_head_is_found_by_its_base() -> None:

@@ -120,7 +120,7 @@ def change(model: PreTrainedModel) -> str:
     if not family.not_prunable_because:
         prune_heads(model, HEADS, torch.linspace(0.5, 1.5, 4).expand(len(attentions(model, family)), 4))
         done += "cut "
-        if not no_copies_because(family, talking_heads=False):
+        if not no_copies_because(family, {}):
             clone_heads(model, {0: [0]}, noise=0.1)
             done += "copied "
     if not family.not_collaborative_because:

@@ -118,6 +118,8 @@ def test_a_scale_per_row_is_each_row_alone(name: str) -> None:
 @families
 @pytest.mark.parametrize("rows", [(), (4,)])
 def test_the_gradient_of_the_scale_is_the_finite_difference(name: str, rows: tuple[int, ...]) -> None:
+    if name in tiny.MIXTURES:
+        pytest.skip("the choice of experts is a step, whose difference is no gradient")
     model, tap = tapped(name)
     ids, mask = tiny.batch()
     target = torch.randn(*ids.shape, 32, generator=torch.Generator().manual_seed(4), dtype=torch.float64)

@@ -9,16 +9,15 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.folder.code_fingerprint import PROBING, code_fingerprint
 from mtl.study import perform as module
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
-from mtl.study.jobs import training_code
+from mtl.study.jobs import measuring_code, training_code
 
 
 def planned() -> dict[str, str]:
     """What a run of this code is made of."""
-    codes = {"code": training_code({"tasks": ["pos"]}), "probes.code": code_fingerprint(PROBING)}
+    codes = {"code": training_code({"tasks": ["pos"]}), "probes.code": measuring_code("probes", {}, {})}
     return {"configuration": "c"} | codes
 
 
@@ -70,7 +69,9 @@ def test_a_measure_is_made_once_and_again_only_if_it_changed(tmp_path, monkeypat
     def measured(*measures: str, **changed: str) -> list[str]:
         """What is asked for by a job with these measures, and with some fingerprints changed."""
         codes = {f"{name}.code": module.measuring_code(name, {}, {}) for name in measures}
-        made_of = {"code": code_fingerprint(PROBING)} | dict.fromkeys(measures, "settings") | codes | changed
+        made_of = (
+            {"code": measuring_code("probes", {}, {})} | dict.fromkeys(measures, "settings") | codes | changed
+        )
         measuring.asked = []
         job = Job("encoder", 0, "static", {}, made_of, probe={"measures": list(measures)})
         assert module.attempt(study, job, InputCache())

@@ -110,12 +110,12 @@ def test_mtl_relevance_on_a_run_with_pairs(
     }  # fmt: skip
     per_layer = heads.group_by("task", "label", "layer").agg(pl.col("value").sum())["value"]
     assert per_layer.to_list() == pytest.approx([1.0] * len(per_layer))
-    predicted, _ = measure_relevance(open_trained(run, None, "dev"), output="predicted")
+    predicted = measure_relevance(open_trained(run, None, "dev"), output="predicted").rows
     assert {row["task"]: row["count"] for row in predicted.iter_rows(named=True)} == {
         "pos": 2, "cola": 2, "mrpc": 3, "stsb": 3
     }  # fmt: skip
     # A class that only other sentences have, although the task's classes are fixed.
-    monkeypatch.setattr("mtl.analysis.relevance.run.head_relevance", None)
+    monkeypatch.setattr("mtl.analysis.relevance.table.head_relevance", None)
     words = ["relevance", str(run), "--task=[mrpc]", "--label=['0']", f"--corpus={tmp_path / 'other'}"]
     assert main(words) == 2
     assert "label=0: none of the 3 sentences has it" in capsys.readouterr().err

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.relevance import run as relevance_run
-from mtl.analysis.relevance.run import MEASURES, measure_relevance
+from mtl.analysis.relevance import table as relevance_table
+from mtl.analysis.relevance.run import measure_relevance
 from mtl.analysis.relevance.table import head_relevance
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
@@ -24,6 +24,8 @@ from mtl.probes.measures.table import BY_NAME, MADE_BY_PROBING
 from mtl.probes.tables import heads_table as table
 from mtl.tasks.catalogue import TASKS
 from tests.mtl import tiny
+
+MEASURES = ("relevance", "relevance_signed")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,7 @@ def test_the_table_is_that_of_the_model_and_other_measures_stay(
 
 def test_each_task_is_explained_under_its_own_mask(toy: Path, tmp_path: Path) -> None:
     model = saved_run(toy, tmp_path / "run", masks=("pos", "dep"))
-    heads, _ = measure_relevance(open_trained(tmp_path / "run", None, "dev"))
+    heads = measure_relevance(open_trained(tmp_path / "run", None, "dev")).rows
     assert model.gates is not None
     gates = model.gates.gate().detach()
     for turn, name in enumerate(("pos", "dep")):
@@ -110,7 +112,7 @@ def test_a_shared_mask_serves_all_tasks(toy: Path, tmp_path: Path) -> None:
     assert model.gates is not None
     mask = Mask("", ("pos", "dep"), model.gates.gate()[0].detach())
     expected, _ = head_relevance(model, read_jsonl(toy / "dev.jsonl"), mask)
-    assert measure_relevance(open_trained(tmp_path / "run", None, "dev"))[0].equals(expected)
+    assert measure_relevance(open_trained(tmp_path / "run", None, "dev")).rows.equals(expected)
 
 
 def test_bad_input_is_one_line(
@@ -145,7 +147,7 @@ def test_bad_input_is_one_line(
     write_jsonl(tmp_path / "other" / "dev.jsonl", other)
     words = [str(run), "--task=[pos]", "--label=[NN]", f"--corpus={tmp_path / 'other'}"]
     with monkeypatch.context() as patch:  # before anything is computed
-        patch.setattr(relevance_run, "head_relevance", None)
+        patch.setattr(relevance_table, "head_relevance", None)
         assert "label=NN: none of the 12 sentences has it" in refused(*words)
     gold = {tag for sentence in other for tag in sentence.tags or ()}
     unused = next(name for name in model.labels["pos"].names if name not in gold)
@@ -164,7 +166,7 @@ def test_bad_input_is_one_line(
     assert main(["relevance", str(run), only_tags]) == 0
     assert "not measured: dep: no dev sentence is annotated for it" in capsys.readouterr().out
     trained = open_trained(run, CorpusConfig(str(tmp_path / "tags")), "dev")
-    heads, _ = measure_relevance(trained, output="predicted")
+    heads = measure_relevance(trained, output="predicted").rows
     assert set(heads["choice"]) == {"paper, predicted, absolute", "paper, predicted"}
 
 

@@ -15,7 +15,6 @@ from mtl.corpora.readers import reader_modules
 from mtl.runs.folder.code_fingerprint import (
     BY_NAME,
     NO_EFFECT,
-    PROBING,
     TRAINING,
     _module,
     _written,
@@ -194,6 +193,10 @@ def test_the_version_of_python_makes_no_difference():
 )
 def test_fields_that_are_left_out_hide_no_difference(first, second):
     assert meaning(first) != meaning(second)
+
+
+PROBING = "mtl.analysis.probing.run"
+"""The module that probes."""
 
 
 @pytest.fixture(scope="module")

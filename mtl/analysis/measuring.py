@@ -1,0 +1,86 @@
+"""Make a group of measures by its row of the table, and write it into heads.parquet. Imports nothing heavy.
+
+The function of a row (`Group.code`) takes a `TrainedRun` and, by name, its own settings and `progress`, which
+receives the number of sentences and gives a function that receives how many more are done. It returns rows
+of heads.parquet, or `Measured`. Its module imports what is heavy inside of functions, since the help of its
+command is made from its signature and docstring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, make_dataclass
+from functools import cache
+from inspect import Parameter, signature
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from mtl.config.parse import configuration_from
+from mtl.errors import InputError, did_you_mean
+from mtl.probes.measures.groups import GROUPS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mtl.analysis.trained import TrainedRun
+
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+
+def silent(total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Progress that nobody sees."""
+    return nullcontext(lambda done: None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a function of the table returns that has more to say than its rows."""
+
+    rows: pl.DataFrame
+    made_of: Mapping[str, object] | None = None
+    """What joins the provenance in heads.parquet; `None`: the settings."""
+    notes: tuple[str, ...] = field(default=())
+    """Lines for the user."""
+
+
+@cache
+def settings_of(code: str) -> type:
+    """The settings that a function `MODULE:FUNCTION` takes, as a dataclass."""
+    function = resolve_name(code)
+    own = [
+        parameter
+        for parameter in signature(function).parameters.values()
+        if parameter.kind is Parameter.KEYWORD_ONLY and parameter.name != "progress"
+    ]
+    # Other annotations of the function may name what its module imports for type checkers alone.
+    annotations = {parameter.name: parameter.annotation for parameter in own}
+    named = type("named", (), {"__annotations__": annotations})
+    hints = get_type_hints(named, globalns=resolve_name(function.__module__).__dict__)
+    fields = [(parameter.name, hints[parameter.name], field(default=parameter.default)) for parameter in own]
+    return make_dataclass("settings", fields, frozen=True)
+
+
+def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise `InputError` for settings that a group of measures, by its name, does not take in a study."""
+    own = [name for name, group in GROUPS.items() if group.code and not group.study]
+    for name, values in options.items():
+        if name not in own:
+            raise InputError(f"probes.options: '{name}' has no settings of its own{did_you_mean(name, own)}")
+        configuration_from(settings_of(GROUPS[name].code), values, f"probes.options.{name}")
+
+
+def make(
+    name: str, trained: TrainedRun, settings: Mapping[str, Any], progress: Progress = silent
+) -> Measured:
+    """Make a group of measures on a run, and write it into the run's table.
+
+    Raises `InputError` for settings that the group does not take, and what its function raises.
+    """
+    group = GROUPS[name]
+    given = asdict(configuration_from(settings_of(group.code), settings, name))
+    made = resolve_name(group.code)(trained, progress=progress, **given)
+    measured = made if isinstance(made, Measured) else Measured(made)
+    made_of = given if measured.made_of is None else measured.made_of
+    trained.write(measured.rows, name, group.names, **made_of)
+    return measured
