@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
@@ -12,13 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from mtl.errors import InputError
-from mtl.files import known_fields, write_json
-from mtl.study.job import Job, Progress, Snapshot, code_part
+from mtl.files import write_json
+from mtl.study.job import Job, Progress, Snapshot
 from mtl.workers.lease import Holder, exclusive, holder_of
+from mtl.workers.records import Records
 
 T = TypeVar("T", Job, Progress)
-SETTLED = 2.0
-"""Seconds without a change after which a file counts as one that is told from its successor by its time."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +23,7 @@ class StudyFolder:
     """Where a study's files are, and what they say."""
 
     path: Path
-    _records: dict[Path, tuple[tuple[int, int, int], Job | Progress]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    """What was read of settled files, each with the state of the file that it was read from."""
+    _records: Records = field(default_factory=Records, compare=False, repr=False)
 
     @property
     def runs(self) -> Path:
@@ -121,47 +115,18 @@ class StudyFolder:
             return 0
 
     def _record(self, kind: type[T], file: Path) -> T | None:
-        """As `_read`, which happens once for each change of the file."""
+        """A job or progress; `None` if there is no file. Raises `InputError` for a damaged one."""
         try:
-            there = file.stat()
-        except FileNotFoundError:
-            self._records.pop(file, None)
-            return None
-        state = there.st_mtime_ns, there.st_size, there.st_ino
-        known = self._records.get(file)
-        if known is not None and known[0] == state and isinstance(known[1], kind):
-            return known[1]
-        record = _read(kind, file)
-        # Two changes within a tick of the file system's clock can leave the same state.
-        if record is not None and abs(time.time() - there.st_mtime) > SETTLED:
-            self._records[file] = state, record
-        return record
+            return self._records.of(file, kind.of)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            message = " ".join(str(error).split())
+            raise InputError(
+                f"{file} cannot be read ({message}): it is damaged, or of another version of mtl; remove it "
+                "and give 'mtl study' the study's file again"
+            ) from error
 
     def _job(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.job.json"
 
     def _progress(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.progress.json"
-
-
-def _read(kind: type[T], file: Path) -> T | None:
-    """A record of this kind, without fields that this version does not know; `None` if there is no file.
-
-    Raises `InputError` for damaged files and for records that lack a field.
-    """
-    try:
-        values = json.loads(file.read_bytes())
-        if "setup" in values:  # the name of a job's field in versions up to 6ad6363
-            values["grid_cell"] = values.pop("setup")
-        made_of = values.get("made_of", {})
-        if "probing" in made_of:  # up to 6a85c4b the code of all measures, which were probes by default
-            made_of[code_part("probes")] = made_of.pop("probing")
-        return kind(**known_fields(kind, values))
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, AttributeError) as error:
-        message = " ".join(str(error).split())
-        raise InputError(
-            f"{file} cannot be read ({message}): it is damaged, or of another version of mtl; remove it and "
-            "give 'mtl study' the study's file again"
-        ) from error

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mtl.study.config import MeasureGroup
+from mtl.config.effective import plain
+from mtl.config.schema import TrainConfig
+from mtl.study.config import KINDS, MaskKind, Masks, MeasureGroup, OverlapConfig, ProbesConfig
 from mtl.workers.lease import now
+from mtl.workers.records import restored
 
 State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
@@ -31,31 +36,85 @@ _NOT_OF_TRAINING = {*MEASURED, *map(code_part, MEASURED)}
 
 
 @dataclass(frozen=True)
+class Draw:
+    """How the masks of one run are drawn; the run's seed is the number of the draw."""
+
+    overlap: OverlapConfig
+    shared: int
+    """Heads that the two masks have in common."""
+
+
+@dataclass(frozen=True)
 class Job:
     """A run with its measurements, or the probing of the encoder before training, as the study wants it."""
 
     name: str
-    number: int
     grid_cell: str
     """Its setup and masks as the study's file names them: `single dynamic`."""
-    config: dict[str, Any]
-    """The run's configuration; empty for the encoder before training."""
-    made_of: dict[str, str]
+    config: TrainConfig
+    """The run's configuration. Of the encoder before training: that of the study."""
+    needs: str | None = None
+    """The run that it starts from, or whose masks it has."""
+    probes: ProbesConfig | None = None
+    """The measurements on its heads; `None`: its heads are not measured."""
+    label: str | None = None
+    """The label of its block; with drawn masks, also the number of heads that they share."""
+    claims_from: tuple[str, ...] = ()
+    """The single-task runs whose masks determine which heads the tasks claim, and which are copied."""
+    draw: Draw | None = None
+    """How its masks are drawn; `None`: its masks are not drawn."""
+    trained: bool = True
+    """Whether it trains; the encoder before training is only probed."""
+    number: int = 0
+    """Its place in the order in which jobs are started."""
+    made_of: dict[str, str] = field(default_factory=dict)
     """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or drawn `masks`, the run
     that it `needs` and the `claims` (their file, or the runs that they come from); for each measure that is
     made on its heads, of its settings (`importance`) and of its code (`importance.code`)."""
-    needs: str | None = None
-    """The run that it starts from, or whose masks it has."""
-    probe: dict[str, Any] | None = None
-    """The settings of the measurements on its heads; `None`: its heads are not measured."""
-    claims_from: list[str] = field(default_factory=list)
-    """The runs whose masks determine which of its heads are copied."""
+
+    @classmethod
+    def of(cls, record: Any) -> Job:
+        """The job that `asdict` and JSON, of this version or an older one, made this record of.
+
+        Raises `AttributeError`, `LookupError` or `TypeError` for records that are of no version.
+        """
+        values = with_known_parts(record)
+        if "setup" in values:  # the name of a field in versions up to 6ad6363
+            values["grid_cell"] = values.pop("setup")
+        if "probe" in values:  # up to 0750196, beside arguments that now follow from the configuration
+            values["probes"] = probe = values.pop("probe")
+            if not values["config"]:
+                encoder = {"name": probe["target"]}
+                values["config"] = {"tasks": probe["tasks"], "corpus": probe["source"], "encoder": encoder}
+                values["trained"] = False
+        return restored(cls, values)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as plain values, as in the run's config.yaml."""
+        settings: dict[str, Any] = plain(dataclasses.asdict(self.config))
+        return settings
+
+    @property
+    def masks(self) -> Masks:
+        """Its kind of masks, as the study's file names it."""
+        config = self.config
+        kind = MaskKind(config.pruning, config.pruning != "none" and config.gates.scope == "per_task")
+        return next(name for name, known in KINDS.items() if known == kind)
+
+    def measuring(self, run: Path) -> dict[str, Any]:
+        """The settings of its measurements as `measure` takes them; `run` is its folder."""
+        settings = {**plain(dataclasses.asdict(self.probes or ProbesConfig())), "target": str(run)}
+        if self.trained:
+            return settings
+        config, name = self.settings, self.config.encoder.name
+        return settings | {
+            "target": name, "tasks": config["tasks"], "source": config["corpus"], "out": str(run),
+        }  # fmt: skip
 
     def measures(self) -> list[MeasureGroup]:
         """What is measured on its heads, in the order of measuring."""
-        # Jobs of versions that could only probe have no `measures`.
-        wanted = () if self.probe is None else self.probe.get("measures", ["probes"])
-        return [measure for measure in MEASURED if measure in wanted]
+        return [name for name in MEASURED if self.probes is not None and name in self.probes.measures]
 
     def after(self) -> list[str]:
         """The runs that have to be finished before it starts."""
@@ -85,6 +144,19 @@ class Progress:
     error: str = ""
     measured: dict[MeasureGroup, float] = field(default_factory=dict)
     """The measures that are in the run's folder, made as `made_of` says, with the seconds that each took."""
+
+    @classmethod
+    def of(cls, record: Any) -> Progress:
+        """The progress that `asdict` and JSON made this record of."""
+        return restored(cls, with_known_parts(record))
+
+
+def with_known_parts(record: Any) -> dict[str, Any]:
+    """The values of a job or of its progress, with today's names of fingerprints."""
+    values, made_of = dict(record), dict(record.get("made_of", {}))
+    if "probing" in made_of:  # up to 6a85c4b the code of all measures, which were probes by default
+        made_of[code_part("probes")] = made_of.pop("probing")
+    return values | {"made_of": made_of}
 
 
 def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -10,8 +10,6 @@ from dataclasses import replace
 import torch
 
 from mtl.config.effective import plain
-from mtl.config.parse import configuration_from
-from mtl.config.schema import TrainConfig
 from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
@@ -20,7 +18,7 @@ from mtl.runs.run import Run
 from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
-from mtl.study.jobs import measuring_code, training_code
+from mtl.study.jobs import codes_of
 from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
@@ -87,15 +85,11 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
 
 def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) -> None:
     """Raise `InputError` if this process runs other code than the job was planned with."""
-    probe = job.probe or {}
-    corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})
-    left = [name for name in job.measures() if name not in measured]
-    now_of = {code_part(name): measuring_code(name, probe, corpus) for name in left}
-    if not job.config:
-        now_of["code"] = measuring_code("probes", probe, corpus)
-    elif before.state != "finished" or not trained_alike(before.made_of, job.made_of):
-        now_of["code"] = training_code(job.config)
-    if any(code != job.made_of.get(part, code) for part, code in now_of.items()):
+    codes = codes_of(job)
+    if before.state == "finished" and job.trained and trained_alike(before.made_of, job.made_of):
+        del codes["code"]
+    kept = {code_part(name) for name in measured}
+    if any(code != job.made_of.get(part, code) for part, code in codes.items() if part not in kept):
         raise InputError("the code was changed after the study was planned: give the same command again")
 
 
@@ -104,8 +98,7 @@ def update_paths(study: StudyFolder, job: Job) -> None:
     path = study.run(job.name) / "config.yaml"
     if not path.exists():
         return
-    wanted = configuration_from(TrainConfig, job.config, f"run {job.name}")
-    config = plain(dataclasses.asdict(with_settings_of_source(wanted)))  # as training recorded it
+    config = plain(dataclasses.asdict(with_settings_of_source(job.config)))  # as training recorded it
     if Run.open(path.parent).config() != config:
         write_text(path, dump(config))
 
@@ -141,24 +134,22 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
     from mtl.training.train import train
 
     first_step, training, trained = 0.0, 0.0, None
-    if job.config:
+    if job.trained:
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         if job.claims_from:
             write_claims_of(job, study)
-        config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         console = Console(markup=False, emoji=False)
-        observers = default_observers(config, console, inputs)
-        run = train(config, console=console, inputs=inputs, observers=observers)
-        trained = config, run
+        observers = default_observers(job.config, console, inputs)
+        run = train(job.config, console=console, inputs=inputs, observers=observers)
+        trained = job.config, run
         status = run.status()
         first_step, training = float(status["first_step"]), float(status["training_seconds"])
     for name in job.measures():
         if name in progress.measured:
             continue
-        assert job.probe is not None
         start = now()
-        heads = measure(name, job.probe, inputs)
+        heads = measure(name, job.measuring(study.run(job.name)), inputs)
         if trained is not None and heads is not None:
             log_probes(*trained, heads)
         progress = replace(progress, measured={**progress.measured, name: round(now() - start, 1)})

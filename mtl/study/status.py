@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mtl.config.effective import ROWS_PER_TASK
 from mtl.errors import counted
+from mtl.study.config import KINDS
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Snapshot, State
 from mtl.workers.pool import STATE_STYLES, clock
@@ -33,7 +34,7 @@ def overview(
     table.add_column("remarks", overflow="fold")
     for job in _shown(snapshot, rows):
         state, seconds = states[job.name], snapshot.seconds(job.name)
-        epochs = f"{study.epochs(job.name)}/{job.config['max_epochs']}" if job.config else ""
+        epochs = f"{study.epochs(job.name)}/{job.config.max_epochs}" if job.trained else ""
         table.add_row(
             job.name,
             job.grid_cell,
@@ -81,7 +82,7 @@ def remaining(snapshot: Snapshot) -> float | None:
         if states[name] in ("finished", "failed"):
             continue
         if measures is not None:
-            left += sum(per_task.get(measure, 0.0) * len(job.config["tasks"]) for measure in measures)
+            left += sum(per_task.get(measure, 0.0) * len(job.config.tasks) for measure in measures)
         else:
             typical = by_cell.get(job.grid_cell, per_unit * _size(job))
             left += max(0.0, typical - snapshot.seconds(name))
@@ -92,20 +93,18 @@ def _measuring_seconds(snapshot: Snapshot) -> dict[str, float]:
     """By measure the mean seconds that it took for a task of a trained run."""
     taken: dict[str, list[float]] = {}
     for name, job in snapshot.jobs.items():
-        for measure, seconds in snapshot.progress[name].measured.items() if job.config else ():
-            taken.setdefault(measure, []).append(seconds / len(job.config["tasks"]))
+        for measure, seconds in snapshot.progress[name].measured.items() if job.trained else ():
+            taken.setdefault(measure, []).append(seconds / len(job.config.tasks))
     return {measure: statistics.mean(seconds) for measure, seconds in taken.items()}
 
 
 def _size(job: Job) -> float:
     """The work of a job, in epochs of one task; with masks or heads per task a sentence is a row per task."""
-    if not job.config:
+    if not job.trained:
         return 0.5
-    tasks = len(job.config["tasks"])
-    own_masks = job.config["gates"]["scope"] == "per_task" and job.config["pruning"] != "none"
-    routed = job.config.get("clones", {}).get("kind") in ROWS_PER_TASK
-    rows = tasks if own_masks or routed else 1
-    return float(job.config["max_epochs"] * (1 + 0.1 * (tasks - 1)) * rows)
+    tasks, kind = len(job.config.tasks), KINDS[job.masks]
+    rows = tasks if kind.per_task or job.config.clones.kind in ROWS_PER_TASK else 1
+    return job.config.max_epochs * (1 + 0.1 * (tasks - 1)) * rows
 
 
 def ended_line(study: StudyFolder, job: Job, state: State) -> str:

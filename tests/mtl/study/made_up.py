@@ -13,7 +13,7 @@ from mtl.config.schema import TrainConfig
 from mtl.study.config import Block, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned
-from mtl.study.job import Job, Progress
+from mtl.study.job import Progress
 from tests.mtl.studies import Study
 
 TASKS = ("pos", "dep", "srl")
@@ -37,10 +37,8 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
         folder.remove_job(name)
         shutil.rmtree(folder.run(name), ignore_errors=True)
     for number, run in enumerate(runs):
-        settings = plain(dataclasses.asdict(run.config))
-        made_of = {"configuration": str(settings)}
-        probe = None if run.probes is None else {"split": "test"}
-        folder.write_job(Job(run.name, number, run.grid_cell, settings, made_of, run.needs, probe))
+        made_of = {"configuration": str(run.settings)}
+        folder.write_job(dataclasses.replace(run, number=number, made_of=made_of))
         if run.grid_cell == but:
             continue
         folder.write_progress(run.name, Progress("finished", made_of))

@@ -95,7 +95,7 @@ def test_every_overlap_and_seed_is_a_run_under_masks_of_its_own(world):
     best = sum(np.argsort(np.argsort(-value.ravel())) for value in world.value.values())
     prints = set()
     for job in plan.jobs:
-        path = Path(job.config["gates"]["masks"])
+        path = Path(str(job.config.gates.masks))
         record = draw_of(path)
         assert record is not None
         assert record["draw"] == job.config["seed"]

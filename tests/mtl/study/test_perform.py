@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.code_fingerprint import PROBING, code_fingerprint
 from mtl.study import perform as module
+from mtl.study.config import ProbesConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
-from mtl.study.jobs import training_code
+from mtl.study.jobs import codes_of
+
+JOB = Job("pos-seed1", "single", TrainConfig(tasks=("pos",)), probes=ProbesConfig())
 
 
 def planned() -> dict[str, str]:
     """What a run of this code is made of."""
-    codes = {"code": training_code({"tasks": ["pos"]}), "probes.code": code_fingerprint(PROBING)}
-    return {"configuration": "c"} | codes
+    return {"configuration": "c"} | codes_of(JOB)
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def study(tmp_path: Path, monkeypatch) -> StudyFolder:
 
 @pytest.mark.parametrize("changed", ["code", "probes.code"])
 def test_a_process_with_other_code_than_was_planned_begins_nothing(study, changed):
-    job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**planned(), changed: "other"}, None, {})
+    job = replace(JOB, made_of={**planned(), changed: "other"})
     with pytest.raises(InputError, match="the code was changed after the study was planned"):
         module.attempt(study, job, InputCache())
     assert study.last_progress(job.name) == Progress()
@@ -41,7 +43,7 @@ def test_a_process_with_other_code_than_was_planned_begins_nothing(study, change
 def test_probes_of_a_run_that_other_code_has_trained_may_be_measured_again(study):
     before = {**planned(), "code": "kept", "probes": "old"}
     study.write_progress("pos-seed1", Progress("finished", before, 1))
-    job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**before, "probes": "new"}, None, {})
+    job = replace(JOB, made_of={**before, "probes": "new"})
     assert module.attempt(study, job, InputCache())
     assert study.last_progress(job.name).state == "finished"
     assert study.last_progress(job.name).made_of["probes"] == "new"
@@ -69,10 +71,10 @@ def test_a_measure_is_made_once_and_again_only_if_it_changed(tmp_path, monkeypat
 
     def measured(*measures: str, **changed: str) -> list[str]:
         """What is asked for by a job with these measures, and with some fingerprints changed."""
-        codes = {f"{name}.code": module.measuring_code(name, {}, {}) for name in measures}
-        made_of = {"code": code_fingerprint(PROBING)} | dict.fromkeys(measures, "settings") | codes | changed
+        probes = ProbesConfig(measures=measures)
+        job = Job("encoder", "static", TrainConfig(), probes=probes, trained=False)
+        job = replace(job, made_of=codes_of(job) | dict.fromkeys(measures, "settings") | changed)
         measuring.asked = []
-        job = Job("encoder", 0, "static", {}, made_of, probe={"measures": list(measures)})
         assert module.attempt(study, job, InputCache())
         return measuring.asked
 

@@ -105,7 +105,7 @@ def test_a_key_that_is_added_with_a_neutral_default_repeats_nothing(world, monke
 
     monkeypatch.setattr(dataclasses, "asdict", with_a_new_key)
     plan = world.plan()
-    assert [job.config["added"] for job in plan.jobs] == [0, 0]
+    assert [job.settings["added"] for job in plan.jobs] == [0, 0]
     assert [job.made_of for job in plan.jobs] == before
     assert changes_of(plan) == []
 
@@ -285,9 +285,9 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     for job in more.jobs:
         changed = {part for part, value in job.made_of.items() if default[job.name].get(part) != value}
         added = {"importance", "importance.code", "ablation", "ablation.code"}
-        assert changed == (added if job.config and job.probe else set())
+        assert changed == (added if job.trained and job.probes else set())
     # The encoder before training has no tasks, so that nothing in it is worth anything to one.
-    assert [job.probe["measures"] for job in more.jobs if not job.config] == [["probes"]]
+    assert [job.measures() for job in more.jobs if not job.trained] == [["probes"]]
     world.finish(more)
     changed_code = module.code_fingerprint
 
@@ -437,5 +437,5 @@ def test_the_content_of_a_mask_file_counts_and_its_place_does_not(world):
 def test_runs_without_fixed_masks_are_made_of_what_they_were_before(world):
     plan = world.plan(grid=[{"setups": ["single"], "masks": ["none", "dynamic"]}])
     assert all(
-        set(job.made_of) == {"configuration", "corpus", "code", "encoder"} or job.probe for job in plan.jobs
+        set(job.made_of) == {"configuration", "corpus", "code", "encoder"} or job.probes for job in plan.jobs
     )
