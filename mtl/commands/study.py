@@ -18,7 +18,7 @@ from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError, counted, plain_name
 from mtl.files import check_folder_place
 from mtl.study.folder import StudyFolder
-from mtl.study.status import overview, totals
+from mtl.study.status import StudyView
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,16 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         console.print(f"note: {note}", soft_wrap=True)
     if options.dry_run:
         _print_changes(plan.changes, console)
-        console.print(overview(folder, folder.snapshot(plan.jobs), options.jobs or None))
+        view = StudyView(folder, plan.jobs, options.jobs or None)
+        console.print(view.overview(view.snapshot()))
         return 0
     from mtl.study.report import collect
-    from mtl.study.run_local import run_locally
+    from mtl.workers.watch import run_locally
 
     with carrying_out(plan) as plan:
         _print_changes(plan.changes, console)
-        console.print(totals(folder.snapshot(plan.jobs)))
+        view = StudyView(folder, plan.jobs, options.jobs or None)
+        console.print(view.totals(view.snapshot()))
         if options.engine == "ray":
             from mtl.study.ray_cluster import RunResources
             from mtl.study.run_ray import run_on_ray
@@ -85,10 +87,10 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
             resources = RunResources(options.cpus, options.gpus)
             run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
         else:
-            run_locally(folder, plan.jobs, options.jobs, console)
-        ended = folder.snapshot(plan.jobs)
+            run_locally(view, "mtl.study.worker", options.jobs, console)
+        ended = view.snapshot()
         failed = list(ended.states().values()).count("failed")
-        console.print(overview(folder, ended))
+        console.print(view.overview(ended))
         page = collect(folder, config, console)
     if failed:
         console.print(f"{counted(failed, 'job')} failed; the same command tries again")
@@ -104,17 +106,18 @@ def _print_changes(changes: Sequence[object], console: Console) -> None:
 
 
 def _status(folder: StudyFolder, console: Console) -> int:
-    snapshot = folder.snapshot()
+    view = StudyView(folder)
+    snapshot = view.snapshot()
     if not snapshot.jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
     if not console.is_terminal or not folder.commands():
-        console.print(overview(folder, snapshot))
+        console.print(view.overview(snapshot))
         return 0
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, refresh_per_second=2) as live:
         at_work = True  # Ctrl-C ends the table only, not the study
         while at_work:
             at_work = bool(folder.commands())
-            live.update(overview(folder, folder.snapshot(), rows=max(5, console.size.height - 6)))
+            live.update(view.overview(view.snapshot(), rows=max(5, console.size.height - 6)))
             time.sleep(1 if at_work else 0)
     return 0
 

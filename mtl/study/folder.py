@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,35 +13,22 @@ from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.study.job import Job, Progress, Snapshot
 from mtl.workers.lease import Holder, exclusive, holder_of
+from mtl.workers.queue import JobFolder
 from mtl.workers.records import Records
 
 T = TypeVar("T", Job, Progress)
 
 
 @dataclass(frozen=True)
-class StudyFolder:
+class StudyFolder(JobFolder):
     """Where a study's files are, and what they say."""
 
-    path: Path
     _records: Records = field(default_factory=Records, compare=False, repr=False)
-
-    @property
-    def runs(self) -> Path:
-        """Holds the run folders, and `static` with the probes of the encoder before training."""
-        return self.path / "runs"
 
     @property
     def plan(self) -> Path:
         """The study's file as last planned."""
         return self.path / "study.yaml"
-
-    def run(self, name: str) -> Path:
-        """The folder of a run."""
-        return self.runs / name
-
-    def log(self, name: str) -> Path:
-        """The output of a run."""
-        return self.path / "logs" / f"{name}.log"
 
     def lease_file(self, name: str) -> Path:
         """The lease of the process that works on a job."""
@@ -88,10 +75,7 @@ class StudyFolder:
 
     def progress(self, name: str) -> Progress:
         """The progress of a job; `running` only while its process lives."""
-        progress = self.last_progress(name)
-        if progress.state == "running" and holder_of(self.lease_file(name)) is None:
-            return replace(progress, state="interrupted")
-        return progress
+        return self.living(name, self.last_progress(name))
 
     def last_progress(self, name: str) -> Progress:
         """The progress of a job, as last written."""

@@ -6,15 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.study.config import KINDS, MaskKind, Masks, MeasureGroup, OverlapConfig, ProbesConfig
-from mtl.workers.lease import now
+from mtl.workers import queue
+from mtl.workers.queue import State
 from mtl.workers.records import restored
-
-State = Literal["waiting", "running", "finished", "failed", "interrupted"]
 
 MEASURED = get_args(MeasureGroup)
 """What can be measured on the heads of a finished run."""
@@ -122,26 +121,17 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The progress of a job; written only by the process that holds its lease."""
+class Progress(queue.Progress):
+    """The progress of a job, with what it was made of."""
 
-    state: State = "waiting"
     made_of: dict[str, str] = field(default_factory=dict)
     """The fingerprints of the job when it was started."""
-    tries: int = 0
-    started: float = 0.0
-    ended: float = 0.0
-    """Start and end of the last try, in seconds since 1970; 0: not yet."""
-    seconds: float = 0.0
-    """Seconds of work, over all tries that have ended."""
     prepared_seconds: float = 0.0
-    """Of these, before the last try's first step: reading, tokenising, loading the encoder."""
+    """Of its seconds, those before the last try's first step: reading, tokenising, loading the encoder."""
     training_seconds: float = 0.0
     """Of these, in Lightning's loop and evaluations."""
-    worker: str = ""
     gpu_gigabytes: float = 0.0
     """Most memory reserved on a GPU."""
-    error: str = ""
     measured: dict[MeasureGroup, float] = field(default_factory=dict)
     """The measures that are in the run's folder, made as `made_of` says, with the seconds that each took."""
 
@@ -186,11 +176,8 @@ def kept_measures(job: Job, progress: Progress) -> dict[MeasureGroup, float]:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(queue.Snapshot[Job, Progress]):
     """All jobs of a study and their progress, by name, at one moment."""
-
-    jobs: Mapping[str, Job]
-    progress: Mapping[str, Progress]
 
     def state(self, name: str) -> State:
         """A job's state as the study is planned now; a result with other fingerprints does not count.
@@ -201,10 +188,6 @@ class Snapshot:
         if any(self.state(needed) == "failed" for needed in job.after()):
             return "failed"
         return progress.state if progress.made_of in ({}, job.made_of) else "waiting"
-
-    def states(self) -> dict[str, State]:
-        """Every job's state."""
-        return {name: self.state(name) for name in self.jobs}
 
     def ready(self, name: str) -> bool:
         """Whether a job can be started: no process works on it, and the runs that it needs are finished."""
@@ -217,12 +200,3 @@ class Snapshot:
         if progress.state != "finished" or not trained_alike(progress.made_of, job.made_of):
             return None
         return [measure for measure in job.measures() if measure not in kept_measures(job, progress)]
-
-    def ended(self) -> int:
-        """The number of jobs for which nothing is left to do."""
-        return sum(state in ("finished", "failed") for state in self.states().values())
-
-    def seconds(self, name: str) -> float:
-        """Seconds of work on a job so far."""
-        progress = self.progress[name]
-        return progress.seconds + (now() - progress.started if progress.state == "running" else 0.0)

@@ -1,11 +1,12 @@
-"""One process's share of a study: it takes a free job, does it, and takes the next."""
+"""One process's share of a study: which job is free, what of it is left to do, and its doing."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Collection
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -23,64 +24,92 @@ from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source
-from mtl.workers.lease import Holder, lease, now
-from mtl.workers.worker import TRIES, Failed, logged
-
-WAIT = 1.0
-"""Seconds between looks at jobs that others work on."""
+from mtl.workers.lease import lease, now
+from mtl.workers.queue import Source, Taken
 
 
-def work(study: StudyFolder, inputs: InputCache) -> None:
-    """Do jobs until all have ended, waiting for those that other processes work on.
+@dataclass(frozen=True)
+class StudyJobs(Source[Progress]):
+    """The jobs of a study's plan, done by this process with what it has read for others before."""
 
-    Raises `KeyboardInterrupt` if a run was interrupted (its state is saved), `FullDisk`, and `InputError` if
-    the code has changed since the study was planned.
-    """
-    while True:
-        snapshot = study.snapshot()
-        if any(attempt(study, job, inputs) for name, job in snapshot.jobs.items() if snapshot.ready(name)):
-            continue
-        if snapshot.ended() == len(snapshot.jobs):
-            return
-        time.sleep(WAIT)
+    folder: StudyFolder
+    inputs: InputCache
 
+    def take(self, leases: ExitStack) -> Taken[Progress] | None:
+        """The first job that is ready; `InputError` if the code has changed since the study was planned."""
+        snapshot = self.folder.snapshot()
+        for name, job in snapshot.jobs.items():
+            if not snapshot.ready(name) or not leases.enter_context(lease(self.folder.lease_file(name))):
+                continue
+            before = self.last_progress(name)  # as its last holder left it
+            if before.state not in ("finished", "failed") or before.made_of != job.made_of:
+                return self._taken(job, before)
+            leases.close()
+        return None
 
-def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
-    """Do a job, unless another process has it or has done it; returns whether this process did it."""
-    with lease(study.lease_file(job.name)) as mine:
-        if not mine:
-            return False
-        before = study.last_progress(job.name)
-        if before.state in ("finished", "failed") and before.made_of == job.made_of:
-            return False
-        if trained_alike(before.made_of, job.made_of):
-            update_paths(study, job)
+    def _taken(self, job: Job, before: Progress) -> Taken[Progress]:
+        """The job with the part of its progress that counts for what it is now made of."""
+        trained = trained_alike(before.made_of, job.made_of)
+        if trained:
+            update_paths(self.folder, job)
         measured = {
             measure: seconds
             for measure, seconds in kept_measures(job, before).items()
-            if (study.run(job.name) / file_of(measure)).exists()
+            if (self.folder.run(job.name) / file_of(measure)).exists()
         }
         _check_code(job, before, measured)
-        fresh = before.made_of != job.made_of
-        tries = 0 if fresh else before.tries
-        if before.state == "interrupted" and not fresh:
-            tries = max(0, tries - 1)  # a try that was asked to stop does not count
-        seconds = before.seconds if trained_alike(before.made_of, job.made_of) else 0.0
-        progress = Progress(
-            "running", job.made_of, tries + 1, now(), 0.0, seconds,
-            worker=str(Holder.me()), measured=measured,
-        )  # fmt: skip
-        if progress.tries > TRIES:
-            error = f"its process died {TRIES} times; the end of its log may say why"
-            study.write_progress(job.name, replace(progress, state="failed", ended=now(), error=error))
-            return True
-        study.write_progress(job.name, progress)
-        ended = _outcome(study, job, inputs, progress)
-        spent = progress.seconds + now() - progress.started
-        study.write_progress(job.name, replace(ended, ended=now(), seconds=spent))
-        if ended.state == "interrupted":
-            raise KeyboardInterrupt
-        return True
+        tries = before.tries if before.made_of == job.made_of else 0
+        seconds = before.seconds if trained else 0.0
+        kept = Progress(tries=tries, seconds=seconds, made_of=job.made_of, measured=measured)
+        return Taken(job.name, kept, partial(self._perform, job))
+
+    def ended(self) -> bool:
+        """Whether every job has ended."""
+        snapshot = self.folder.snapshot()
+        return snapshot.ended() == len(snapshot.jobs)
+
+    def last_progress(self, name: str) -> Progress:
+        """The progress of a job, as last written."""
+        return self.folder.last_progress(name)
+
+    def write_progress(self, name: str, progress: Progress) -> None:
+        """Write the progress of a job."""
+        self.folder.write_progress(name, progress)
+
+    def _perform(self, job: Job, progress: Progress) -> Progress:
+        """Train and measure; each measure is recorded when it is made, so that a stopped job repeats none."""
+        run = None
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        if job.trained:
+            run = self._trained(job)
+            status = run.status()
+            prepared = max(0.0, float(status["first_step"]) - progress.started)
+            training = float(status["training_seconds"])
+            progress = replace(progress, prepared_seconds=prepared, training_seconds=training)
+        for name in job.measures():
+            if name in progress.measured:
+                continue
+            start = now()
+            heads = measure(name, job.measuring(self.folder.run(job.name)), self.inputs)
+            if run is not None and heads is not None:
+                log_probes(job.config, run, heads)
+            progress = replace(progress, measured={**progress.measured, name: round(now() - start, 1)})
+            self.write_progress(job.name, progress)
+        gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
+        return replace(progress, state="finished", gpu_gigabytes=round(gigabytes, 2))
+
+    def _trained(self, job: Job) -> Run:
+        from rich.console import Console
+
+        from mtl.analysis.observers import default_observers
+        from mtl.training.train import train
+
+        if job.claims_from:
+            write_claims_of(job, self.folder)
+        console = Console(markup=False, emoji=False)
+        observers = default_observers(job.config, console, self.inputs)
+        return train(job.config, console=console, inputs=self.inputs, observers=observers)
 
 
 def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) -> None:
@@ -101,57 +130,3 @@ def update_paths(study: StudyFolder, job: Job) -> None:
     config = plain(dataclasses.asdict(with_settings_of_source(job.config)))  # as training recorded it
     if Run.open(path.parent).config() != config:
         write_text(path, dump(config))
-
-
-def _outcome(study: StudyFolder, job: Job, inputs: InputCache, progress: Progress) -> Progress:
-    try:
-        first_step, training = logged(study.log(job.name), lambda: _perform(study, job, inputs, progress))
-    except KeyboardInterrupt:
-        return replace(study.last_progress(job.name), state="interrupted")
-    except Failed as failure:
-        progress = study.last_progress(job.name)  # with what was measured before
-        # Another run may have used the GPU's memory: this one is tried again.
-        again = isinstance(failure.__cause__, torch.cuda.OutOfMemoryError) and progress.tries < TRIES
-        return replace(progress, state="waiting" if again else "failed", error=str(failure))
-    gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
-    return replace(
-        study.last_progress(job.name),
-        state="finished",
-        prepared_seconds=max(0.0, first_step - progress.started),
-        training_seconds=training,
-        gpu_gigabytes=round(gigabytes, 2),
-    )
-
-
-def _perform(study: StudyFolder, job: Job, inputs: InputCache, progress: Progress) -> tuple[float, float]:
-    """Train and measure; returns the time of the first step (since 1970) and that of training, in seconds.
-
-    Every measure that was made is written into the progress, so that a stopped job does not repeat it.
-    """
-    from rich.console import Console
-
-    from mtl.analysis.observers import default_observers
-    from mtl.training.train import train
-
-    first_step, training, trained = 0.0, 0.0, None
-    if job.trained:
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-        if job.claims_from:
-            write_claims_of(job, study)
-        console = Console(markup=False, emoji=False)
-        observers = default_observers(job.config, console, inputs)
-        run = train(job.config, console=console, inputs=inputs, observers=observers)
-        trained = job.config, run
-        status = run.status()
-        first_step, training = float(status["first_step"]), float(status["training_seconds"])
-    for name in job.measures():
-        if name in progress.measured:
-            continue
-        start = now()
-        heads = measure(name, job.measuring(study.run(job.name)), inputs)
-        if trained is not None and heads is not None:
-            log_probes(*trained, heads)
-        progress = replace(progress, measured={**progress.measured, name: round(now() - start, 1)})
-        study.write_progress(job.name, progress)
-    return first_step, training

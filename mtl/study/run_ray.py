@@ -21,9 +21,10 @@ from mtl.files import full_disk
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.ray_cluster import ONE_CORE, RunResources, connected, fitting_in, imported, largest_of
-from mtl.study.run_local import watching
+from mtl.study.status import StudyView
 from mtl.study.worker import CHECK
 from mtl.workers.pool import WorkerPool
+from mtl.workers.watch import watching
 from mtl.workers.worker import LOOK, interruptible, no_room
 
 MARKER = ".ray-"
@@ -73,7 +74,7 @@ def run_on_ray(
         workers = [worker.remote(location, threads, gpus > 0) for _ in range(wanted)]
         settled = None
         try:
-            with watching(study, jobs, max(1, min(wanted, fitting)), console) as look:
+            with watching(StudyView(study, jobs, max(1, min(wanted, fitting))), console) as look:
                 while workers:
                     ended, workers = ray.wait(workers, timeout=LOOK)
                     for problem in _outcomes(ray, ended):

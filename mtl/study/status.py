@@ -1,61 +1,76 @@
-"""The state of a study as a table, read from its folder without loading torch."""
+"""The state of a study, read from its folder without loading torch."""
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from mtl.config.effective import ROWS_PER_TASK
-from mtl.errors import counted
 from mtl.study.config import KINDS
 from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Snapshot, State
-from mtl.workers.pool import STATE_STYLES, clock
+from mtl.study.job import Job, Snapshot
+from mtl.workers.pool import MOST_ON_A_GPU, places_on
+from mtl.workers.watch import View, clock
 
 
-def overview(
-    study: StudyFolder, snapshot: Snapshot, workers: int | None = None, rows: int | None = None
-) -> Group:
-    """A row per job and a line of totals; with `rows`, no more rows than that: running, failed, ended last.
+@dataclass(frozen=True)
+class StudyView(View[Snapshot]):
+    """What is shown of a study: all jobs in its folder, or those given."""
 
-    The remaining time assumes `workers` processes, by default as many as there are running jobs.
-    """
-    states = snapshot.states()
-    table = Table(title=str(study.path), title_justify="left")
-    table.add_column("run", overflow="fold")
-    table.add_column("setup", overflow="fold")
-    table.add_column("state")
-    table.add_column("epochs", justify="right")
-    table.add_column("time", justify="right")
-    table.add_column("remarks", overflow="fold")
-    for job in _shown(snapshot, rows):
-        state, seconds = states[job.name], snapshot.seconds(job.name)
-        epochs = f"{study.epochs(job.name)}/{job.config.max_epochs}" if job.trained else ""
-        table.add_row(
-            job.name,
-            job.grid_cell,
-            Text(state, style=STATE_STYLES[state]),
-            epochs if state in ("running", "interrupted", "failed") else "",
-            clock(seconds) if seconds else "",
-            _remark(study, job, snapshot),
-        )
-    return Group(table, Text(totals(snapshot, workers or list(states.values()).count("running"))))
+    folder: StudyFolder
+    jobs: Sequence[Job] | None = None
+    workers: int | None = None
+    """The processes by which the remaining time is estimated; `None`: as many as there are running jobs."""
+    kind: ClassVar[str] = "job"
 
+    def snapshot(self) -> Snapshot:
+        """The jobs and their progress now."""
+        return self.folder.snapshot(self.jobs)
 
-def totals(snapshot: Snapshot, workers: int = 1) -> str:
-    """One line: jobs by state, and how long the rest will take."""
-    counts: Counter[str] = Counter(snapshot.states().values())
-    parts = [f"{counts[state]} {state}" for state in STATE_STYLES if counts[state]]
-    left = remaining(snapshot)
-    if left:
-        parts.append(
-            f"about {clock(left / max(1, workers))} to go" + (f" by {workers}" if workers > 1 else "")
-        )
-    return f"{counted(len(snapshot.jobs), 'job')}: {', '.join(parts)}"
+    def columns(self, snapshot: Snapshot) -> Mapping[str, Literal["left", "right"]]:
+        """Setup, and epochs of runs that have not finished."""
+        return {"setup": "left", "epochs": "right"}
+
+    def cells(self, snapshot: Snapshot, name: str) -> list[str]:
+        """The texts of a job in these columns."""
+        job, counting = snapshot.jobs[name], snapshot.state(name) in ("running", "interrupted", "failed")
+        epochs = f"{self.folder.epochs(name)}/{job.config.max_epochs}" if job.trained and counting else ""
+        return [job.grid_cell, epochs]
+
+    def remark(self, snapshot: Snapshot, name: str) -> str:
+        """The process at work, or the runs that a job waits for."""
+        unfinished = [other for other in snapshot.jobs[name].after() if snapshot.state(other) != "finished"]
+        if snapshot.state(name) != "waiting" or not unfinished:
+            return super().remark(snapshot, name)
+        more = f" and {len(unfinished) - 1} more" if len(unfinished) > 1 else ""
+        return f"after {unfinished[0]}{more}"
+
+    def why_failed(self, snapshot: Snapshot, name: str) -> str:
+        """The job's own error, or the run whose failure is its own."""
+        failed = [other for other in snapshot.jobs[name].after() if snapshot.state(other) == "failed"]
+        return f"{failed[0]} has failed" if failed else super().why_failed(snapshot, name)
+
+    def ending(self, snapshot: Snapshot, name: str) -> str:
+        """How long a job took."""
+        finished = snapshot.state(name) == "finished"
+        return f" after {clock(snapshot.progress[name].seconds)}" if finished else ""
+
+    def outlook(self, snapshot: Snapshot) -> list[str]:
+        """How long the rest will take."""
+        left, running = remaining(snapshot), list(snapshot.states().values()).count("running")
+        workers = max(1, running if self.workers is None else self.workers)
+        by = f" by {workers}" if workers > 1 else ""
+        return [f"about {clock(left / workers)} to go{by}"] if left else []
+
+    def capacity(self, count: int, gpus: Sequence[str]) -> int:
+        """With GPUs one process on each until a finished run has shown how many fit."""
+        if not gpus:
+            return super().capacity(count, gpus)
+        known = (progress.gpu_gigabytes for progress in self.snapshot().progress.values())
+        places = places_on(gpus[0], max(filter(None, known), default=None))
+        return min(count or len(gpus) * MOST_ON_A_GPU, len(gpus) * places)
 
 
 def remaining(snapshot: Snapshot) -> float | None:
@@ -69,7 +84,7 @@ def remaining(snapshot: Snapshot) -> float | None:
     finished = [job for name, job in snapshot.jobs.items() if states[name] == "finished"]
     if not finished:
         return None
-    seconds = {job.name: snapshot.seconds(job.name) for job in finished}
+    seconds = {job.name: snapshot.progress[job.name].spent() for job in finished}
     by_cell = {
         cell: statistics.mean(seconds[job.name] for job in finished if job.grid_cell == cell)
         for cell in {job.grid_cell for job in finished}
@@ -85,7 +100,7 @@ def remaining(snapshot: Snapshot) -> float | None:
             left += sum(per_task.get(measure, 0.0) * len(job.config.tasks) for measure in measures)
         else:
             typical = by_cell.get(job.grid_cell, per_unit * _size(job))
-            left += max(0.0, typical - snapshot.seconds(name))
+            left += max(0.0, typical - snapshot.progress[name].spent())
     return left
 
 
@@ -105,40 +120,3 @@ def _size(job: Job) -> float:
     tasks, kind = len(job.config.tasks), KINDS[job.masks]
     rows = tasks if kind.per_task or job.config.clones.kind in ROWS_PER_TASK else 1
     return job.config.max_epochs * (1 + 0.1 * (tasks - 1)) * rows
-
-
-def ended_line(study: StudyFolder, job: Job, state: State) -> str:
-    """The line to print when a job's state changes."""
-    progress = study.last_progress(job.name)
-    if state == "failed":
-        failed = [name for name in job.after() if study.progress(name).state == "failed"]
-        error = progress.error or f"{', '.join(failed) or 'a run that it needs'} has failed"
-        return f"{job.name}: failed: {error} ({study.log(job.name)})"
-    return f"{job.name}: {state}" + (f" after {clock(progress.seconds)}" if state == "finished" else "")
-
-
-def _shown(snapshot: Snapshot, rows: int | None) -> list[Job]:
-    jobs, states = list(snapshot.jobs.values()), snapshot.states()
-    if rows is None or len(jobs) <= rows:
-        return jobs
-    rank = {"running": 0, "failed": 1, "interrupted": 2, "finished": 3, "waiting": 4}
-    order = sorted(
-        jobs, key=lambda job: (rank[states[job.name]], -snapshot.progress[job.name].ended, job.number)
-    )
-    chosen = {job.name for job in order[:rows]}
-    return [job for job in jobs if job.name in chosen]
-
-
-def _remark(study: StudyFolder, job: Job, snapshot: Snapshot) -> str:
-    state, progress = snapshot.state(job.name), snapshot.progress[job.name]
-    needed = {name: snapshot.state(name) for name in job.after()}
-    if state == "failed":
-        failed = [name for name in needed if needed[name] == "failed"]
-        return f"{failed[0]} has failed" if failed else f"{progress.error} ({study.log(job.name)})"
-    if state == "running":
-        return progress.worker
-    unfinished = [name for name in needed if needed[name] != "finished"]
-    if state != "waiting" or not unfinished:
-        return ""
-    more = f" and {len(unfinished) - 1} more" if len(unfinished) > 1 else ""
-    return f"after {unfinished[0]}{more}"

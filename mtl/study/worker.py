@@ -22,12 +22,13 @@ def main(folder: str, parent: str, threads: str, *options: str) -> int:
 
     def work() -> None:
         from mtl.models.inputs import InputCache
-        from mtl.study import perform
+        from mtl.study.perform import StudyJobs
+        from mtl.workers.queue import work as do_jobs
 
         study, inputs = StudyFolder(Path(folder)), InputCache(keep=True)
         if CHECK in options:
             check_node(study, inputs)
-        perform.work(study, inputs)
+        do_jobs(StudyJobs(study, inputs))
 
     return run_worker(parent, threads, work)
 

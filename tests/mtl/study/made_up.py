@@ -41,7 +41,7 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
         folder.write_job(dataclasses.replace(run, number=number, made_of=made_of))
         if run.grid_cell == but:
             continue
-        folder.write_progress(run.name, Progress("finished", made_of))
+        folder.write_progress(run.name, Progress("finished", made_of=made_of))
         if not folder.run(run.name).exists():
             gates = {"scope": run.config.gates.scope, "target_open": run.config.gates.target_open}
             made.run(

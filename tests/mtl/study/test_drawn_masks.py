@@ -98,7 +98,7 @@ def test_every_overlap_and_seed_is_a_run_under_masks_of_its_own(world):
         path = Path(str(job.config.gates.masks))
         record = draw_of(path)
         assert record is not None
-        assert record["draw"] == job.config["seed"]
+        assert record["draw"] == job.config.seed
         assert drawn_content(record).place == f"pos+dep-{job.name.split('-')[2]}"
         masks = read_masks(path)
         opened = {

@@ -15,6 +15,8 @@ from mtl.study.config import ProbesConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
 from mtl.study.jobs import codes_of
+from mtl.study.perform import StudyJobs
+from mtl.workers.queue import work
 
 JOB = Job("pos-seed1", "single", TrainConfig(tasks=("pos",)), probes=ProbesConfig())
 
@@ -27,24 +29,31 @@ def planned() -> dict[str, str]:
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch) -> StudyFolder:
     """A folder in which nothing is really trained or probed."""
-    monkeypatch.setattr(module, "_perform", lambda study, job, inputs, progress: (0.0, 0.0))
+    monkeypatch.setattr(
+        StudyJobs, "_perform", lambda self, job, progress: replace(progress, state="finished")
+    )
     return StudyFolder(tmp_path)
+
+
+def do(study: StudyFolder, job: Job) -> None:
+    study.write_job(job)
+    work(StudyJobs(study, InputCache()))
 
 
 @pytest.mark.parametrize("changed", ["code", "probes.code"])
 def test_a_process_with_other_code_than_was_planned_begins_nothing(study, changed):
     job = replace(JOB, made_of={**planned(), changed: "other"})
     with pytest.raises(InputError, match="the code was changed after the study was planned"):
-        module.attempt(study, job, InputCache())
+        do(study, job)
     assert study.last_progress(job.name) == Progress()
     assert study.holders([job]) == {}
 
 
 def test_probes_of_a_run_that_other_code_has_trained_may_be_measured_again(study):
     before = {**planned(), "code": "kept", "probes": "old"}
-    study.write_progress("pos-seed1", Progress("finished", before, 1))
+    study.write_progress("pos-seed1", Progress("finished", 1, made_of=before))
     job = replace(JOB, made_of={**before, "probes": "new"})
-    assert module.attempt(study, job, InputCache())
+    do(study, job)
     assert study.last_progress(job.name).state == "finished"
     assert study.last_progress(job.name).made_of["probes"] == "new"
 
@@ -75,7 +84,7 @@ def test_a_measure_is_made_once_and_again_only_if_it_changed(tmp_path, monkeypat
         job = Job("encoder", "static", TrainConfig(), probes=probes, trained=False)
         job = replace(job, made_of=codes_of(job) | dict.fromkeys(measures, "settings") | changed)
         measuring.asked = []
-        assert module.attempt(study, job, InputCache())
+        do(study, job)
         return measuring.asked
 
     assert measured("probes", "importance") == ["probes", "importance"]

@@ -53,7 +53,7 @@ class World:
         carry_out(plan)
         for job in plan.jobs:
             self.folder.run(job.name).mkdir(parents=True, exist_ok=True)
-            self.folder.write_progress(job.name, Progress("finished", job.made_of, 1))
+            self.folder.write_progress(job.name, Progress("finished", 1, made_of=job.made_of))
 
 
 @pytest.fixture
@@ -187,9 +187,9 @@ def test_failed_runs_are_tried_again_by_the_next_command(world):
     plan = world.plan()
     carry_out(plan)
     job = plan.jobs[0]
-    world.folder.write_progress(job.name, Progress("failed", job.made_of, 3, error="no luck"))
+    world.folder.write_progress(job.name, Progress("failed", 3, made_of=job.made_of, error="no luck"))
     carry_out(world.plan())
-    assert world.folder.progress(job.name) == replace(Progress("waiting", job.made_of), tries=0)
+    assert world.folder.progress(job.name) == replace(Progress("waiting", made_of=job.made_of), tries=0)
 
 
 def test_a_corpus_without_a_layer_is_refused_before_the_first_run(world):
@@ -237,7 +237,7 @@ def test_two_commands_begun_together_after_a_change_do_not_take_each_others_runs
     with carrying_out(first):
         made = world.folder.run("pos-seed1")
         made.mkdir()
-        world.folder.write_progress("pos-seed1", Progress("finished", first.jobs[0].made_of, 1))
+        world.folder.write_progress("pos-seed1", Progress("finished", 1, made_of=first.jobs[0].made_of))
         now = carry_out(second)
         assert changes_of(now) == []
         assert made.exists()

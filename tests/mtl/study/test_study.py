@@ -216,7 +216,7 @@ def large_study(path: Path, runs: int) -> StudyFolder:
         )
         folder.write_job(Job(name, "single dynamic", config, number=number, made_of=made_of))
         folder.write_progress(
-            name, Progress("finished" if number % 2 else "waiting", made_of, 1, seconds=60.0)
+            name, Progress("finished" if number % 2 else "waiting", 1, made_of=made_of, seconds=60.0)
         )
     return folder
 
@@ -251,15 +251,17 @@ def test_the_time_that_is_left_follows_from_what_is_finished():
     progress = {job.name: Progress() for job in jobs}
     snapshot = Snapshot({job.name: job for job in jobs}, progress)
     assert remaining(snapshot) is None
-    progress["a"] = Progress("finished", jobs[0].made_of, seconds=100.0)
+    progress["a"] = Progress("finished", made_of=jobs[0].made_of, seconds=100.0)
     assert remaining(snapshot) == pytest.approx(100 + 200)
     # A run that is trained is only measured: importance again, and ablation, which took 30 seconds a task.
     measured = Job(
         "d", "all", TrainConfig(tasks=("pos", "ner")), probes=ProbesConfig(measures=MEASURED),
         made_of={"importance": "new"},
     )  # fmt: skip
-    progress["c"] = Progress("finished", {"configuration": "c"}, seconds=500.0)
-    progress["d"] = Progress("finished", {"importance": "old"}, seconds=900.0, measured={"importance": 4.0})
+    progress["c"] = Progress("finished", made_of={"configuration": "c"}, seconds=500.0)
+    progress["d"] = Progress(
+        "finished", made_of={"importance": "old"}, seconds=900.0, measured={"importance": 4.0}
+    )
     progress["a"] = replace(progress["a"], measured={"ablation": 30.0})
     jobs_now = {**snapshot.jobs, "d": measured}
     assert Snapshot(jobs_now, progress).left_to_measure("d") == list(MEASURED)

@@ -23,7 +23,7 @@ def study(tmp_path):
     for number, name in enumerate(("pos-seed1", "ner-seed1")):
         config = TrainConfig(tasks=("pos",))
         folder.write_job(Job(name, "single", config, number=number, made_of={"code": "c"}))
-        folder.write_progress(name, Progress("finished", {"code": "c"}))
+        folder.write_progress(name, Progress("finished", made_of={"code": "c"}))
     return folder
 
 
@@ -133,7 +133,7 @@ def test_a_snapshot_reads_what_has_changed_and_nothing_else(tmp_path, reads):
     reads.clear()
     assert study.snapshot() == first
     assert reads == []
-    study.write_progress("b", Progress("finished", {"code": "1"}))
+    study.write_progress("b", Progress("finished", made_of={"code": "1"}))
     assert study.snapshot().states() == {"a": "waiting", "b": "finished"}
     assert reads == ["b.progress.json"]
     study.remove_job("a")
