@@ -7,14 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
 
 from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
-from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError, counted, plain_name
 from mtl.files import check_folder_place
 from mtl.study.folder import StudyFolder
@@ -124,29 +123,20 @@ def _status(folder: StudyFolder, console: Console) -> int:
 
 def folder_of(words: Sequence[str]) -> StudyFolder:
     """The folder of a study given by its file or by the folder itself."""
-    from mtl.config.parse import given_values
+    from mtl.config.parse import configured
     from mtl.study.config import StudyConfig
 
     files = _files(words)
     if not files:
         raise InputError("mtl study --status needs the study's file or folder: mtl study STUDY.yaml --status")
-    given = given_values(
-        "mtl study",
-        StudyConfig,
-        [word for word in joined(words) if word.startswith("-") and not word.startswith("--config=")],
-    )
-    if Path(files[0]).is_dir():
-        if given:
-            raise InputError(f"--{next(iter(given))} has no effect with --status of a folder: leave it out")
-        return StudyFolder(Path(files[0]))
-    values: dict[str, Any] = {}
-    for file in files:  # the last file that has a key counts, as when the study is carried out
-        values |= read_mapping(Path(file), "study")
-    values |= given
-    for key in ("studies", "name"):
-        if not isinstance(values.get(key), str | None):
-            raise InputError(f"{key}={values[key]} is no text: put it in quotes")
-    return _folder(values.get("studies") or "studies", values.get("name"), words)
+    if not Path(files[0]).is_dir():
+        config = configured("mtl study", StudyConfig, words, options=Options)
+        return _folder(config.studies, config.name, words)
+    options = [word for word in joined(words) if word.startswith("-") and not word.startswith("--config=")]
+    if options:
+        name, _, _ = options[0].partition("=")
+        raise InputError(f"{name} has no effect with --status of a folder: leave it out")
+    return StudyFolder(Path(files[0]))
 
 
 def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from mtl.files import write_json
 from mtl.study.job import Job, Progress, Snapshot
 from mtl.workers.lease import Holder, exclusive, holder_of
 from mtl.workers.queue import JobFolder
-from mtl.workers.records import Records
+from mtl.workers.records import record_of
 
 T = TypeVar("T", Job, Progress)
 
@@ -22,8 +22,6 @@ T = TypeVar("T", Job, Progress)
 @dataclass(frozen=True)
 class StudyFolder(JobFolder):
     """Where a study's files are, and what they say."""
-
-    _records: Records = field(default_factory=Records, compare=False, repr=False)
 
     @property
     def plan(self) -> Path:
@@ -73,6 +71,11 @@ class StudyFolder(JobFolder):
         by_name = {job.name: job for job in (self.jobs() if jobs is None else jobs)}
         return Snapshot(by_name, {name: self.progress(name) for name in by_name})
 
+    def ended(self) -> bool:
+        """Whether all jobs have ended."""
+        snapshot = self.snapshot()
+        return snapshot.ended() == len(snapshot.jobs)
+
     def progress(self, name: str) -> Progress:
         """The progress of a job; `running` only while its process lives."""
         return self.living(name, self.last_progress(name))
@@ -101,7 +104,7 @@ class StudyFolder(JobFolder):
     def _record(self, kind: type[T], file: Path) -> T | None:
         """A job or progress; `None` if there is no file. Raises `InputError` for a damaged one."""
         try:
-            return self._records.of(file, kind.of)
+            return record_of(file, kind.of)
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             message = " ".join(str(error).split())
             raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,16 +24,21 @@ from mtl.study.measure import measure
 from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source
+from mtl.workers import queue
 from mtl.workers.lease import lease, now
-from mtl.workers.queue import Source, Taken
+from mtl.workers.queue import Taken
 
 
 @dataclass(frozen=True)
-class StudyJobs(Source[Progress]):
+class StudyJobs:
     """The jobs of a study's plan, done by this process with what it has read for others before."""
 
     folder: StudyFolder
     inputs: InputCache
+
+    def work(self) -> None:
+        """Do jobs until all have ended, waiting for those that other processes work on; raises as `take`."""
+        queue.work(self.folder, self.take, self.folder.ended)
 
     def take(self, leases: ExitStack) -> Taken[Progress] | None:
         """The first job that is ready; `InputError` if the code has changed since the study was planned."""
@@ -41,7 +46,7 @@ class StudyJobs(Source[Progress]):
         for name, job in snapshot.jobs.items():
             if not snapshot.ready(name) or not leases.enter_context(lease(self.folder.lease_file(name))):
                 continue
-            before = self.last_progress(name)  # as its last holder left it
+            before = self.folder.last_progress(name)  # as its last holder left it
             if before.state not in ("finished", "failed") or before.made_of != job.made_of:
                 return self._taken(job, before)
             leases.close()
@@ -61,22 +66,11 @@ class StudyJobs(Source[Progress]):
         tries = before.tries if before.made_of == job.made_of else 0
         seconds = before.seconds if trained else 0.0
         kept = Progress(tries=tries, seconds=seconds, made_of=job.made_of, measured=measured)
-        return Taken(job.name, kept, partial(self._perform, job))
+        return Taken(
+            job.name, kept, partial(self._perform, job), partial(self.folder.write_progress, job.name)
+        )
 
-    def ended(self) -> bool:
-        """Whether every job has ended."""
-        snapshot = self.folder.snapshot()
-        return snapshot.ended() == len(snapshot.jobs)
-
-    def last_progress(self, name: str) -> Progress:
-        """The progress of a job, as last written."""
-        return self.folder.last_progress(name)
-
-    def write_progress(self, name: str, progress: Progress) -> None:
-        """Write the progress of a job."""
-        self.folder.write_progress(name, progress)
-
-    def _perform(self, job: Job, progress: Progress) -> Progress:
+    def _perform(self, job: Job, progress: Progress, record: Callable[[Progress], None]) -> Progress:
         """Train and measure; each measure is recorded when it is made, so that a stopped job repeats none."""
         run = None
         if torch.cuda.is_available():
@@ -95,7 +89,7 @@ class StudyJobs(Source[Progress]):
             if run is not None and heads is not None:
                 log_probes(job.config, run, heads)
             progress = replace(progress, measured={**progress.measured, name: round(now() - start, 1)})
-            self.write_progress(job.name, progress)
+            record(progress)
         gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
         return replace(progress, state="finished", gpu_gigabytes=round(gigabytes, 2))
 

@@ -164,7 +164,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     )
     try:
         pool.work(
-            lambda: int((now := study.snapshot()).ended() < len(now.jobs)),
+            lambda: int(not study.ended()),
             lambda: sum(progress.ended > 0 for progress in study.snapshot().progress.values()),
         )
     except InputError as error:

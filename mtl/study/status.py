@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from mtl.config.effective import ROWS_PER_TASK
 from mtl.study.config import KINDS
@@ -23,21 +22,16 @@ class StudyView(View[Snapshot]):
     jobs: Sequence[Job] | None = None
     workers: int | None = None
     """The processes by which the remaining time is estimated; `None`: as many as there are running jobs."""
-    kind: ClassVar[str] = "job"
 
     def snapshot(self) -> Snapshot:
         """The jobs and their progress now."""
         return self.folder.snapshot(self.jobs)
 
-    def columns(self, snapshot: Snapshot) -> Mapping[str, Literal["left", "right"]]:
-        """Setup, and epochs of runs that have not finished."""
-        return {"setup": "left", "epochs": "right"}
-
-    def cells(self, snapshot: Snapshot, name: str) -> list[str]:
-        """The texts of a job in these columns."""
+    def texts(self, snapshot: Snapshot, name: str) -> dict[str, str]:
+        """The setup, and the epochs of a run that has not finished."""
         job, counting = snapshot.jobs[name], snapshot.state(name) in ("running", "interrupted", "failed")
         epochs = f"{self.folder.epochs(name)}/{job.config.max_epochs}" if job.trained and counting else ""
-        return [job.grid_cell, epochs]
+        return {"setup": job.grid_cell, "epochs": epochs}
 
     def remark(self, snapshot: Snapshot, name: str) -> str:
         """The process at work, or the runs that a job waits for."""
@@ -57,12 +51,12 @@ class StudyView(View[Snapshot]):
         finished = snapshot.state(name) == "finished"
         return f" after {clock(snapshot.progress[name].seconds)}" if finished else ""
 
-    def outlook(self, snapshot: Snapshot) -> list[str]:
+    def outlook(self, snapshot: Snapshot) -> str:
         """How long the rest will take."""
         left, running = remaining(snapshot), list(snapshot.states().values()).count("running")
         workers = max(1, running if self.workers is None else self.workers)
         by = f" by {workers}" if workers > 1 else ""
-        return [f"about {clock(left / workers)} to go{by}"] if left else []
+        return f"about {clock(left / workers)} to go{by}" if left else ""
 
     def capacity(self, count: int, gpus: Sequence[str]) -> int:
         """With GPUs one process on each until a finished run has shown how many fit."""

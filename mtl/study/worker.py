@@ -23,12 +23,11 @@ def main(folder: str, parent: str, threads: str, *options: str) -> int:
     def work() -> None:
         from mtl.models.inputs import InputCache
         from mtl.study.perform import StudyJobs
-        from mtl.workers.queue import work as do_jobs
 
         study, inputs = StudyFolder(Path(folder)), InputCache(keep=True)
         if CHECK in options:
             check_node(study, inputs)
-        do_jobs(StudyJobs(study, inputs))
+        StudyJobs(study, inputs).work()
 
     return run_worker(parent, threads, work)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -19,8 +18,9 @@ from mtl.files import full_disk
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, is_scored, progress_of, trials_of, write_progress
 from mtl.sweep.trial_config import trial_name
+from mtl.workers import queue
 from mtl.workers.lease import lease
-from mtl.workers.queue import Source, Taken, work
+from mtl.workers.queue import Taken
 from mtl.workers.worker import FullDisk
 
 
@@ -41,7 +41,7 @@ Perform = Callable[[int, Mapping[str, Any], Look], Outcome]
 
 
 @dataclass(frozen=True)
-class Engine(Source[Progress]):
+class Engine:
     """A sweep in its folder, and the function that performs a trial."""
 
     folder: SweepFolder
@@ -56,7 +56,7 @@ class Engine(Source[Progress]):
         Raises `KeyboardInterrupt` if a trial was interrupted (its state is saved) and `FullDisk`.
         """
         try:
-            work(self)
+            queue.work(self.folder, self.take)
         except Exception as error:
             if full_disk(error, self.folder.path) is not None:  # the storage may notice it first
                 raise FullDisk from error
@@ -77,34 +77,25 @@ class Engine(Source[Progress]):
             return None
         values = {parameter.key: parameter.draw(trial) for parameter in self.sweep.parameters}
         trial.set_user_attr("values", values)
-        name = trial_name(trial.number)
-        return Taken(name, self.last_progress(name), partial(self._perform, trial, values))
+        name, before = trial_name(trial.number), progress_of(self._frozen(trial))
+        return Taken(name, before, partial(self._perform, trial, values), partial(self._write, trial))
 
-    def ended(self) -> bool:
-        """Whether no trial will have to be started later: others resume theirs themselves."""
-        return True
-
-    def last_progress(self, name: str) -> Progress:
-        """The progress of a trial, as last written."""
-        return progress_of(self._frozen(name))
-
-    def write_progress(self, name: str, progress: Progress) -> None:
-        """Write the progress of a trial."""
+    def _write(self, trial: Trial, progress: Progress) -> None:
         with self.folder.locked():
-            write_progress(self.study, self._frozen(name), progress)
+            write_progress(self.study, self._frozen(trial), progress)
             if progress.state == "finished":
-                self.study.tell(self._frozen(name).number, progress.value)
+                self.study.tell(trial.number, progress.value)
             elif progress.state == "stopped":
-                self.study.tell(self._frozen(name).number, state=TrialState.PRUNED)
+                self.study.tell(trial.number, state=TrialState.PRUNED)
 
-    def _frozen(self, name: str) -> FrozenTrial:
-        return next(trial for trial in trials_of(self.study) if trial_name(trial.number) == name)
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        return trials_of(self.study)[trial.number]
 
     def _started_before(self, leases: ExitStack) -> Trial | None:
         """A trial that no process works on, under a lease."""
         for frozen in trials_of(self.study):
             at_work = frozen.state == TrialState.RUNNING and not progress_of(frozen).error
-            if at_work and leases.enter_context(lease(self._lease_file(frozen.number))):
+            if at_work and leases.enter_context(lease(self.folder.lease_file(trial_name(frozen.number)))):
                 self.study.sampler = sampler_for(self.sweep, frozen.number)
                 return Trial(self.study, frozen._trial_id)
         return None
@@ -123,16 +114,14 @@ class Engine(Source[Progress]):
             self.study.enqueue_trial(drawn_at(self.sweep, len(trials)))
         self.study.sampler = sampler_for(self.sweep, len(started))
         trial = self.study.ask()
-        leases.enter_context(lease(self._lease_file(trial.number)))
+        leases.enter_context(lease(self.folder.lease_file(trial_name(trial.number))))
         return trial
 
-    def _lease_file(self, number: int) -> Path:
-        return self.folder.lease_file(trial_name(number))
-
-    def _perform(self, trial: Trial, values: Mapping[str, Any], progress: Progress) -> Progress:
+    def _perform(
+        self, trial: Trial, values: Mapping[str, Any], progress: Progress, record: Callable[[Progress], None]
+    ) -> Progress:
         """Do a trial, and stop it early where others were better."""
-        stopping, name = self.sweep.file.early_terminate, trial_name(trial.number)
-        reported = self._frozen(name).intermediate_values
+        stopping, reported = self.sweep.file.early_terminate, self._frozen(trial).intermediate_values
 
         def look(evaluation: int, value: float) -> bool:
             """Report an evaluation to Optuna, unless an earlier try has; returns whether the trial stops."""
@@ -143,7 +132,7 @@ class Engine(Source[Progress]):
             compared = stopping is not None and stopping.compares_after(evaluation)
             if compared and not progress.stopped and trial.should_prune():
                 progress = replace(progress, stopped=evaluation)
-                self.write_progress(name, progress)
+                record(progress)
             return bool(progress.stopped)
 
         outcome = self.perform(trial.number, values, look)

@@ -20,7 +20,7 @@ from mtl.runs.run import Run
 from mtl.runs.run_report import archive_report, only_reporter, run_report
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.parameter import Parameter
-from mtl.sweep.status import best_of, heads_name, heads_of, masks_of, value_text, values_of
+from mtl.sweep.status import best_of, heads_name, heads_of, value_text, values_of
 from mtl.sweep.trial_config import trial_name
 
 
@@ -103,7 +103,8 @@ def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
 
 def _heads(trials: Sequence[FrozenTrial]) -> list[Axis]:
     """Axes with the number of open heads of every mask, if there are masks."""
+    masks = dict.fromkeys(mask for trial in trials for mask in heads_of(trial))
     return [
         Axis(heads_name(mask), "linear", tuple(heads_of(trial).get(mask) for trial in trials))
-        for mask in masks_of(trials)
+        for mask in masks
     ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -40,20 +40,11 @@ class SweepView(View[Trials]):
         trials = {trial_name(trial.number): trial for trial in trials_of(self.study) if values_of(trial)}
         return Snapshot(trials, {name: self.folder.progress(trial) for name, trial in trials.items()})
 
-    def columns(self, snapshot: Trials) -> Mapping[str, Literal["left", "right"]]:
-        """The metric, the open heads of every mask, and the parameters in which trials differ."""
-        names = [self.sweep.metric.name, *map(heads_name, masks_of(snapshot.jobs.values())), *self._varied()]
-        return dict.fromkeys(names, "right")
-
-    def cells(self, snapshot: Trials, name: str) -> list[str]:
-        """The texts of a trial in these columns."""
+    def texts(self, snapshot: Trials, name: str) -> dict[str, str]:
+        """The metric, the parameters in which trials differ, and the open heads of every mask."""
         trial = snapshot.jobs[name]
-        values, heads = values_of(trial), heads_of(trial)
-        return [
-            score_text(trial),
-            *(f"{heads[mask]:.0f}" if mask in heads else "" for mask in masks_of(snapshot.jobs.values())),
-            *(value_text(values[key]) if key in values else "" for key in self._varied()),
-        ]
+        heads = {heads_name(mask): f"{count:.0f}" for mask, count in heads_of(trial).items()}
+        return {self.sweep.metric.name: score_text(trial)} | self._varied(trial) | heads
 
     def remark(self, snapshot: Trials, name: str) -> str:
         """Whether the trial is the best one, or when it was stopped."""
@@ -66,23 +57,16 @@ class SweepView(View[Trials]):
 
     def ending(self, snapshot: Trials, name: str) -> str:
         """The trial's values, and its score if it has ended."""
-        trial, values = snapshot.jobs[name], values_of(snapshot.jobs[name])
-        described = ", ".join(f"{key}={value_text(values[key])}" for key in self._varied() if key in values)
+        trial = snapshot.jobs[name]
+        described = ", ".join(f"{key}={text}" for key, text in self._varied(trial).items())
         ended = snapshot.state(name) in ("finished", "stopped")
         score = f": {self.sweep.metric.name} {score_text(trial)}{heads_text(trial)}" if ended else ""
         return f"{score} with {described or 'nothing different'}"
 
-    def total(self, snapshot: Trials) -> int:
-        """The number of trials, with those to come."""
-        return max(self.limit, len(snapshot.jobs))
-
-    def outlook(self, snapshot: Trials) -> list[str]:
-        """The number of trials to come."""
-        left = self.limit - len(snapshot.jobs)
-        return [f"{left} to come"] if left > 0 else []
-
-    def _varied(self) -> list[str]:
-        return [parameter.key for parameter in self.sweep.parameters if parameter.varies]
+    def _varied(self, trial: FrozenTrial) -> dict[str, str]:
+        values = values_of(trial)
+        varied = [parameter.key for parameter in self.sweep.parameters if parameter.varies]
+        return {key: value_text(values[key]) for key in varied if key in values}
 
 
 def best_of(sweep: Sweep, trials: list[FrozenTrial]) -> FrozenTrial | None:
@@ -104,11 +88,6 @@ def heads_of(trial: FrozenTrial) -> dict[str, float]:
     """The number of heads that each mask of a trial leaves open."""
     heads: dict[str, float] = trial.user_attrs.get("open_heads", {})
     return heads
-
-
-def masks_of(trials: Iterable[FrozenTrial]) -> list[str]:
-    """The masks that trials have."""
-    return list(dict.fromkeys(mask for trial in trials for mask in heads_of(trial)))
 
 
 def heads_name(mask: str) -> str:

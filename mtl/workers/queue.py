@@ -1,12 +1,11 @@
 """A queue of jobs in a folder, which any number of processes share: the holder of its lease does a job.
 
-What is to do comes from a `Source`: the plan of a study, or the sampler of a sweep.
+A function takes the next job: by the plan of a study, or from the sampler of a sweep.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -102,68 +101,57 @@ class Taken(Generic[P]):
     name: str
     before: P
     """Its progress so far, as far as it counts."""
-    perform: Callable[[P], P]
-    """Does it: takes the progress of this try and returns that of its end. It may write others in between."""
+    perform: Callable[[P, Callable[[P], None]], P]
+    """Does it: takes the progress of this try, and a function that records a later one; returns the last."""
+    write: Callable[[P], None]
+    """Writes its progress."""
 
 
-class Source(ABC, Generic[P]):
-    """Where a queue's jobs come from, and where their progress is kept."""
-
-    folder: JobFolder
-
-    @abstractmethod
-    def take(self, leases: ExitStack) -> Taken[P] | None:
-        """A job that can be started, under a lease that `leases` gives back; `None` if there is none now."""
-
-    @abstractmethod
-    def ended(self) -> bool:
-        """Whether no job will have to be started later."""
-
-    @abstractmethod
-    def last_progress(self, name: str) -> P:
-        """The progress of a job, as last written."""
-
-    @abstractmethod
-    def write_progress(self, name: str, progress: P) -> None:
-        """Write the progress of a job."""
+Take = Callable[[ExitStack], Taken[P] | None]
+"""Takes a job that can be started, under a lease that the stack gives back; `None` if there is none now."""
 
 
-def work(source: Source[P]) -> None:
-    """Do jobs until all have ended, waiting for those that other processes work on.
+def work(folder: JobFolder, take: Take[P], ended: Callable[[], bool] = lambda: True) -> None:
+    """Do jobs until `take` has none and `ended()`, waiting for those that other processes work on.
 
     Raises `KeyboardInterrupt` if a job was interrupted (its state is saved) and `FullDisk`.
     """
     while True:
         with ExitStack() as leases:
-            taken = source.take(leases)
+            taken = take(leases)
             if taken is not None:
-                _try(source, taken)
+                _try(folder, taken)
         if taken is None:
-            if source.ended():
+            if ended():
                 return
             time.sleep(WAIT)
 
 
-def _try(source: Source[P], taken: Taken[P]) -> None:
-    name, before = taken.name, taken.before
-    started = replace(before, state="running", tries=before.tries + 1, started=now(), ended=0.0, error="")
-    if started.tries > TRIES:
+def _try(folder: JobFolder, taken: Taken[P]) -> None:
+    before = taken.before
+    if before.tries == TRIES:
         error = f"its process died {TRIES} times; the end of its log may say why"
-        source.write_progress(name, replace(before, state="failed", ended=now(), error=error))
+        taken.write(replace(before, state="failed", ended=now(), error=error))
         return
-    started = replace(started, worker=str(Holder.me()))
-    source.write_progress(name, started)
+    started = replace(
+        before, state="running", tries=before.tries + 1, started=now(), ended=0.0, worker=str(Holder.me()),
+        error="",
+    )  # fmt: skip
+    last = started
+
+    def record(progress: P) -> None:
+        nonlocal last
+        last = progress
+        taken.write(progress)
+
+    record(started)
     try:
-        ended = logged(source.folder.log(name), lambda: taken.perform(started))
+        last = logged(folder.log(taken.name), lambda: taken.perform(started, record))
     except KeyboardInterrupt:  # asked to stop: this try does not count
-        ended = replace(source.last_progress(name), state="interrupted", tries=before.tries)
+        last = replace(last, state="interrupted", tries=before.tries)
     except Failed as failure:
-        ended = source.last_progress(name)
-        if failure.for_want_of_memory and started.tries < TRIES:
-            ended = replace(ended, state="waiting")
-        else:
-            ended = replace(ended, state="failed", error=str(failure))
-    spent = now() - started.started
-    source.write_progress(name, replace(ended, ended=now(), seconds=started.seconds + spent))
-    if ended.state == "interrupted":
+        again = failure.for_want_of_memory and started.tries < TRIES
+        last = replace(last, state="waiting" if again else "failed", error="" if again else str(failure))
+    taken.write(replace(last, ended=now(), seconds=started.seconds + now() - started.started))
+    if last.state == "interrupted":
         raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -15,32 +15,24 @@ SETTLED = 2.0
 """Seconds without a change after which a file counts as one that is told from its successor by its time."""
 
 
-@dataclass(frozen=True)
-class Records:
-    """Records that were read, each once for every change of its file."""
+def record_of(file: Path, read: Callable[[Any], T]) -> T | None:
+    """The record that `read` makes of a file's values, once for every change; `None` if there is no file.
 
-    known: dict[Path, tuple[tuple[int, int, int], Any]] = field(default_factory=dict)
-    """What settled files hold, each with the state of the file that it was read from."""
-
-    def of(self, file: Path, read: Callable[[Any], T]) -> T | None:
-        """The record that `read` makes of a file's values; `None` if there is no file.
-
-        Raises what `read` raises, and `ValueError` for a file that is no JSON.
-        """
-        try:
-            there = file.stat()
-            state = there.st_mtime_ns, there.st_size, there.st_ino
-            if file in self.known and self.known[file][0] == state:
-                record: T = self.known[file][1]
-                return record
-            record = read(json.loads(file.read_bytes()))
-        except FileNotFoundError:
-            self.known.pop(file, None)
-            return None
+    Raises what `read` raises, and `ValueError` for a file that is no JSON.
+    """
+    try:
+        there = file.stat()
         # Two changes within a tick of the file system's clock can leave the same state.
-        if abs(time.time() - there.st_mtime) > SETTLED:
-            self.known[file] = state, record
-        return record
+        settled = abs(time.time() - there.st_mtime) > SETTLED
+        look = _read if settled else _read.__wrapped__
+        return cast(T, look(file, read, there.st_mtime_ns, there.st_size, there.st_ino))
+    except FileNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=10_000)
+def _read(file: Path, read: Callable[[Any], Any], *state: int) -> Any:
+    return read(json.loads(file.read_bytes()))
 
 
 def restored(kind: type[T], values: Mapping[str, Any]) -> T:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -32,20 +32,21 @@ class View(ABC, Generic[S]):
     """What is shown of a queue."""
 
     folder: JobFolder
-    kind: ClassVar[str]
-    """What a job is called."""
+    kind: ClassVar[str] = "job"
+    limit: int = 0
+    """The number of jobs that there will be, if more are to come than are there."""
 
     @abstractmethod
     def snapshot(self) -> S:
         """The jobs and their progress now."""
 
     @abstractmethod
-    def columns(self, snapshot: S) -> Mapping[str, Literal["left", "right"]]:
-        """The names of a table's columns between the state and the time, and the side of their texts."""
+    def texts(self, snapshot: S, name: str) -> Mapping[str, str]:
+        """What a table says of a job between its state and its time, by column."""
 
     @abstractmethod
-    def cells(self, snapshot: S, name: str) -> Sequence[str]:
-        """The texts of a job in these columns."""
+    def ending(self, snapshot: S, name: str) -> str:
+        """The end of the line that is printed when a job that has not failed starts or ends."""
 
     def remark(self, snapshot: S, name: str) -> str:
         """The last text in a job's row."""
@@ -55,17 +56,10 @@ class View(ABC, Generic[S]):
         """Why a job has failed, and where its log is."""
         return f"{snapshot.progress[name].error} ({self.folder.log(name)})"
 
-    @abstractmethod
-    def ending(self, snapshot: S, name: str) -> str:
-        """The end of the line that is printed when a job that has not failed starts or ends."""
-
-    def total(self, snapshot: S) -> int:
-        """The number of jobs, with those to come."""
-        return len(snapshot.jobs)
-
-    def outlook(self, snapshot: S) -> Sequence[str]:
+    def outlook(self, snapshot: S) -> str:
         """What is said of the rest at the end of the line of totals."""
-        return ()
+        left = self.limit - len(snapshot.jobs)
+        return f"{left} to come" if left > 0 else ""
 
     def capacity(self, count: int, gpus: Sequence[str]) -> int:
         """The number of processes at work at once, if `count` are wanted (0: as many as are useful)."""
@@ -74,25 +68,24 @@ class View(ABC, Generic[S]):
     def totals(self, snapshot: S) -> str:
         """One line: the jobs by state, and what is to come."""
         counts: Counter[State] = Counter(snapshot.states().values())
-        parts = [f"{counts[state]} {state}" for state in STYLES if counts[state]]
-        return f"{counted(self.total(snapshot), self.kind)}: {', '.join([*parts, *self.outlook(snapshot)])}"
+        parts = [*(f"{counts[state]} {state}" for state in STYLES if counts[state]), self.outlook(snapshot)]
+        number = counted(max(self.limit, len(snapshot.jobs)), self.kind)
+        return f"{number}: {', '.join(filter(None, parts))}"
 
     def overview(self, snapshot: S, rows: int | None = None) -> Group:
         """A row per job and the totals; with `rows`, no more rows than that: running, failed, ended last."""
-        table, columns = Table(title=str(self.folder.path), title_justify="left"), self.columns(snapshot)
-        for name in ("run" if self.kind == "job" else self.kind, "state"):
-            table.add_column(name, overflow="fold")
-        for name, side in columns.items():
-            table.add_column(name, justify=side, overflow="fold")
-        table.add_column("time", justify="right")
-        table.add_column("remarks", overflow="fold")
-        for name in _shown(snapshot, rows):
+        shown = {name: self.texts(snapshot, name) for name in _shown(snapshot, rows)}
+        columns = list(dict.fromkeys(column for texts in shown.values() for column in texts))
+        table = Table(title=str(self.folder.path), title_justify="left")
+        for column in ("run" if self.kind == "job" else self.kind, "state", *columns, "time", "remarks"):
+            table.add_column(column, overflow="fold")
+        for name, texts in shown.items():
             state, spent = snapshot.state(name), snapshot.progress[name].spent()
             remark = self.why_failed if state == "failed" else self.remark
             table.add_row(
                 name,
                 Text(state, style=STYLES[state]),
-                *self.cells(snapshot, name),
+                *(texts.get(column, "") for column in columns),
                 clock(spent) if spent else "",
                 remark(snapshot, name),
             )

@@ -16,7 +16,6 @@ from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
 from mtl.study.jobs import codes_of
 from mtl.study.perform import StudyJobs
-from mtl.workers.queue import work
 
 JOB = Job("pos-seed1", "single", TrainConfig(tasks=("pos",)), probes=ProbesConfig())
 
@@ -30,14 +29,14 @@ def planned() -> dict[str, str]:
 def study(tmp_path: Path, monkeypatch) -> StudyFolder:
     """A folder in which nothing is really trained or probed."""
     monkeypatch.setattr(
-        StudyJobs, "_perform", lambda self, job, progress: replace(progress, state="finished")
+        StudyJobs, "_perform", lambda self, job, progress, record: replace(progress, state="finished")
     )
     return StudyFolder(tmp_path)
 
 
 def do(study: StudyFolder, job: Job) -> None:
     study.write_job(job)
-    work(StudyJobs(study, InputCache()))
+    StudyJobs(study, InputCache()).work()
 
 
 @pytest.mark.parametrize("changed", ["code", "probes.code"])

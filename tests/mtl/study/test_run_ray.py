@@ -36,7 +36,6 @@ from mtl.study.ray_cluster import RunResources, connected, fitting_in
 from mtl.study.run_ray import StudyLocation, ray_worker, run_on_ray
 from mtl.study.worker import check_node
 from mtl.workers import pool
-from mtl.workers.queue import work
 from mtl.workers.worker import INTERRUPTED
 from tests.mtl.study import small
 
@@ -234,7 +233,7 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
             assert len(begun) == 1
             assert ": training " in begun[0]
 
-    work(StudyJobs(plan(alone), InputCache(keep=True)))
+    StudyJobs(plan(alone), InputCache(keep=True)).work()
     assert small.metrics(file) == small.metrics(alone)
     for name in NAMES:
         ours, theirs = (

@@ -90,7 +90,7 @@ def test_commands_in_two_containers_with_one_host_name_have_two_leases(study):
         ("seeds: [", "is no YAML"),
         ("- 1", "holds no keys"),
         ("", "is empty"),
-        ("name: 3", "name=3"),
+        ("name: 3", "name: expected a text (in quotes) or null, not '3'"),
     ],
 )
 def test_the_state_of_a_study_whose_file_is_bad_is_one_line(tmp_path, capsys, text, message):
@@ -99,7 +99,7 @@ def test_the_state_of_a_study_whose_file_is_bad_is_one_line(tmp_path, capsys, te
     assert main(["study", str(file), "--status"]) == 2
     errors = capsys.readouterr().err
     assert message in errors
-    assert str(file) in errors or "name=3" in errors
+    assert str(file) in errors
     assert errors.count("\n") == 1
 
 
