@@ -16,8 +16,8 @@ from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
 from mtl.errors import InputError, counted, plain_name
 from mtl.files import check_folder_place
-from mtl.study.folder import StudyFolder
-from mtl.study.status import StudyView
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.status import StudyView
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.config.parse import configured
     from mtl.models.inputs import InputCache
     from mtl.study.config import StudyConfig
-    from mtl.study.plan import carrying_out, make_plan
+    from mtl.study.jobs.plan import carrying_out, make_plan
 
     if options.jobs < 0:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
@@ -80,13 +80,13 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         view = StudyView(folder, plan.jobs, options.jobs or None)
         console.print(view.totals(view.snapshot()))
         if options.engine == "ray":
-            from mtl.study.ray_cluster import RunResources
-            from mtl.study.run_ray import run_on_ray
+            from mtl.study.processes.ray_cluster import RunResources
+            from mtl.study.processes.run_ray import run_on_ray
 
             resources = RunResources(options.cpus, options.gpus)
             run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
         else:
-            run_locally(view, "mtl.study.worker", options.jobs, console)
+            run_locally(view, "mtl.study.processes.worker", options.jobs, console)
         ended = view.snapshot()
         failed = list(ended.states().values()).count("failed")
         console.print(view.overview(ended))

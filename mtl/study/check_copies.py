@@ -9,8 +9,8 @@ from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, no_copies_because
 from mtl.models.known_encoders import encoder_configuration, encoder_shape
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
 from mtl.study.study_claims import claims_of
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
 

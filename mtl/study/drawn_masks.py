@@ -22,7 +22,7 @@ from mtl.probes.table_files import write_parquet
 from mtl.runs.content import DRAWS
 from mtl.runs.run import Run
 from mtl.study.config import OverlapConfig
-from mtl.study.job import Job
+from mtl.study.jobs.job import Job
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from mtl.errors import InputError, did_you_mean
 from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
 from mtl.study.config import KINDS, Block, Masks, StudyConfig
-from mtl.study.grid import planned
-from mtl.study.job import Job
-from mtl.study.task_sets import task_sets
+from mtl.study.grid.grid import planned
+from mtl.study.grid.task_sets import task_sets
+from mtl.study.jobs.job import Job
 
 RULE = "fixed beforehand as those of the first block with masks in the study's file"
 

@@ -17,8 +17,8 @@ from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.gather import gather
 from mtl.runs.run_report import archive_report, only_reporter, run_report
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
 from mtl.study.primary_setup import fixed_claims, only_claiming_seeds
 from mtl.study.wandb_study import log_study
 

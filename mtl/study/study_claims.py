@@ -10,8 +10,8 @@ import numpy as np
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
 from mtl.training.claims_file import Claims, Head, write_claims
 
 

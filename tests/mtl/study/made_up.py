@@ -11,9 +11,9 @@ import yaml
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.study.config import Block, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned
-from mtl.study.job import Progress
+from mtl.study.grid.grid import planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Progress
 from tests.mtl.studies import Study
 
 TASKS = ("pos", "dep", "srl")

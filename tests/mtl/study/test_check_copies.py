@@ -14,8 +14,8 @@ from mtl.config.schema import ClonesConfig, EncoderConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
 from mtl.study.check_copies import check_family, copies_that_fail
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress
 from mtl.training.claims_file import Claims, write_claims
 from tests.mtl.study import small
 

@@ -23,8 +23,8 @@ from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.plan import carrying_out, make_plan
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.plan import carrying_out, make_plan
 from mtl.training.train import train
 from tests.mtl.models.test_mask_file import table
 from tests.mtl.study import small

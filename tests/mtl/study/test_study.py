@@ -21,9 +21,9 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.probes import heads_table as table
 from mtl.study.config import ProbesConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import MEASURED, Job, Progress, Snapshot
-from mtl.study.status import remaining
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import MEASURED, Job, Progress, Snapshot
+from mtl.study.jobs.status import remaining
 from tests.mtl.study import small
 
 GRID = [

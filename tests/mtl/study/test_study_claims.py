@@ -13,9 +13,9 @@ from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
 from mtl.study.config import Block, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned
-from mtl.study.job import Job, Progress, Snapshot
+from mtl.study.grid.grid import planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress, Snapshot
 from mtl.study.study_claims import write_claims_of
 from mtl.training.claims_file import read_claims
 from tests.mtl.study import small

@@ -17,10 +17,10 @@ from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes import heads_table
 from mtl.study.config import Block, ProbesConfig, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned
-from mtl.study.perform import work
-from mtl.study.plan import carrying_out, make_plan
+from mtl.study.grid.grid import planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.plan import carrying_out, make_plan
+from mtl.study.processes.perform import work
 from mtl.study.report import collect
 from mtl.tasks.sentence import Sentence
 from tests.mtl import digits

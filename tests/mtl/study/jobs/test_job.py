@@ -11,8 +11,8 @@ import pytest
 from mtl.config.parse import configured
 from mtl.config.schema import CorpusConfig, EncoderConfig, TrainConfig
 from mtl.study.config import KINDS, Block, ProbesConfig, StudyConfig
-from mtl.study.grid import planned
-from mtl.study.job import Job
+from mtl.study.grid.grid import planned
+from mtl.study.jobs.job import Job
 
 STUDIES = sorted(Path("configs/study").glob("*.yaml"))
 

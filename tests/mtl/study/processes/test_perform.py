@@ -10,12 +10,12 @@ import pytest
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.study import perform as module
 from mtl.study.config import ProbesConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress
-from mtl.study.jobs import codes_of
-from mtl.study.perform import StudyJobs
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress
+from mtl.study.jobs.wanted import codes_of
+from mtl.study.processes import perform as module
+from mtl.study.processes.perform import StudyJobs
 
 JOB = Job("pos-seed1", "single", TrainConfig(tasks=("pos",)), probes=ProbesConfig())
 

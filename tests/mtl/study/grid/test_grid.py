@@ -15,7 +15,7 @@ from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerC
 from mtl.errors import InputError
 from mtl.runs.setups import setups_of
 from mtl.study.config import Block, ClaimsConfig, ProbesConfig, StudyConfig
-from mtl.study.grid import planned, probes_the_encoder
+from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.tasks.dep import Dep
 from mtl.training.check import check_settings
 

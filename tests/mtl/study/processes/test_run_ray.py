@@ -26,15 +26,15 @@ from mtl.config.parse import read_configuration
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
-from mtl.study import run_ray as on_ray
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Progress
-from mtl.study.perform import StudyJobs
-from mtl.study.plan import carrying_out, make_plan
-from mtl.study.ray_cluster import RunResources, connected, fitting_in
-from mtl.study.run_ray import StudyLocation, ray_worker, run_on_ray
-from mtl.study.worker import check_node
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Progress
+from mtl.study.jobs.plan import carrying_out, make_plan
+from mtl.study.processes import run_ray as on_ray
+from mtl.study.processes.perform import StudyJobs
+from mtl.study.processes.ray_cluster import RunResources, connected, fitting_in
+from mtl.study.processes.run_ray import StudyLocation, ray_worker, run_on_ray
+from mtl.study.processes.worker import check_node
 from mtl.workers import pool
 from mtl.workers.worker import INTERRUPTED
 from tests.mtl.study import small

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from mtl.config.effective import ROWS_PER_TASK
 from mtl.study.config import KINDS
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Snapshot
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Snapshot
 from mtl.workers.pool import MOST_ON_A_GPU, places_on
 from mtl.workers.watch import View, clock
 

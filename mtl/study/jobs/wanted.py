@@ -20,10 +20,10 @@ from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint, unused_modules
 from mtl.study.check_copies import check_copies
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned, probes_the_encoder
-from mtl.study.job import Job, code_part
-from mtl.study.task_sets import STATIC
+from mtl.study.grid.grid import planned, probes_the_encoder
+from mtl.study.grid.task_sets import STATIC
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, code_part
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 

@@ -18,11 +18,18 @@ from rich.console import Console
 
 from mtl.errors import InputError
 from mtl.files import full_disk
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
-from mtl.study.ray_cluster import ONE_CORE, RunResources, connected, fitting_in, imported, largest_of
-from mtl.study.status import StudyView
-from mtl.study.worker import CHECK
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
+from mtl.study.jobs.status import StudyView
+from mtl.study.processes.ray_cluster import (
+    ONE_CORE,
+    RunResources,
+    connected,
+    fitting_in,
+    imported,
+    largest_of,
+)
+from mtl.study.processes.worker import CHECK
 from mtl.workers.pool import WorkerPool
 from mtl.workers.watch import watching
 from mtl.workers.worker import LOOK, interruptible, no_room
@@ -153,7 +160,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool = WorkerPool(
-        "mtl.study.worker",
+        "mtl.study.processes.worker",
         study.path,
         threads,
         gpus=() if on_gpu else ("",),

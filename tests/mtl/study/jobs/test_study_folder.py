@@ -12,8 +12,8 @@ import pytest
 from mtl.commands.main import main
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress
 from mtl.workers.lease import Holder
 
 

@@ -19,11 +19,11 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes import heads_table
-from mtl.study import jobs as module
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Progress
-from mtl.study.plan import Plan, carrying_out, make_plan
+from mtl.study.jobs import wanted as module
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Progress
+from mtl.study.jobs.plan import Plan, carrying_out, make_plan
 from mtl.workers.lease import lease
 from tests.mtl.models.test_mask_file import table
 from tests.mtl.study import small

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from mtl.errors import InputError
 from mtl.files import write_json
-from mtl.study.job import Job, Progress, Snapshot
+from mtl.study.jobs.job import Job, Progress, Snapshot
 from mtl.workers.lease import Holder, exclusive, holder_of
 from mtl.workers.queue import JobFolder
 from mtl.workers.records import record_of

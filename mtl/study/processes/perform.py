@@ -17,10 +17,10 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
 from mtl.study.config import MeasureGroup
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
-from mtl.study.jobs import codes_of
-from mtl.study.measure import measure
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
+from mtl.study.jobs.wanted import codes_of
+from mtl.study.measures.measure import measure
 from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source

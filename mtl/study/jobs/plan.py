@@ -19,9 +19,9 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.study.check_copies import copies_that_fail
 from mtl.study.config import MeasureGroup, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
-from mtl.study.jobs import digest, wanted_jobs
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
+from mtl.study.jobs.wanted import digest, wanted_jobs
 from mtl.workers.lease import Holder, lease
 
 if TYPE_CHECKING:
