@@ -129,7 +129,7 @@ def work(folder: JobFolder, take: Take[P], ended: Callable[[], bool] = lambda: T
 
 def _try(folder: JobFolder, taken: Taken[P]) -> None:
     before = taken.before
-    if before.tries == TRIES:
+    if before.tries >= TRIES:
         error = f"its process died {TRIES} times; the end of its log may say why"
         taken.write(replace(before, state="failed", ended=now(), error=error))
         return
