@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -77,8 +77,12 @@ class View(ABC, Generic[S]):
         shown = {name: self.texts(snapshot, name) for name in _shown(snapshot, rows)}
         columns = list(dict.fromkeys(column for texts in shown.values() for column in texts))
         table = Table(title=str(self.folder.path), title_justify="left")
+        numbers = {
+            column for column in columns if all(_is_number(texts.get(column, "")) for texts in shown.values())
+        }
         for column in ("run" if self.kind == "job" else self.kind, "state", *columns, "time", "remarks"):
-            table.add_column(column, overflow="fold")
+            side: Literal["left", "right"] = "right" if column in {*numbers, "time"} else "left"
+            table.add_column(column, overflow="fold", justify=side)
         for name, texts in shown.items():
             state, spent = snapshot.state(name), snapshot.progress[name].spent()
             remark = self.why_failed if state == "failed" else self.remark
@@ -97,6 +101,10 @@ class View(ABC, Generic[S]):
         if state == "failed":
             return f"{name}: failed: {self.why_failed(snapshot, name)}"
         return f"{name}: {state}{self.ending(snapshot, name)}"
+
+
+def _is_number(text: str) -> bool:
+    return not text or text.lstrip("-")[:1].isdigit()
 
 
 def _shown(snapshot: Snapshot[Any, Any], rows: int | None) -> list[str]:
