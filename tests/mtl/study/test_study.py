@@ -19,7 +19,7 @@ import yaml
 from mtl.commands.study import folder_of
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.probes import heads_table as table
+from mtl.probes.tables import heads_table as table
 from mtl.study.config import ProbesConfig
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import MEASURED, Job, Progress, Snapshot
