@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Progress
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Progress
 
 
 def carried_out(words: list[str], jobs: int, place: Path) -> tuple[float, list[Progress]]:

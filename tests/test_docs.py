@@ -27,7 +27,7 @@ from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.family_table import FAMILIES
 from mtl.study.config import MASKS, Block, ClaimsConfig, OverlapConfig, ProbesConfig, StudyConfig
-from mtl.study.grid import planned, probes_the_encoder
+from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.tasks.sentence import Sentence
 
 ROOT = Path(__file__).resolve().parents[1]

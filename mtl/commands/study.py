@@ -7,18 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
 
 from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
-from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError, counted, plain_name
 from mtl.files import check_folder_place
-from mtl.study.folder import StudyFolder
-from mtl.study.status import overview, totals
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.status import StudyView
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.config.parse import configured
     from mtl.models.inputs import InputCache
     from mtl.study.config import StudyConfig
-    from mtl.study.plan import carrying_out, make_plan
+    from mtl.study.jobs.plan import carrying_out, make_plan
 
     if options.jobs < 0:
         raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
@@ -70,25 +69,27 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         console.print(f"note: {note}", soft_wrap=True)
     if options.dry_run:
         _print_changes(plan.changes, console)
-        console.print(overview(folder, folder.snapshot(plan.jobs), options.jobs or None))
+        view = StudyView(folder, plan.jobs, options.jobs or None)
+        console.print(view.overview(view.snapshot()))
         return 0
     from mtl.study.report import collect
-    from mtl.study.run_local import run_locally
+    from mtl.workers.watch import run_locally
 
     with carrying_out(plan) as plan:
         _print_changes(plan.changes, console)
-        console.print(totals(folder.snapshot(plan.jobs)))
+        view = StudyView(folder, plan.jobs, options.jobs or None)
+        console.print(view.totals(view.snapshot()))
         if options.engine == "ray":
-            from mtl.study.ray_cluster import RunResources
-            from mtl.study.run_ray import run_on_ray
+            from mtl.study.processes.ray_cluster import RunResources
+            from mtl.study.processes.run_ray import run_on_ray
 
             resources = RunResources(options.cpus, options.gpus)
             run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
         else:
-            run_locally(folder, plan.jobs, options.jobs, console)
-        ended = folder.snapshot(plan.jobs)
+            run_locally(view, "mtl.study.processes.worker", options.jobs, console)
+        ended = view.snapshot()
         failed = list(ended.states().values()).count("failed")
-        console.print(overview(folder, ended))
+        console.print(view.overview(ended))
         page = collect(folder, config, console)
     if failed:
         console.print(f"{counted(failed, 'job')} failed; run the command again to retry")
@@ -104,46 +105,38 @@ def _print_changes(changes: Sequence[object], console: Console) -> None:
 
 
 def _status(folder: StudyFolder, console: Console) -> int:
-    snapshot = folder.snapshot()
+    view = StudyView(folder)
+    snapshot = view.snapshot()
     if not snapshot.jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
     if not console.is_terminal or not folder.commands():
-        console.print(overview(folder, snapshot))
+        console.print(view.overview(snapshot))
         return 0
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, refresh_per_second=2) as live:
         at_work = True  # Ctrl-C ends the table only, not the study
         while at_work:
             at_work = bool(folder.commands())
-            live.update(overview(folder, folder.snapshot(), rows=max(5, console.size.height - 6)))
+            live.update(view.overview(view.snapshot(), rows=max(5, console.size.height - 6)))
             time.sleep(1 if at_work else 0)
     return 0
 
 
 def folder_of(words: Sequence[str]) -> StudyFolder:
     """The folder of a study given by its file or by the folder itself."""
-    from mtl.config.parse import given_values
+    from mtl.config.parse import configured
     from mtl.study.config import StudyConfig
 
     files = _files(words)
     if not files:
         raise InputError("mtl study --status needs the study's file or folder: mtl study STUDY.yaml --status")
-    given = given_values(
-        "mtl study",
-        StudyConfig,
-        [word for word in joined(words) if word.startswith("-") and not word.startswith("--config=")],
-    )
-    if Path(files[0]).is_dir():
-        if given:
-            raise InputError(f"--{next(iter(given))} has no effect with --status of a folder: leave it out")
-        return StudyFolder(Path(files[0]))
-    values: dict[str, Any] = {}
-    for file in files:  # the last file that has a key counts, as when the study is carried out
-        values |= read_mapping(Path(file), "study")
-    values |= given
-    for key in ("studies", "name"):
-        if not isinstance(values.get(key), str | None):
-            raise InputError(f"{key}={values[key]} is no text: put it in quotes")
-    return _folder(values.get("studies") or "studies", values.get("name"), words)
+    if not Path(files[0]).is_dir():
+        config = configured("mtl study", StudyConfig, words, options=Options)
+        return _folder(config.studies, config.name, words)
+    options = [word for word in joined(words) if word.startswith("-") and not word.startswith("--config=")]
+    if options:
+        name, _, _ = options[0].partition("=")
+        raise InputError(f"{name} has no effect with --status of a folder: leave it out")
+    return StudyFolder(Path(files[0]))
 
 
 def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder:

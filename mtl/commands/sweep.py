@@ -140,10 +140,10 @@ def _local(
     from mtl.files import check_folder_place
     from mtl.models.inputs import InputCache
     from mtl.sweep.check import check_sweep
-    from mtl.sweep.folder import trials_of
     from mtl.sweep.report import collect
-    from mtl.sweep.status import best_of, ended_line, overview, totals
-    from mtl.sweep.workers import run_locally
+    from mtl.sweep.status import SweepView, best_of
+    from mtl.sweep.trial_config import trial_name
+    from mtl.workers.watch import run_locally
 
     check_folder_place(folder.path)
     check_sweep(definition, base, InputCache(keep=True))
@@ -152,23 +152,23 @@ def _local(
         console.print(f"note: {note}", soft_wrap=True)
     study = folder.study(definition)
     again = folder.try_again(study)
-    console.print(totals(folder, study, limit) + (f"; {again} tried again" if again else ""))
-    run_locally(folder, definition, options.jobs, limit, options.wandb, console)
-    console.print(overview(folder, definition, study))
-    console.print(totals(folder, study, limit))
+    view = SweepView(folder, definition, study, limit)
+    console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
+    run_locally(view, "mtl.sweep.worker", options.jobs, console, (str(limit), options.wandb))
+    ended = view.snapshot()
+    console.print(view.overview(ended))
     page = collect(folder, console)
-    trials = trials_of(study)
-    best = best_of(definition, trials)
+    best = best_of(definition, list(ended.jobs.values()))
     if best is not None:
-        line = ended_line(folder, definition, best, "finished")
-        console.print(f"best: {line} ({folder.run(best.number)})", soft_wrap=True)
+        name = trial_name(best.number)
+        console.print(f"best: {view.line(ended, name)} ({folder.run(name)})", soft_wrap=True)
     if options.wandb == "offline":
         console.print(f"to W&B: wandb sync {quote(str(folder.runs))}/*/wandb/offline-run-*", soft_wrap=True)
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
-    failed = [trial for trial in trials if folder.state(trial) == "failed"]
+    failed = list(ended.states().values()).count("failed")
     if failed:
-        console.print(f"{counted(len(failed), 'trial')} failed; run the command again to retry")
+        console.print(f"{counted(failed, 'trial')} failed; run the command again to retry")
     return 1 if failed else 0
 
 
@@ -192,7 +192,7 @@ def _status(place: str, options: Options, console: Console) -> int:
     """Print the trials of a sweep given by its file or by its folder."""
     from mtl.sweep.file import read_sweep
     from mtl.sweep.folder import SweepFolder, usable
-    from mtl.sweep.status import overview, totals
+    from mtl.sweep.status import SweepView
 
     path = Path(place)
     if not path.is_dir():
@@ -200,7 +200,7 @@ def _status(place: str, options: Options, console: Console) -> int:
     folder = SweepFolder(path)
     definition, _, _ = folder.read_plan()
     with usable(folder.storage):
-        study = folder.study(definition)
-        console.print(overview(folder, definition, study))
-        console.print(totals(folder, study, definition.points() or definition.file.run_cap or 0))
+        limit = definition.points() or definition.file.run_cap or 0
+        view = SweepView(folder, definition, folder.study(definition), limit)
+        console.print(view.overview(view.snapshot()))
     return 0

@@ -239,9 +239,9 @@ def whole_number(value: Any, what: str, least: int | None = None, most: int = MO
         number = number.item()
     if isinstance(number, bool | np.bool_) or not isinstance(number, Integral):
         raise InputError(f"{what}={shown(value)}: use a whole number")
-    if least is not None and number < least:
+    if least is not None and int(number) < least:
         raise InputError(f"{what}={shown(number)}: use a whole number of at least {least}")
-    if abs(number) > most:
+    if abs(int(number)) > most:
         raise InputError(f"{what}={shown(number)}: use a whole number of at most {most}")
     return int(number)
 
@@ -314,7 +314,7 @@ def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
     if (isinstance(found, str) and found == "auto") or (
         isinstance(found, torch.dtype) and found.is_floating_point
     ):
-        return found
+        return found  # type: ignore[return-value]  # auto is the only text
     raise InputError(f"dtype={shown(dtype)}: use auto, torch.float32 or another floating point type of torch")
 
 

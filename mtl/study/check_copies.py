@@ -9,14 +9,13 @@ from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, no_copies_because
 from mtl.models.known_encoders import encoder_configuration, encoder_shape
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
-from mtl.study.planned import Planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
 from mtl.study.study_claims import claims_of
 from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 
-def check_copies(runs: Sequence[Planned]) -> None:
+def check_copies(runs: Sequence[Job]) -> None:
     """Raise `InputError` for a run with copies that cannot be made: by its family, or by its claims.
 
     Claims are known here where `clones.claims` names a file; see `copies_that_fail` for the study's own.
@@ -82,7 +81,7 @@ def copies_that_fail(jobs: Mapping[str, Job], changed: set[str], study: StudyFol
             continue
         if not _finished(study, sources):
             continue
-        path, tasks = str(job.config["clones"]["claims"]), tuple(job.config["tasks"])
+        path, tasks = str(job.config.clones.claims), job.config.tasks
         try:
             if path not in known:
                 known[path], _ = claims_of(job, study, jobs)
@@ -94,7 +93,7 @@ def copies_that_fail(jobs: Mapping[str, Job], changed: set[str], study: StudyFol
                 f"{job.name} will fail: {nothing_contested(tasks, path)}; leave its tasks out, or keep more "
                 "heads open in their masks"
             )
-        elif reason := too_few_heads(known[path], tasks, ClonesConfig(**job.config["clones"])):
+        elif reason := too_few_heads(known[path], tasks, job.config.clones):
             yield f"{job.name} will fail: {reason}"
 
 

@@ -22,7 +22,7 @@ from mtl.probes.tables.table_files import write_parquet
 from mtl.runs.folder.content import DRAWS
 from mtl.runs.folder.run import Run
 from mtl.study.config import OverlapConfig
-from mtl.study.planned import Planned
+from mtl.study.jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DrawnMasks:
     """How they were drawn, for `draws.json`."""
 
 
-def drawn_masks(runs: Sequence[Planned]) -> dict[str, DrawnMasks]:
+def drawn_masks(runs: Sequence[Job]) -> dict[str, DrawnMasks]:
     """The masks of the runs that draw theirs, by path (the value of `gates.masks`); the same in every call.
 
     Raises `InputError` where the given runs do not measure a task, or masks of this size cannot be drawn.
@@ -65,7 +65,7 @@ def write_masks(masks: Mapping[str, DrawnMasks]) -> None:
         write_json(folder / DRAWS, records)
 
 
-def _drawn(path: Path, run: Planned, best: _Best) -> DrawnMasks:
+def _drawn(path: Path, run: Job, best: _Best) -> DrawnMasks:
     assert run.draw is not None
     overlap, shared, seed = run.draw.overlap, run.draw.shared, run.config.seed
     first, second = run.config.tasks

@@ -14,9 +14,9 @@ from mtl.errors import InputError, did_you_mean
 from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
 from mtl.study.config import KINDS, Block, Masks, StudyConfig
-from mtl.study.grid import planned
-from mtl.study.planned import Planned
-from mtl.study.task_sets import task_sets
+from mtl.study.grid.grid import planned
+from mtl.study.grid.task_sets import task_sets
+from mtl.study.jobs.job import Job
 
 RULE = "fixed beforehand as those of the first block with masks in the study's file"
 
@@ -83,7 +83,7 @@ def chosen_claims(
     )
 
 
-def _first(study: StudyConfig, folder: Path) -> list[Planned]:
+def _first(study: StudyConfig, folder: Path) -> list[Job]:
     """The runs of the first block whose masks are claims: of several tasks alone, or of one set of tasks with
     a mask per task; empty if no block has any."""
     for block in study.grid:
@@ -104,7 +104,7 @@ def _first(study: StudyConfig, folder: Path) -> list[Planned]:
 
 def _masked(
     study: StudyConfig, folder: Path, block: Block, setups: tuple[str, ...], masks: Masks
-) -> list[Planned]:
+) -> list[Job]:
     """The runs of a block with these masks."""
     part = dataclasses.replace(block, setups=setups, masks=(masks,))
     runs = planned(dataclasses.replace(study, grid=(part,)), folder)

@@ -17,8 +17,8 @@ from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.report.gather import gather
 from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
 from mtl.study.primary_setup import fixed_claims, only_claiming_seeds
 from mtl.study.wandb_study import log_study
 
@@ -46,7 +46,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             for stem, name, folders, tasks in _figures(study, finished)
         }
         if data.worth is not None and {ABLATION} < set(data.worth["measure"]):
-            runs = [study.run(job.name) for job in finished if job.config]
+            runs = [study.run(job.name) for job in finished if job.trained]
             figures["prediction"] = partial(draw, "prediction", runs)
         primary = fixed_claims(config, study.path, data)
         data = only_claiming_seeds(config, data, primary)
@@ -99,12 +99,12 @@ def _figures(
     probed: dict[str, list[Path]] = {}
     per_task: set[str] = set()
     for job in finished:
-        tasks = tuple(job.config.get("tasks", ()))
-        if job.config and job.config["pruning"] != "none":
+        tasks = job.config.tasks if job.trained else ()
+        if job.trained and job.config.pruning != "none":
             masked.setdefault((job.grid_cell, tasks), []).append(study.run(job.name))
-            if job.config["gates"]["scope"] == "per_task":
+            if job.config.gates.scope == "per_task":
                 per_task.add(job.grid_cell)
-        if job.probe is not None:
+        if job.probes is not None:
             for task in (name for name in tasks or DEFAULT_TASKS if name in DEFAULT_TASKS):
                 probed.setdefault(task, []).append(study.run(job.name))
     for (cell, tasks), folders in masked.items():
@@ -123,7 +123,7 @@ def _figures(
         sets = {tasks for other, tasks in masked if other == cell}
         if len(sets) > 1 or cell in per_task:
             yield f"correlation-{name}", "correlation", folders, ()
-    runs = [study.run(job.name) for job in finished if job.config]
+    runs = [study.run(job.name) for job in finished if job.trained]
     if masked:
         yield "heads-kept", "heads-kept", runs, ()
     for task, folders in probed.items():

@@ -10,13 +10,12 @@ import numpy as np
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
-from mtl.study.planned import Planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
 from mtl.training.claims_file import Claims, Head, write_claims
 
 
-def with_claims(runs: Sequence[Planned], folder: Path) -> list[Planned]:
+def with_claims(runs: Sequence[Job], folder: Path) -> list[Job]:
     """The runs; those with copies of heads get the names of the runs whose masks determine the claims.
 
     These are the study's runs of each task alone with `dynamic` masks, with all of their seeds: if their
@@ -33,7 +32,7 @@ def _needs_claims(config: TrainConfig) -> bool:
     return clones.kind not in ("none", "rows") and clones.heads != "all" and clones.claims is None
 
 
-def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned:
+def _with_claims(run: Job, runs: Sequence[Job], folder: Path) -> Job:
     sources: list[str] = []
     used: set[str] = set()
     for task in run.config.tasks:
@@ -65,7 +64,7 @@ def write_claims_of(job: Job, study: StudyFolder) -> None:
     Every process writes the same file from the same masks. Raises `InputError` for masks that cannot be read.
     """
     claims, names = claims_of(job, study, {other.name: other for other in study.jobs()})
-    path = Path(job.config["clones"]["claims"])
+    path = Path(str(job.config.clones.claims))
     path.parent.mkdir(exist_ok=True)
     write_claims(path, claims, names)
 
@@ -89,7 +88,7 @@ def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Cl
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(f"{path} cannot be read ({error}): train {name} again") from error
         [task] = gates["task"].unique().to_list()
-        seed = jobs[name].config["seed"]
+        seed = jobs[name].config.seed
         tables.setdefault(task, []).append(gates.with_columns(run=pl.lit(name), seed=pl.lit(seed)))
         names.setdefault(task, []).append(name)
     claims: dict[str, tuple[Head, ...]] = {}

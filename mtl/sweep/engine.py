@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import optuna
@@ -15,9 +16,12 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from mtl.errors import InputError
 from mtl.files import full_disk
 from mtl.sweep.file import Sweep
-from mtl.sweep.folder import Progress, SweepFolder, progress_of, trials_of, write_progress
-from mtl.workers.lease import Holder, lease, now
-from mtl.workers.worker import TRIES, Failed, FullDisk, logged
+from mtl.sweep.folder import Progress, SweepFolder, is_scored, progress_of, trials_of, write_progress
+from mtl.sweep.trial_config import trial_name
+from mtl.workers import queue
+from mtl.workers.lease import lease
+from mtl.workers.queue import Taken
+from mtl.workers.worker import FullDisk
 
 
 @dataclass(frozen=True)
@@ -51,109 +55,95 @@ class Engine:
 
         Raises `KeyboardInterrupt` if a trial was interrupted (its state is saved) and `FullDisk`.
         """
-        study = self.folder.study(self.sweep)
-        study.pruner = pruner_for(self.sweep)
         try:
-            while self._next(study):
-                pass
+            queue.work(self.folder, self.take)
         except Exception as error:
             if full_disk(error, self.folder.path) is not None:  # the storage may notice it first
                 raise FullDisk from error
             raise
 
-    def _next(self, study: optuna.Study) -> bool:
-        """Run one trial, unless none is left."""
-        with ExitStack() as leases:
-            trial = self._take(study, leases)
-            if trial is not None:
-                self._carry_out(study, trial)
-            return trial is not None
+    @cached_property
+    def study(self) -> optuna.Study:
+        """Optuna's study."""
+        study = self.folder.study(self.sweep)
+        study.pruner = pruner_for(self.sweep)
+        return study
 
-    def _take(self, study: optuna.Study, leases: ExitStack) -> Trial | None:
-        """A trial whose lease this process now holds, if any is left."""
+    def take(self, leases: ExitStack) -> Taken[Progress] | None:
+        """A trial that was started before, else a new one, with its values."""
         with self.folder.locked():
-            trials = trials_of(study)
-            for frozen in trials:
-                if frozen.state != TrialState.RUNNING or progress_of(frozen).error:
-                    continue
-                if leases.enter_context(lease(self.folder.lease_file(frozen.number))):
-                    study.sampler = sampler_for(self.sweep, frozen.number)
-                    return Trial(study, frozen._trial_id)
-            started = [trial for trial in trials if trial.state != TrialState.WAITING]
-            good_enough = any(
-                trial.state == TrialState.COMPLETE
-                and math.isfinite(trial.values[0])
-                and self.sweep.metric.reached(trial.values[0])
-                for trial in started
-            )
-            if len(started) >= self.limit or good_enough:
-                return None
-            if self.sweep.file.method == "grid" and len(started) == len(trials):
-                # Trials are enqueued one at a time, so that trial n has point n of the grid.
-                study.enqueue_trial(drawn_at(self.sweep, len(trials)))
-            study.sampler = sampler_for(self.sweep, len(started))
-            trial = study.ask()
-            leases.enter_context(lease(self.folder.lease_file(trial.number)))
-            return trial
-
-    def _carry_out(self, study: optuna.Study, trial: Trial) -> None:
-        frozen = trials_of(study)[trial.number]
-        before = progress_of(frozen)
-        progress = replace(before, tries=before.tries + 1, started=now(), worker=str(Holder.me()))
-        if progress.tries > TRIES:
-            error = f"its process died {TRIES} times; the end of its log may say why"
-            self._end(study, frozen, replace(before, error=error))
-            return
+            trial = self._started_before(leases) or self._new(leases)
+        if trial is None:
+            return None
         values = {parameter.key: parameter.draw(trial) for parameter in self.sweep.parameters}
         trial.set_user_attr("values", values)
-        write_progress(study, frozen, progress)
-        stopping = self.sweep.file.early_terminate
+        name, before = trial_name(trial.number), progress_of(self._frozen(trial))
+        return Taken(name, before, partial(self._perform, trial, values), partial(self._write, trial))
+
+    def _write(self, trial: Trial, progress: Progress) -> None:
+        with self.folder.locked():
+            write_progress(self.study, self._frozen(trial), progress)
+            if progress.state == "finished":
+                self.study.tell(trial.number, progress.value)
+            elif progress.state == "stopped":
+                self.study.tell(trial.number, state=TrialState.PRUNED)
+
+    def _frozen(self, trial: Trial) -> FrozenTrial:
+        return trials_of(self.study)[trial.number]
+
+    def _started_before(self, leases: ExitStack) -> Trial | None:
+        """A trial that no process works on, under a lease."""
+        for frozen in trials_of(self.study):
+            at_work = frozen.state == TrialState.RUNNING and not progress_of(frozen).error
+            if at_work and leases.enter_context(lease(self.folder.lease_file(trial_name(frozen.number)))):
+                self.study.sampler = sampler_for(self.sweep, frozen.number)
+                return Trial(self.study, frozen._trial_id)
+        return None
+
+    def _new(self, leases: ExitStack) -> Trial | None:
+        """A new trial, under a lease, unless there are enough or one is good enough."""
+        trials = trials_of(self.study)
+        started = [trial for trial in trials if trial.state != TrialState.WAITING]
+        good_enough = any(
+            is_scored(trial) and self.sweep.metric.reached(trial.values[0]) for trial in started
+        )
+        if len(started) >= self.limit or good_enough:
+            return None
+        if self.sweep.file.method == "grid" and len(started) == len(trials):
+            # Trials are enqueued one at a time, so that trial n has point n of the grid.
+            self.study.enqueue_trial(drawn_at(self.sweep, len(trials)))
+        self.study.sampler = sampler_for(self.sweep, len(started))
+        trial = self.study.ask()
+        leases.enter_context(lease(self.folder.lease_file(trial_name(trial.number))))
+        return trial
+
+    def _perform(
+        self, trial: Trial, values: Mapping[str, Any], progress: Progress, record: Callable[[Progress], None]
+    ) -> Progress:
+        """Do a trial, and stop it early where others were better."""
+        stopping, reported = self.sweep.file.early_terminate, self._frozen(trial).intermediate_values
 
         def look(evaluation: int, value: float) -> bool:
             """Report an evaluation to Optuna, unless an earlier try has; returns whether the trial stops."""
             nonlocal progress
             self._require_finite(value)
-            if evaluation not in frozen.intermediate_values:
+            if evaluation not in reported:
                 trial.report(value, evaluation)
             compared = stopping is not None and stopping.compares_after(evaluation)
             if compared and not progress.stopped and trial.should_prune():
                 progress = replace(progress, stopped=evaluation)
-                write_progress(study, frozen, progress)
+                record(progress)
             return bool(progress.stopped)
 
-        def perform() -> Outcome:
-            outcome = self.perform(trial.number, values, look)
-            self._require_finite(outcome.value)
-            return outcome
-
-        try:
-            outcome = logged(self.folder.log(trial.number), perform)
-        except KeyboardInterrupt:
-            # The process was asked to stop: this try does not count.
-            self._end(study, frozen, replace(progress, tries=before.tries))
-            raise
-        except Failed as failure:
-            self._end(study, frozen, replace(progress, error=str(failure)))
-            return
+        outcome = self.perform(trial.number, values, look)
+        self._require_finite(outcome.value)
         trial.set_user_attr("open_heads", dict(outcome.open_heads))
-        self._end(study, frozen, progress, outcome.value)
+        return replace(progress, state="stopped" if progress.stopped else "finished", value=outcome.value)
 
     def _require_finite(self, value: float) -> None:
         """Raise `InputError`, with which the trial fails, for a score that cannot be compared with others."""
         if not math.isfinite(value):
             raise InputError(f"{self.sweep.metric.name} is {value}, not a finite number")
-
-    def _end(
-        self, study: optuna.Study, frozen: FrozenTrial, progress: Progress, value: float | None = None
-    ) -> None:
-        """Record the end of a try; with a value, also the end of the trial."""
-        spent = now() - progress.started if progress.started else 0.0
-        with self.folder.locked():
-            write_progress(study, frozen, replace(progress, started=0.0, seconds=progress.seconds + spent))
-            if value is not None and progress.stopped:
-                study.tell(frozen.number, state=TrialState.PRUNED)
-            elif value is not None:
-                study.tell(frozen.number, value)
 
 
 def point(sweep: Sweep, number: int) -> dict[str, int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -17,13 +18,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mtl.config.effective import different_keys, is_place
 from mtl.errors import InputError
-from mtl.files import full_disk, known_fields, write_json
+from mtl.files import full_disk, write_json
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.trial_config import trial_name
-from mtl.workers.lease import exclusive, holder_of
+from mtl.workers import queue
+from mtl.workers.lease import exclusive
+from mtl.workers.queue import JobFolder, State
+from mtl.workers.records import restored
 from mtl.workers.worker import no_room
 
-State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 BUSY_SECONDS = 60
 """Seconds that SQLite waits for another process's lock."""
 _WAY_OUT = "put it back from a copy, or start a new sweep with another --name"
@@ -32,31 +35,18 @@ _COMPARED = ("method", "metric", "parameters", "early_terminate")
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The progress of a trial, beside Optuna's records."""
+class Progress(queue.Progress):
+    """The progress of a trial, beside Optuna's records; its state is Optuna's once the trial has ended."""
 
-    tries: int = 0
-    started: float = 0.0
-    """When the current try was started, in seconds since 1970; 0: none is."""
-    seconds: float = 0.0
-    """Time spent on it, over all tries that have ended."""
-    worker: str = ""
-    error: str = ""
-    """Why it has failed. Optuna still counts it as running, so that the same trial can be tried again."""
     stopped: int = 0
     """The number of the evaluation after which the trial was stopped; 0: it was not stopped."""
+    value: float | None = None
+    """The metric, once the trial has ended."""
 
 
 @dataclass(frozen=True)
-class SweepFolder:
+class SweepFolder(JobFolder):
     """Where a sweep's files are, and what they say."""
-
-    path: Path
-
-    @property
-    def runs(self) -> Path:
-        """Holds the trials' run folders."""
-        return self.path / "runs"
 
     @property
     def storage(self) -> Path:
@@ -67,18 +57,6 @@ class SweepFolder:
     def plan(self) -> Path:
         """The sweep as it was started (JSON)."""
         return self.path / "sweep.json"
-
-    def run(self, number: int) -> Path:
-        """The run of a trial."""
-        return self.runs / trial_name(number)
-
-    def log(self, number: int) -> Path:
-        """The output of a trial."""
-        return self.path / "logs" / f"{trial_name(number)}.log"
-
-    def lease_file(self, number: int) -> Path:
-        """The lease of the process that works on a trial."""
-        return self.path / "leases" / f"{trial_name(number)}.lease"
 
     def locked(self) -> AbstractContextManager[None]:
         """The lock under which trials change their state; a dead process does not hold it."""
@@ -177,20 +155,19 @@ class SweepFolder:
         The tries of interrupted ones are counted from 0, since the command was given again.
         """
         with self.locked():
-            states = {trial.number: self.state(trial) for trial in trials_of(study)}
-            for trial in trials_of(study):
-                if states[trial.number] in ("failed", "interrupted"):
-                    before = progress_of(trial)
-                    write_progress(study, trial, replace(before, tries=0, error=""))
-        return list(states.values()).count("failed")
+            ended = [trial for trial in trials_of(study) if self.state(trial) in ("failed", "interrupted")]
+            failed = [trial for trial in ended if self.state(trial) == "failed"]
+            for trial in ended:
+                write_progress(study, trial, replace(progress_of(trial), tries=0, error=""))
+        return len(failed)
+
+    def progress(self, trial: FrozenTrial) -> Progress:
+        """The progress of a trial; `running` only while its process lives."""
+        return self.living(trial_name(trial.number), progress_of(trial))
 
     def state(self, trial: FrozenTrial) -> State:
-        """The state of a trial; `running` only while its process lives."""
-        if trial.state == TrialState.RUNNING:
-            if progress_of(trial).error:
-                return "failed"
-            return "interrupted" if holder_of(self.lease_file(trial.number)) is None else "running"
-        return _ENDED[trial.state]
+        """The state of a trial."""
+        return self.progress(trial).state
 
 
 def _changed(key: str, old: Any, new: Any) -> list[str]:
@@ -252,9 +229,16 @@ def trials_of(study: optuna.Study) -> list[FrozenTrial]:
     return study.get_trials(deepcopy=False)
 
 
+def is_scored(trial: FrozenTrial) -> bool:
+    """Whether a trial has finished with a score that can be compared with others."""
+    return trial.state == TrialState.COMPLETE and math.isfinite(trial.values[0])
+
+
 def progress_of(trial: FrozenTrial) -> Progress:
-    """The progress of a trial, beside Optuna's records."""
-    return Progress(**known_fields(Progress, trial.user_attrs.get("progress", {})))
+    """The progress of a trial as last written, with the state that Optuna has recorded."""
+    progress = restored(Progress, trial.user_attrs.get("progress", {}))
+    at_work: State = "failed" if progress.error else "running"
+    return replace(progress, state=_ENDED.get(trial.state, at_work))
 
 
 def write_progress(study: optuna.Study, trial: FrozenTrial, progress: Progress) -> None:

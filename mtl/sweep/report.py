@@ -18,9 +18,9 @@ from mtl.runs.figures.table import draw
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from mtl.runs.report.write import archive_report, only_reporter, run_report
-from mtl.sweep.folder import SweepFolder, progress_of, trials_of
+from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.parameter import Parameter
-from mtl.sweep.status import best_of, value_text, values_of
+from mtl.sweep.status import best_of, heads_name, heads_of, value_text, values_of
 from mtl.sweep.trial_config import trial_name
 
 
@@ -35,7 +35,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
         trials = trials_of(folder.study(sweep))
         finished = []
         for trial in trials:
-            run = folder.run(trial.number)
+            run = folder.run(trial_name(trial.number))
             if folder.state(trial) != "finished":
                 continue
             if (run / "config.yaml").is_file():
@@ -85,9 +85,9 @@ def sweep_evidence(path: Path) -> SweepEvidence | None:
 
 
 def _row(folder: SweepFolder, trial: FrozenTrial) -> TrialRow:
-    state = folder.state(trial)
+    progress = folder.progress(trial)
     scored = trial.values[0] if trial.values else None
-    return TrialRow(trial_name(trial.number), state, scored, progress_of(trial).seconds)
+    return TrialRow(trial_name(trial.number), progress.state, scored, progress.seconds)
 
 
 def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
@@ -103,13 +103,8 @@ def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
 
 def _heads(trials: Sequence[FrozenTrial]) -> list[Axis]:
     """Axes with the number of open heads of every mask, if there are masks."""
-    heads = [trial.user_attrs.get("open_heads", {}) for trial in trials]
-    masks = dict.fromkeys(mask for by_mask in heads for mask in by_mask)
+    masks = dict.fromkeys(mask for trial in trials for mask in heads_of(trial))
     return [
-        Axis(
-            "open heads" if mask == "shared" else f"open heads {mask}",
-            "linear",
-            tuple(by_mask.get(mask) for by_mask in heads),
-        )
+        Axis(heads_name(mask), "linear", tuple(heads_of(trial).get(mask) for trial in trials))
         for mask in masks
     ]

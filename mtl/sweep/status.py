@@ -3,84 +3,70 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
-from rich.table import Table
-from rich.text import Text
 
-from mtl.errors import counted
 from mtl.sweep.engine import point
 from mtl.sweep.file import Sweep
-from mtl.sweep.folder import State, SweepFolder, progress_of, trials_of, usable
+from mtl.sweep.folder import Progress, SweepFolder, is_scored, trials_of, usable
 from mtl.sweep.trial_config import trial_name
-from mtl.workers.lease import now
-from mtl.workers.pool import STATE_STYLES, clock
+from mtl.workers.queue import Snapshot
+from mtl.workers.watch import View
 
 MOST_POINTS = 1000
 """Most points of a grid that are printed."""
 
 
-def overview(folder: SweepFolder, sweep: Sweep, study: optuna.Study) -> Table:
-    """A row per trial, with the values in which trials differ."""
-    table = Table(title=str(folder.path), title_justify="left")
-    table.add_column("trial")
-    table.add_column("state")
-    table.add_column(sweep.metric.name, justify="right")
-    trials = trials_of(study)
-    masks = list(dict.fromkeys(mask for trial in trials for mask in trial.user_attrs.get("open_heads", {})))
-    for mask in masks:
-        table.add_column("open heads" if mask == "shared" else f"open heads {mask}", justify="right")
-    table.add_column("time", justify="right")
-    varied = [parameter.key for parameter in sweep.parameters if parameter.varies]
-    for key in varied:
-        table.add_column(key, justify="right")
-    table.add_column("remarks", overflow="fold")
-    best = best_of(sweep, trials)
-    for trial in trials:
-        state, progress = folder.state(trial), progress_of(trial)
-        spent = progress.seconds + (now() - progress.started if state == "running" else 0.0)
-        values, heads = values_of(trial), trial.user_attrs.get("open_heads", {})
-        table.add_row(
-            trial_name(trial.number),
-            Text(state, style=STATE_STYLES[state]),
-            score_text(trial),
-            *(f"{heads[mask]:.0f}" if mask in heads else "" for mask in masks),
-            clock(spent) if spent else "",
-            *(value_text(values[key]) if key in values else "" for key in varied),
-            "best" if best is not None and trial.number == best.number else _remark(folder, trial, state),
-        )
-    return table
+Trials = Snapshot[FrozenTrial, Progress]
 
 
-def totals(folder: SweepFolder, study: optuna.Study, limit: int) -> str:
-    """One line: the number of trials in each state, and of those to come up to `limit`."""
-    states: Counter[str] = Counter(folder.state(trial) for trial in trials_of(study))
-    started = sum(states.values()) - states["waiting"]
-    parts = [f"{states[state]} {state}" for state in STATE_STYLES if states[state] and state != "waiting"]
-    if limit > started:
-        parts.append(f"{limit - started} to come")
-    return f"{counted(max(limit, started), 'trial')}: {', '.join(parts)}"
+@dataclass(frozen=True)
+class SweepView(View[Trials]):
+    """What is shown of a sweep: the trials whose values are drawn."""
 
+    folder: SweepFolder
+    sweep: Sweep
+    study: optuna.Study
+    limit: int
+    """The most trials; 0: no more than there are."""
+    kind: ClassVar[str] = "trial"
 
-def ended_line(folder: SweepFolder, sweep: Sweep, trial: FrozenTrial, state: State) -> str:
-    """The line to print when a trial's state changes."""
-    name = f"{trial_name(trial.number)}: {state}"
-    if state == "failed":
-        return f"{name}: {progress_of(trial).error} ({folder.log(trial.number)})"
-    if state in ("finished", "stopped"):
-        score = f"{sweep.metric.name} {score_text(trial)}{heads_text(trial)}"
-        return f"{name}: {score} with {values_text(sweep, trial)}"
-    return f"{name} with {values_text(sweep, trial)}" if state == "running" else name
+    def snapshot(self) -> Trials:
+        """The trials and their progress now."""
+        trials = {trial_name(trial.number): trial for trial in trials_of(self.study) if values_of(trial)}
+        return Snapshot(trials, {name: self.folder.progress(trial) for name, trial in trials.items()})
 
+    def texts(self, snapshot: Trials, name: str) -> dict[str, str]:
+        """The metric, the parameters in which trials differ, and the open heads of every mask."""
+        trial = snapshot.jobs[name]
+        heads = {heads_name(mask): f"{count:.0f}" for mask, count in heads_of(trial).items()}
+        return {self.sweep.metric.name: score_text(trial)} | self._varied(trial) | heads
 
-def is_scored(trial: FrozenTrial) -> bool:
-    """Whether a trial has finished with a score that can be compared with others."""
-    return trial.state == TrialState.COMPLETE and math.isfinite(trial.values[0])
+    def remark(self, snapshot: Trials, name: str) -> str:
+        """Whether the trial is the best one, or when it was stopped."""
+        best = best_of(self.sweep, list(snapshot.jobs.values()))
+        if best is not None and name == trial_name(best.number):
+            return "best"
+        stopped = snapshot.state(name) == "stopped"
+        evaluation = snapshot.progress[name].stopped
+        return f"after evaluation {evaluation}" if stopped else super().remark(snapshot, name)
+
+    def ending(self, snapshot: Trials, name: str) -> str:
+        """The trial's values, and its score if it has ended."""
+        trial = snapshot.jobs[name]
+        described = ", ".join(f"{key}={text}" for key, text in self._varied(trial).items())
+        ended = snapshot.state(name) in ("finished", "stopped")
+        score = f": {self.sweep.metric.name} {score_text(trial)}{heads_text(trial)}" if ended else ""
+        return f"{score} with {described or 'nothing different'}"
+
+    def _varied(self, trial: FrozenTrial) -> dict[str, str]:
+        values = values_of(trial)
+        varied = [parameter.key for parameter in self.sweep.parameters if parameter.varies]
+        return {key: value_text(values[key]) for key in varied if key in values}
 
 
 def best_of(sweep: Sweep, trials: list[FrozenTrial]) -> FrozenTrial | None:
@@ -98,11 +84,15 @@ def values_of(trial: FrozenTrial) -> dict[str, Any]:
     return values
 
 
-def values_text(sweep: Sweep, trial: FrozenTrial) -> str:
-    """The values of a trial that differ between trials."""
-    values = values_of(trial)
-    varied = [parameter.key for parameter in sweep.parameters if parameter.varies and parameter.key in values]
-    return ", ".join(f"{key}={value_text(values[key])}" for key in varied) or "nothing different"
+def heads_of(trial: FrozenTrial) -> dict[str, float]:
+    """The number of heads that each mask of a trial leaves open."""
+    heads: dict[str, float] = trial.user_attrs.get("open_heads", {})
+    return heads
+
+
+def heads_name(mask: str) -> str:
+    """The name of the number of a mask's open heads."""
+    return "open heads" if mask == "shared" else f"open heads {mask}"
 
 
 def value_text(value: Any) -> str:
@@ -126,20 +116,11 @@ def score_text(trial: FrozenTrial) -> str:
 
 def heads_text(trial: FrozenTrial) -> str:
     """The number of open heads of a trial's masks, as text."""
-    heads = trial.user_attrs.get("open_heads", {})
+    heads = heads_of(trial)
     counts = ", ".join(
         f"{count:.0f}" if mask == "shared" else f"{mask} {count:.0f}" for mask, count in heads.items()
     )
     return f", open heads {counts}" if heads else ""
-
-
-def _remark(folder: SweepFolder, trial: FrozenTrial, state: State) -> str:
-    progress = progress_of(trial)
-    if state == "failed":
-        return f"{progress.error} ({folder.log(trial.number)})"
-    if state == "stopped":
-        return f"after evaluation {progress.stopped}"
-    return progress.worker if state == "running" else ""
 
 
 def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[str]:
@@ -181,4 +162,5 @@ def _so_far(folder: SweepFolder, limit: int) -> str:
         return "not started"
     sweep, _, _ = folder.read_plan()
     with usable(folder.storage):
-        return totals(folder, folder.study(sweep), limit)
+        view = SweepView(folder, sweep, folder.study(sweep), limit)
+        return view.totals(view.snapshot())

@@ -24,11 +24,10 @@ from mtl.workers.worker import (
     no_room,
 )
 
-STATE_STYLES = {
-    "finished": "green", "running": "bold", "stopped": "cyan", "failed": "red", "interrupted": "yellow",
-    "waiting": "dim",
-}  # fmt: skip
-"""Colours of the states in tables, in the order in which states are counted."""
+MOST_ON_A_GPU = 8
+"""The most runs on one GPU; with more, none is faster."""
+CONTEXT = 0.6
+"""Gigabytes that a process takes on a GPU besides its tensors (CUDA's context)."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +152,21 @@ def devices() -> list[str]:
     return [name for name in names if name][:count]
 
 
+def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
+    """The number of runs that fit on a GPU: one until the `peak` in gigabytes of a finished run is known.
+
+    `total` is the GPU's memory in gigabytes; `None`: it is looked up.
+    """
+    if peak is None:
+        return 1
+    if total is None:
+        import torch
+
+        index = int(gpu) if gpu.isdigit() and int(gpu) < torch.cuda.device_count() else 0
+        total = torch.cuda.get_device_properties(index).total_memory / 1e9
+    return max(1, min(MOST_ON_A_GPU, int(0.9 * total / (1.1 * peak + CONTEXT))))
+
+
 def threads_for(count: int) -> int:
     """The threads of each of `count` processes: an equal share of the cores, at least one.
 
@@ -168,10 +182,3 @@ def cores() -> int:
     import joblib  # a third of a second, which status and dry runs need not wait for
 
     return int(joblib.cpu_count())
-
-
-def clock(seconds: float) -> str:
-    """Seconds as `m:ss` or `h:mm:ss`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

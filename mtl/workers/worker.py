@@ -38,6 +38,13 @@ class FullDisk(Exception):
 class Failed(Exception):
     """Work that has failed; the message is one line."""
 
+    @property
+    def for_want_of_memory(self) -> bool:
+        """Whether a GPU had too little memory: other work may have used it, so that it can be tried again."""
+        import torch
+
+        return isinstance(self.__cause__, torch.cuda.OutOfMemoryError)
+
 
 def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
     """Work with this number of threads until done, or until the process `parent` is gone.

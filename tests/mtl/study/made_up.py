@@ -11,9 +11,9 @@ import yaml
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.study.config import Block, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned
-from mtl.study.job import Job, Progress
+from mtl.study.grid.grid import planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Progress
 from tests.mtl.studies import Study
 
 TASKS = ("pos", "dep", "srl")
@@ -37,13 +37,11 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
         folder.remove_job(name)
         shutil.rmtree(folder.run(name), ignore_errors=True)
     for number, run in enumerate(runs):
-        settings = plain(dataclasses.asdict(run.config))
-        made_of = {"configuration": str(settings)}
-        probe = None if run.probes is None else {"split": "test"}
-        folder.write_job(Job(run.name, number, run.grid_cell, settings, made_of, run.needs, probe))
+        made_of = {"configuration": str(run.settings)}
+        folder.write_job(dataclasses.replace(run, number=number, made_of=made_of))
         if run.grid_cell == but:
             continue
-        folder.write_progress(run.name, Progress("finished", made_of))
+        folder.write_progress(run.name, Progress("finished", made_of=made_of))
         if not folder.run(run.name).exists():
             gates = {"scope": run.config.gates.scope, "target_open": run.config.gates.target_open}
             made.run(

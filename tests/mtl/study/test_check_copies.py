@@ -10,13 +10,12 @@ import polars as pl
 import pytest
 
 from mtl.commands.main import main
-from mtl.config.effective import plain
 from mtl.config.schema import ClonesConfig, EncoderConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
 from mtl.study.check_copies import check_family, copies_that_fail
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress
 from mtl.training.claims_file import Claims, write_claims
 from tests.mtl.study import small
 
@@ -121,8 +120,8 @@ def test_claims_and_masks_of_another_shape_are_refused_when_the_study_is_planned
 def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) -> None:
     study = StudyFolder(tmp_path)
     tasks = TrainConfig(tasks=("pos", "dep"), clones=ClonesConfig("routed", claims=str(tmp_path / "c.json")))
-    jobs = {name: Job(name, 0, "single dynamic", {"seed": 1}, {}) for name in ("pos", "dep")}
-    jobs["C"] = Job("C", 2, "C", plain(dataclasses.asdict(tasks)), {}, claims_from=["pos", "dep"])
+    jobs = {name: Job(name, "single dynamic", TrainConfig(seed=1)) for name in ("pos", "dep")}
+    jobs["C"] = Job("C", "C", tasks, claims_from=("pos", "dep"))
     for name, opened in (("pos", 0), ("dep", 1)):
         gates(study.run(name), name, opened)
         study.write_job(jobs[name])
@@ -135,8 +134,9 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
     gates(study.run("dep"), "dep", 0)
     assert not [*copies_that_fail(jobs, set(), study)]
     # A placebo needs as many heads of the layer that are not contested.
-    clones = {"kind": "routed", "heads": "uncontested", "claims": str(tmp_path / "c.json")}
-    jobs["D"] = dataclasses.replace(jobs["C"], name="D", config=jobs["C"].config | {"clones": clones})
+    placebo = dataclasses.replace(tasks.clones, heads="uncontested")
+    config = dataclasses.replace(tasks, clones=placebo)
+    jobs["D"] = dataclasses.replace(jobs["C"], name="D", config=config)
     assert not [*copies_that_fail(jobs, set(), study)]
     for name in ("pos", "dep"):
         gates(study.run(name), name, 0, 1)

@@ -23,8 +23,8 @@ from mtl.runs.folder.content import draw_of, drawn_content
 from mtl.runs.folder.run import Run
 from mtl.runs.overlap_scores import overlap_scores
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.plan import carrying_out, make_plan
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.plan import carrying_out, make_plan
 from mtl.training.train import train
 from tests.mtl.models.test_mask_file import table
 from tests.mtl.study import small
@@ -95,10 +95,10 @@ def test_every_overlap_and_seed_is_a_run_under_masks_of_its_own(world):
     best = sum(np.argsort(np.argsort(-value.ravel())) for value in world.value.values())
     prints = set()
     for job in plan.jobs:
-        path = Path(job.config["gates"]["masks"])
+        path = Path(str(job.config.gates.masks))
         record = draw_of(path)
         assert record is not None
-        assert record["draw"] == job.config["seed"]
+        assert record["draw"] == job.config.seed
         assert drawn_content(record).place == f"pos+dep-{job.name.split('-')[2]}"
         masks = read_masks(path)
         opened = {

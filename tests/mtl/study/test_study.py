@@ -17,11 +17,13 @@ import pytest
 import yaml
 
 from mtl.commands.study import folder_of
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.probes.tables import heads_table as table
-from mtl.study.folder import StudyFolder
-from mtl.study.job import MEASURED, Job, Progress, Snapshot
-from mtl.study.status import remaining
+from mtl.study.config import ProbesConfig
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import MEASURED, Job, Progress, Snapshot
+from mtl.study.jobs.status import remaining
 from tests.mtl.study import small
 
 GRID = [
@@ -206,15 +208,15 @@ def test_a_full_disk_stops_the_study_in_good_order(toy, tiny_encoder, tmp_path):
 def large_study(path: Path, runs: int) -> StudyFolder:
     """A study that seems to have made every second of its runs."""
     folder = StudyFolder(path)
-    config = {"tasks": ["pos"], "max_epochs": 30, "gates": {"scope": "shared"}, "pruning": "none"}
+    config = TrainConfig(tasks=("pos",))
     for number in range(runs):
         name, made_of = (
             f"pos-dynamic-seed{number}",
             {"configuration": "c" * 64, "corpus": "d" * 64, "code": "e" * 64},
         )
-        folder.write_job(Job(name, number, "single dynamic", config, made_of))
+        folder.write_job(Job(name, "single dynamic", config, number=number, made_of=made_of))
         folder.write_progress(
-            name, Progress("finished" if number % 2 else "waiting", made_of, 1, seconds=60.0)
+            name, Progress("finished" if number % 2 else "waiting", 1, made_of=made_of, seconds=60.0)
         )
     return folder
 
@@ -241,26 +243,25 @@ def test_five_hundred_runs_are_listed_in_half_a_second(tmp_path):
 
 
 def test_the_time_that_is_left_follows_from_what_is_finished():
-    def job(name: str, setup: str, tasks: int, epochs: int = 10) -> Job:
-        config = {
-            "tasks": ["t"] * tasks,
-            "max_epochs": epochs,
-            "gates": {"scope": "shared"},
-            "pruning": "none",
-        }
-        return Job(name, 0, setup, config, {"configuration": name})
+    def job(name: str, setup: str, epochs: int = 10) -> Job:
+        config = TrainConfig(tasks=("pos",), max_epochs=epochs)
+        return Job(name, setup, config, made_of={"configuration": name})
 
-    jobs = [job("a", "single", 1), job("b", "single", 1), job("c", "all", 1, 20)]
+    jobs = [job("a", "single"), job("b", "single"), job("c", "all", 20)]
     progress = {job.name: Progress() for job in jobs}
     snapshot = Snapshot({job.name: job for job in jobs}, progress)
     assert remaining(snapshot) is None
-    progress["a"] = Progress("finished", jobs[0].made_of, seconds=100.0)
+    progress["a"] = Progress("finished", made_of=jobs[0].made_of, seconds=100.0)
     assert remaining(snapshot) == pytest.approx(100 + 200)
     # A run that is trained is only measured: importance again, and ablation, which took 30 seconds a task.
-    measured = Job("d", 0, "all", jobs[2].config, {"importance": "new"}, probe={"measures": MEASURED})
-    measured.config["tasks"].append("u")
-    progress["c"] = Progress("finished", {"configuration": "c"}, seconds=500.0)
-    progress["d"] = Progress("finished", {"importance": "old"}, seconds=900.0, measured={"importance": 4.0})
+    measured = Job(
+        "d", "all", TrainConfig(tasks=("pos", "ner")), probes=ProbesConfig(measures=MEASURED),
+        made_of={"importance": "new"},
+    )  # fmt: skip
+    progress["c"] = Progress("finished", made_of={"configuration": "c"}, seconds=500.0)
+    progress["d"] = Progress(
+        "finished", made_of={"importance": "old"}, seconds=900.0, measured={"importance": 4.0}
+    )
     progress["a"] = replace(progress["a"], measured={"ablation": 30.0})
     jobs_now = {**snapshot.jobs, "d": measured}
     assert Snapshot(jobs_now, progress).left_to_measure("d") == list(MEASURED)

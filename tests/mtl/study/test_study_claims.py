@@ -9,15 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mtl.config.effective import plain
 from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
 from mtl.study.config import Block, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned
-from mtl.study.job import Job, Progress, Snapshot
-from mtl.study.planned import Planned
+from mtl.study.grid.grid import planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress, Snapshot
 from mtl.study.study_claims import write_claims_of
 from mtl.training.claims_file import read_claims
 from tests.mtl.study import small
@@ -28,7 +26,7 @@ ROUTED = Block(("pos+dep",), set={"clones.kind": "routed"}, label="C")
 MASKED = Block(("single",), ("dynamic",))
 
 
-def runs(*blocks: Block, train: TrainConfig = TASKS, seeds: tuple[int, ...] = (1, 2)) -> dict[str, Planned]:
+def runs(*blocks: Block, train: TrainConfig = TASKS, seeds: tuple[int, ...] = (1, 2)) -> dict[str, Job]:
     study = StudyConfig(grid=blocks, train=train, seeds=seeds)
     return {run.name: run for run in planned(study, HERE)}
 
@@ -106,10 +104,10 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
     }  # fmt: skip
     for name, heads in opened.items():
         gates(study.run(name), name[:3], heads)
-        study.write_job(Job(name, 0, "single dynamic", {"seed": int(name[-1])}, {}))
+        study.write_job(Job(name, "single dynamic", TrainConfig(seed=int(name[-1]))))
     path = tmp_path / "claims" / "pos+dep.json"
     config = dataclasses.replace(TASKS, clones=ClonesConfig("routed", claims=str(path)))
-    job = Job("C", 9, "C", plain(dataclasses.asdict(config)), {}, claims_from=list(opened))
+    job = Job("C", "C", config, claims_from=tuple(opened))
     write_claims_of(job, study)
     first = path.read_bytes()
     assert read_claims(path, ("pos", "dep"), (2, 3)).of_task == {"pos": ((0, 0), (1, 1)), "dep": ((0, 0),)}
@@ -122,8 +120,8 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
 
 
 def test_a_run_waits_for_all_masks_and_fails_with_any() -> None:
-    jobs = {name: Job(name, 0, "", {}, {}) for name in ("pos", "dep")}
-    jobs["C"] = Job("C", 1, "", {}, {}, claims_from=["pos", "dep"])
+    jobs = {name: Job(name, "", TrainConfig()) for name in ("pos", "dep")}
+    jobs["C"] = Job("C", "", TrainConfig(), claims_from=("pos", "dep"))
     progress = {"pos": Progress("finished"), "dep": Progress("running"), "C": Progress()}
     assert not Snapshot(jobs, progress).ready("C")
     assert Snapshot(jobs, {**progress, "dep": Progress("finished")}).ready("C")

@@ -17,10 +17,10 @@ from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes.tables import heads_table
 from mtl.study.config import Block, ProbesConfig, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned
-from mtl.study.perform import work
-from mtl.study.plan import carrying_out, make_plan
+from mtl.study.grid.grid import planned
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.plan import carrying_out, make_plan
+from mtl.study.processes.perform import work
 from mtl.study.report import collect
 from mtl.tasks.sentence import Sentence
 from tests.mtl import digits
@@ -92,10 +92,9 @@ def test_a_run_that_translates_is_measured_by_what_needs_no_labels_of_words(tmp_
     )
     folder = StudyFolder(tmp_path / "s")
     [job] = make_plan(study, folder, None).wanted
-    assert job.probe is not None
-    assert job.probe["measures"] == ["importance", "relevance"]
+    assert job.measures() == ["importance", "relevance"]
     only_probes = dataclasses.replace(study, probes=ProbesConfig())
-    assert [job.probe for job in make_plan(only_probes, folder, None).wanted] == [None]
+    assert [job.probes for job in make_plan(only_probes, folder, None).wanted] == [None]
 
 
 @pytest.mark.slow
@@ -107,7 +106,7 @@ def test_a_run_that_translates_is_probed_on_annotated_sources_that_are_given(tmp
     )  # fmt: skip
     folder = StudyFolder(tmp_path / "s")
     [job] = make_plan(study, folder, None).wanted
-    assert job.probe["measures"] == ["probes", "importance"]
+    assert job.measures() == ["probes", "importance"]
     # Its content counts, its place does not.
     shutil.copytree(tmp_path / "parsed", tmp_path / "moved")
     moved = dataclasses.replace(study.probes, corpus=str(tmp_path / "moved"))
@@ -168,7 +167,7 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     changed = dataclasses.replace(probes, other=digits.write(tmp_path, 5, 10))
     for job in make_plan(dataclasses.replace(study, probes=changed), folder, None).wanted:
         differing = {part for part in job.made_of if job.made_of[part] != before[job.name][part]}
-        assert differing == ({"carry_over"} if job.probe is not None else set())
+        assert differing == ({"carry_over"} if job.probes is not None else set())
 
     printed = io.StringIO()
     page = collect(folder, study, Console(file=printed, width=500))

@@ -12,6 +12,7 @@ from sqlalchemy import event
 from mtl.sweep.engine import Engine, Outcome, Perform
 from mtl.sweep.file import Sweep, sweep_from
 from mtl.sweep.folder import SweepFolder, trials_of
+from mtl.sweep.status import SweepView
 
 GRID = {
     "method": "grid",
@@ -62,6 +63,9 @@ class Bench:
     @property
     def study(self):
         return self.folder.study(self.sweep)
+
+    def view(self, limit: int = 0) -> SweepView:
+        return SweepView(self.folder, self.sweep, self.study, limit)
 
     def states(self) -> list[str]:
         return [self.folder.state(trial) for trial in trials_of(self.study)]

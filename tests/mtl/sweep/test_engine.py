@@ -15,7 +15,6 @@ from rich.console import Console
 from mtl.errors import InputError
 from mtl.sweep.engine import Outcome
 from mtl.sweep.folder import SweepFolder, progress_of, trials_of
-from mtl.sweep.status import ended_line, overview, totals
 from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
 
 fork = multiprocessing.get_context("fork")
@@ -123,10 +122,10 @@ def test_a_failed_trial_stops_no_other_and_can_be_tried_again(bench):
     trials = trials_of(sweep.study)
     assert progress_of(trials[1]).error == "RuntimeError: no luck"
     assert "dev/mean is nan, not a finite number" in progress_of(trials[2]).error
-    assert "Traceback" in sweep.folder.log(1).read_text()
-    line = ended_line(sweep.folder, sweep.sweep, trials[1], "failed")
-    assert "no luck" in line
-    assert str(sweep.folder.log(1)) in line
+    log = sweep.folder.log("trial-0001")
+    assert "Traceback" in log.read_text()
+    view = sweep.view()
+    assert view.line(view.snapshot(), "trial-0001") == f"trial-0001: failed: RuntimeError: no luck ({log})"
     sweep.work()
     assert len(sweep.performed) == 6
     assert sweep.folder.try_again(sweep.study) == 2
@@ -164,11 +163,12 @@ def test_status_shows_scores_heads_and_parameters(bench):
     sweep = bench()
     sweep.work(lambda number, values, look: Outcome(80.0 + number, {"shared": 10.0 - number}))
     console = Console(width=200, file=io.StringIO())
-    console.print(overview(sweep.folder, sweep.sweep, sweep.study))
+    view = sweep.view(8)
+    console.print(view.overview(view.snapshot()))
     text = console.file.getvalue()
     for word in ("trial-0005", "85", "open heads", "gates.penalty", "best", "finished"):
         assert word in text
-    assert totals(sweep.folder, sweep.study, 8) == "8 trials: 6 finished, 2 to come"
+    assert text.splitlines()[-1] == "8 trials: 6 finished, 2 to come"
 
 
 def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):

@@ -20,6 +20,7 @@ from mtl.probes.report.sweep import sweep_section
 from mtl.runs.report.gather import gather
 from mtl.sweep.engine import Outcome
 from mtl.sweep.report import collect, sweep_evidence
+from mtl.sweep.trial_config import trial_name
 from mtl.workers.lease import lease
 from tests.mtl.studies import SCORES, TASKS, Study
 
@@ -120,12 +121,12 @@ def test_tables_of_an_earlier_report_are_archived_and_one_process_writes_at_a_ti
 def test_a_finished_trial_whose_folder_was_deleted_is_named_and_left_out(bench):
     sweep = bench()
     performed(sweep)
-    shutil.rmtree(sweep.folder.run(0))
+    shutil.rmtree(sweep.folder.run("trial-0000"))
     printed = collected(sweep.folder)
     assert "runs/trial-0000 is not there any more: figures are drawn without it" in printed.replace("\n", "")
     assert "trial-0000" in pl.read_csv(sweep.folder.path / "tables" / "trials.csv")["trial"].to_list()
     for number in range(1, 6):
-        shutil.rmtree(sweep.folder.run(number))
+        shutil.rmtree(sweep.folder.run(trial_name(number)))
     assert "archived" in collected(sweep.folder)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from mtl.commands.main import main
 from mtl.sweep.early_stopping import Stopping
 from mtl.sweep.engine import drawn_at
-from mtl.sweep.workers import state_lines
 from mtl.workers.lease import lease
+from mtl.workers.watch import watching
 from tests.mtl.sweep.conftest import PRODUCT, Bench, sweep_of
 
 GRID = """
@@ -169,20 +172,29 @@ def test_values_are_told_to_the_last_digit(shown):
 
 
 def test_a_trial_is_reported_with_its_values_or_not_yet(bench):
-    work, before = bench(), {}
-    study = work.study
-    study.enqueue_trial(drawn_at(work.sweep, 0))
-    with lease(work.folder.lease_file(0)):
-        trial = study.ask()
-        assert list(state_lines(work.folder, work.sweep, study, before)) == []
-        trial.set_user_attr("values", {"gates.penalty": 0.01, "seed": 1})
-        [line] = state_lines(work.folder, work.sweep, study, before)
-        assert line == "trial-0000: running with gates.penalty=0.01, seed=1"
-        assert list(state_lines(work.folder, work.sweep, study, before)) == []
-    study.tell(0, 1.0)
-    [line] = state_lines(work.folder, work.sweep, study, before)
-    assert line.startswith("trial-0000: finished: dev/mean 1")
-    assert before == {0: "finished"}
+    work = bench()
+    study, view = work.study, work.view()
+    output = io.StringIO()
+
+    def printed(look):
+        """What a look at the sweep prints."""
+        look()
+        text = output.getvalue()
+        output.seek(0)
+        output.truncate()
+        return text.splitlines()
+
+    with watching(view, Console(file=output, width=200)) as look:
+        study.enqueue_trial(drawn_at(work.sweep, 0))
+        with lease(work.folder.lease_file("trial-0000")):
+            trial = study.ask()
+            assert printed(look) == []
+            trial.set_user_attr("values", {"gates.penalty": 0.01, "seed": 1})
+            assert printed(look) == ["trial-0000: running with gates.penalty=0.01, seed=1"]
+            assert printed(look) == []
+        study.tell(0, 1.0)
+        assert printed(look) == ["trial-0000: finished: dev/mean 1 with gates.penalty=0.01, seed=1"]
+        assert look() == 1
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from mtl.sweep.check import check_sweep
 from mtl.sweep.engine import Engine
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.trial import Training
-from mtl.sweep.trial_config import base_of
+from mtl.sweep.trial_config import base_of, trial_name
 from tests.mtl.sweep.conftest import MADE_OF, sweep_of
 from tests.mtl.wandb_log import logs
 
@@ -35,7 +35,7 @@ def command(toy, tiny_encoder, *words):
 
 
 def rows(folder, number):
-    return list(csv.DictReader((folder.run(number) / "history.csv").read_text().splitlines()))
+    return list(csv.DictReader((folder.run(trial_name(number)) / "history.csv").read_text().splitlines()))
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
     # One that learns nothing is stopped at its first comparison, the others are trained to the end.
     assert [len(rows(folder, number)) for number in range(3)] == [3, 1, 3]
     for trial in trials:
-        run = folder.run(trial.number)
+        run = folder.run(trial_name(trial.number))
         epoch = json.loads((run / "status.json").read_text())["kept_epoch"]
         kept_rows = [row for row in rows(folder, trial.number) if int(row["epoch"]) == epoch]
         assert trial.values == [pytest.approx(float(kept_rows[0]["loss/pos"]))]
@@ -118,12 +118,12 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     first = program(*arguments)
     until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
     # The program dies, and one of its workers; the other sees that and stops.
-    workers = of_sweep(folder.path, "mtl.sweep.workers")
+    workers = of_sweep(folder.path, "mtl.sweep.worker")
     assert len(workers) == 2
     workers[0].kill()
     first.kill()
     first.communicate()
-    until(lambda: not of_sweep(folder.path, "mtl.sweep.workers"))
+    until(lambda: not of_sweep(folder.path, "mtl.sweep.worker"))
     sweep, _, _ = folder.read_plan()
     before = {trial.number: dict(trial.user_attrs["values"]) for trial in trials_of(folder.study(sweep))}
     again = program(*arguments)
@@ -167,7 +167,7 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     arguments = [str(file), "--local", f"--sweeps={tmp_path}", "--wandb=disabled"]
     folder = SweepFolder(tmp_path / "search")
     first = program(*arguments)
-    until(lambda: (folder.run(1) / "history.csv").exists())
+    until(lambda: (folder.run("trial-0001") / "history.csv").exists())
     first.send_signal(signal.SIGINT)
     _, errors = first.communicate(timeout=240)
     assert first.returncode == 130
@@ -181,8 +181,8 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     assert "batch.mode=aligned" in out
     assert "1 trial failed; run the command again to retry" in out
     assert [folder.state(trial) for trial in trials_of(folder.study(sweep))] == ["failed", "finished"]
-    assert json.loads((folder.run(1) / "status.json").read_text())["state"] == "finished"
-    assert not (folder.run(1) / "wandb").exists()
+    assert json.loads((folder.run("trial-0001") / "status.json").read_text())["state"] == "finished"
+    assert not (folder.run("trial-0001") / "wandb").exists()
 
 
 def test_without_an_end_or_a_file_it_is_said(tmp_path, capsys):

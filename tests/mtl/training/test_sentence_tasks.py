@@ -23,7 +23,7 @@ from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
 from mtl.study.config import Block, StudyConfig
-from mtl.study.grid import planned
+from mtl.study.grid.grid import planned
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.training.check_inputs import check_inputs

@@ -10,8 +10,7 @@ import textwrap
 import pytest
 
 from mtl.errors import InputError
-from mtl.study.run_local import places_on
-from mtl.workers.pool import WorkerPool, devices, environment_for, threads_for
+from mtl.workers.pool import WorkerPool, devices, environment_for, places_on, threads_for
 from mtl.workers.worker import DISK_FULL, INTERRUPTED, redirect_output
 
 

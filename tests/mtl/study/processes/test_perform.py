@@ -7,41 +7,52 @@ from pathlib import Path
 
 import pytest
 
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.study import perform as module
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job, Progress
-from mtl.study.jobs import measuring_code, training_code
+from mtl.study.config import ProbesConfig
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress
+from mtl.study.jobs.wanted import codes_of
+from mtl.study.processes import perform as module
+from mtl.study.processes.perform import StudyJobs
+
+JOB = Job("pos-seed1", "single", TrainConfig(tasks=("pos",)), probes=ProbesConfig())
 
 
 def planned() -> dict[str, str]:
     """What a run of this code is made of."""
-    codes = {"code": training_code({"tasks": ["pos"]}), "probes.code": measuring_code("probes", {}, {})}
-    return {"configuration": "c"} | codes
+    return {"configuration": "c"} | codes_of(JOB)
 
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch) -> StudyFolder:
     """A folder in which nothing is really trained or probed."""
-    monkeypatch.setattr(module, "_perform", lambda study, job, inputs, progress: (0.0, 0.0))
+    monkeypatch.setattr(
+        StudyJobs, "_perform", lambda self, job, progress, record: replace(progress, state="finished")
+    )
     return StudyFolder(tmp_path)
+
+
+def do(study: StudyFolder, job: Job) -> None:
+    study.write_job(job)
+    StudyJobs(study, InputCache()).work()
 
 
 @pytest.mark.parametrize("changed", ["code", "probes.code"])
 def test_a_process_with_other_code_than_was_planned_begins_nothing(study, changed):
-    job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**planned(), changed: "other"}, None, {})
+    job = replace(JOB, made_of={**planned(), changed: "other"})
     with pytest.raises(InputError, match="the code was changed after the study was planned"):
-        module.attempt(study, job, InputCache())
+        do(study, job)
     assert study.last_progress(job.name) == Progress()
     assert study.holders([job]) == {}
 
 
 def test_probes_of_a_run_that_other_code_has_trained_may_be_measured_again(study):
     before = {**planned(), "code": "kept", "probes": "old"}
-    study.write_progress("pos-seed1", Progress("finished", before, 1))
-    job = Job("pos-seed1", 0, "single", {"tasks": ["pos"]}, {**before, "probes": "new"}, None, {})
-    assert module.attempt(study, job, InputCache())
+    study.write_progress("pos-seed1", Progress("finished", 1, made_of=before))
+    job = replace(JOB, made_of={**before, "probes": "new"})
+    do(study, job)
     assert study.last_progress(job.name).state == "finished"
     assert study.last_progress(job.name).made_of["probes"] == "new"
 
@@ -68,13 +79,11 @@ def test_a_measure_is_made_once_and_again_only_if_it_changed(tmp_path, monkeypat
 
     def measured(*measures: str, **changed: str) -> list[str]:
         """What is asked for by a job with these measures, and with some fingerprints changed."""
-        codes = {f"{name}.code": module.measuring_code(name, {}, {}) for name in measures}
-        made_of = (
-            {"code": measuring_code("probes", {}, {})} | dict.fromkeys(measures, "settings") | codes | changed
-        )
+        probes = ProbesConfig(measures=measures)
+        job = Job("encoder", "static", TrainConfig(), probes=probes, trained=False)
+        job = replace(job, made_of=codes_of(job) | dict.fromkeys(measures, "settings") | changed)
         measuring.asked = []
-        job = Job("encoder", 0, "static", {}, made_of, probe={"measures": list(measures)})
-        assert module.attempt(study, job, InputCache())
+        do(study, job)
         return measuring.asked
 
     assert measured("probes", "importance") == ["probes", "importance"]

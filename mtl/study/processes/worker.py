@@ -1,4 +1,4 @@
-"""A process that works on a study: `python -m mtl.study.worker FOLDER PARENT THREADS [--check]`."""
+"""A process that works on a study: `python -m mtl.study.processes.worker FOLDER PARENT THREADS [--check]`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtl.errors import InputError
-from mtl.study.folder import StudyFolder
+from mtl.study.jobs.folder import StudyFolder
 from mtl.workers.worker import run_worker
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ def main(folder: str, parent: str, threads: str, *options: str) -> int:
 
     def work() -> None:
         from mtl.models.inputs import InputCache
-        from mtl.study import perform
+        from mtl.study.processes.perform import StudyJobs
 
         study, inputs = StudyFolder(Path(folder)), InputCache(keep=True)
         if CHECK in options:
             check_node(study, inputs)
-        perform.work(study, inputs)
+        StudyJobs(study, inputs).work()
 
     return run_worker(parent, threads, work)
 
@@ -40,7 +40,7 @@ def check_node(study: StudyFolder, inputs: InputCache) -> None:
     """
     from mtl.config.parse import read_configuration
     from mtl.study.config import StudyConfig
-    from mtl.study.plan import make_plan
+    from mtl.study.jobs.plan import make_plan
 
     # Finished runs that were kept despite a change of the code are not repeated.
     plan = make_plan(read_configuration(StudyConfig, study.plan), study, inputs, keep_code=True)

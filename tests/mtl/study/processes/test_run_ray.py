@@ -26,15 +26,15 @@ from mtl.config.parse import read_configuration
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
-from mtl.study import run_ray as on_ray
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Progress
-from mtl.study.perform import work
-from mtl.study.plan import carrying_out, make_plan
-from mtl.study.ray_cluster import RunResources, connected, fitting_in
-from mtl.study.run_ray import StudyLocation, ray_worker, run_on_ray
-from mtl.study.worker import check_node
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Progress
+from mtl.study.jobs.plan import carrying_out, make_plan
+from mtl.study.processes import run_ray as on_ray
+from mtl.study.processes.perform import StudyJobs
+from mtl.study.processes.ray_cluster import RunResources, connected, fitting_in
+from mtl.study.processes.run_ray import StudyLocation, ray_worker, run_on_ray
+from mtl.study.processes.worker import check_node
 from mtl.workers import pool
 from mtl.workers.worker import INTERRUPTED
 from tests.mtl.study import small
@@ -233,7 +233,7 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
             assert len(begun) == 1
             assert ": training " in begun[0]
 
-    work(plan(alone), InputCache(keep=True))
+    StudyJobs(plan(alone), InputCache(keep=True)).work()
     assert small.metrics(file) == small.metrics(alone)
     for name in NAMES:
         ours, theirs = (
@@ -430,12 +430,12 @@ def test_workers_are_as_many_as_jobs_are_left_and_none_for_a_finished_study(plan
     cluster = Cluster(outcome="stop here")
     monkeypatch.setitem(sys.modules, "ray", cluster)
     first, *others = planned.jobs()
-    planned.write_progress(first.name, Progress("finished", first.made_of))
+    planned.write_progress(first.name, Progress("finished", made_of=first.made_of))
     with pytest.raises(InputError, match=r"^stop here$"):
         run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
     assert cluster.begun == len(others) > 0
     for job in others:
-        planned.write_progress(job.name, Progress("finished", job.made_of))
+        planned.write_progress(job.name, Progress("finished", made_of=job.made_of))
     run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
     assert cluster.begun == len(others)
 

@@ -16,7 +16,7 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.models.inputs import InputCache
 from mtl.probes.tables import heads_table
 from mtl.study.config import ProbesConfig
-from mtl.study.measure import measure
+from mtl.study.measures.measure import measure
 from tests.mtl.analysis import worth
 
 

@@ -21,11 +21,10 @@ from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.code_fingerprint import TRAINING, code_fingerprint, unused_modules
 from mtl.study.check_copies import check_copies
 from mtl.study.config import ProbesConfig, StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.grid import planned, probes_the_encoder
-from mtl.study.job import Job, code_part
-from mtl.study.planned import Planned
-from mtl.study.task_sets import STATIC, measurable
+from mtl.study.grid.grid import planned, probes_the_encoder
+from mtl.study.grid.task_sets import STATIC
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, code_part
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
@@ -42,7 +41,8 @@ def wanted_jobs(
     Raises `InputError` for runs that would fail.
     """
     runs = planned(study, folder.path)
-    if not runs and not probes_the_encoder(study):
+    jobs = [_encoder_before_training(study), *runs] if probes_the_encoder(study) else runs
+    if not jobs:
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
     masks: Mapping[str, DrawnMasks] = {}
     if any(run.draw is not None for run in runs):
@@ -50,11 +50,21 @@ def wanted_jobs(
 
         masks = drawn_masks(runs)
     _check(study, runs, inputs, masks)
-    return tuple(_jobs(study, runs, folder, masks)), masks
+    contents = _Contents(masks)
+    return tuple(
+        dataclasses.replace(job, number=number, made_of=_made_of(job, contents))
+        for number, job in enumerate(jobs)
+    ), masks
+
+
+def _encoder_before_training(study: StudyConfig) -> Job:
+    config = only_used(dataclasses.replace(study.train, tasks=tuple(study.train.chosen())))
+    probes = dataclasses.replace(study.probes, masks=(), measures=("probes",), sentences=None)
+    return Job(STATIC, STATIC, config, probes=probes, trained=False)
 
 
 def _check(
-    study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | None, masks: Mapping[str, DrawnMasks]
+    study: StudyConfig, runs: Sequence[Job], inputs: InputCache | None, masks: Mapping[str, DrawnMasks]
 ) -> None:
     """Raise `InputError` for settings, encoders and corpora that cannot be used, before the first run."""
     check_encoder(study.train.encoder.name)
@@ -68,112 +78,76 @@ def _check(
     check_inputs((run.config for run in runs), inputs, {*masks, *of_runs})
 
 
-def _jobs(
-    study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder, masks: Mapping[str, DrawnMasks]
-) -> list[Job]:
-    contents = _Contents(masks)
-    jobs: list[Job] = []
-    if probes_the_encoder(study):
-        tasks = tuple(study.train.chosen())
-        source = plain(dataclasses.asdict(only_used(study.train).corpus))
-        arguments = {
-            **_settings_of_probes(study.probes),
-            "measures": ["probes"],
-            "sentences": None,
-            "target": study.train.encoder.name,
-            "tasks": list(tasks),
-            "source": source,
-        }
-        arguments["out"] = str(folder.run(STATIC))
-        job = Job(STATIC, 0, STATIC, {}, {}, probe=arguments)
-        made_of = {
-            "configuration": digest({**settings_of(job), **contents.probed(arguments, "probes", tasks)}),
-            "corpus": contents.corpus(study.train.corpus, tasks),
-            "code": measuring_code("probes", arguments, source),
-            **contents.encoder(study.train.encoder.name),
-        }
-        jobs.append(dataclasses.replace(job, made_of=made_of))
-    for run in runs:
-        probe: dict[str, Any] | None = None
-        if run.probes is not None:
-            measures = list(measurable(run.config.tasks, run.probes))
-            target = str(folder.run(run.name))
-            probe = {**_settings_of_probes(run.probes), "measures": measures, "target": target}
-        settings = plain(dataclasses.asdict(run.config))
-        claims = list(run.claims_from)
-        job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe, claims)
-        made_of = {
-            "configuration": digest(settings_of(job)),
-            "corpus": contents.corpus(run.config.corpus, run.config.tasks),
-            "code": training_code(settings),
-            **contents.encoder(run.config.encoder.name),
-            **(contents.masks(run.config) if run.needs is None else {}),
-            **contents.claims(run),
-        }
-        if probe is not None:
-            for measure in job.measures():
-                used = {
-                    **probe_settings(probe, measure),
-                    **contents.probed(probe, measure, tuple(run.config.chosen())),
-                }
-                made_of[measure] = digest(used)
-                made_of[code_part(measure)] = measuring_code(measure, probe, settings["corpus"])
-        jobs.append(dataclasses.replace(job, made_of=made_of))
-    return jobs
+def _made_of(job: Job, contents: _Contents) -> dict[str, str]:
+    """The fingerprints of a job but those of the runs that it needs, which are in the plan."""
+    codes, settings, config = codes_of(job), settings_of(job), job.config
+    measured: dict[str, dict[str, Any]] = {}
+    if job.probes is not None:
+        for name in job.measures():
+            used = probe_settings(job.probes, name), contents.probed(job.probes, name, config.tasks)
+            measured[name] = used[0] | used[1]
+    made_of = {
+        "configuration": digest(settings if job.trained else settings | measured["probes"]),
+        "corpus": contents.corpus(config.corpus, config.tasks),
+        "code": codes["code"],
+        **contents.encoder(config.encoder.name),
+    }
+    if not job.trained:
+        return made_of
+    return {
+        **made_of,
+        **(contents.masks(config) if job.needs is None else {}),
+        **contents.claims(job),
+        **{name: digest(used) for name, used in measured.items()},
+        **{code_part(name): codes[code_part(name)] for name in measured},
+    }
 
 
-def _settings_of_probes(probes: ProbesConfig) -> dict[str, Any]:
-    """The settings of measurements as a job has them."""
-    settings: dict[str, Any] = plain(dataclasses.asdict(probes))
-    del settings["masks"]
-    if not probes.options:
-        del settings["options"]
-    return settings
+def codes_of(job: Job) -> dict[str, str]:
+    """The fingerprints of the code that makes a job (`code`) and of the code of each measure."""
+    settings = job.settings
+    corpus = settings["corpus"]
+    codes = {code_part(name): _measuring_code(name, job.probes, corpus) for name in job.measures()}
+    if not job.trained:
+        return {"code": codes[code_part("probes")]}
+    readers = reader_modules(corpus)
+    return codes | {"code": code_fingerprint(TRAINING, *readers, unused=unused_modules(settings))}
 
 
-def training_code(config: Mapping[str, Any]) -> str:
-    """The fingerprint of the code that trains a run with this configuration: of all that it uses."""
-    readers = reader_modules(config.get("corpus") or {})
-    return code_fingerprint(TRAINING, *readers, unused=unused_modules(config))
-
-
-def measuring_code(measure: str, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
+def _measuring_code(measure: str, probes: ProbesConfig | None, corpus: Mapping[str, Any]) -> str:
     """The fingerprint of the code of a measure, of its row, and of the readers of what it reads.
 
     These are the readers of the run's corpus and of another one that the measure reads (`Group.corpus`).
     """
     group = GROUPS[measure]
-    read = {"path": probe.get(group.corpus)}
+    read = {"path": getattr(probes, group.corpus) if group.corpus else None}
     code = code_fingerprint(*group.modules, *reader_modules(corpus), *reader_modules(read))
     return digest([code, [[*made.names, made.probes] for made in group.measures]])
 
 
 def settings_of(job: Job) -> dict[str, Any]:
-    """The settings of a job that differ from neutral ones, without paths.
+    """The settings of a job that differ from neutral ones, without paths and those of measures.
 
     A corpus and a local encoder count by their content, the run that training starts from by its name.
     """
-    if job.config:
-        settings = {**counting_settings(job.config), "init_from": job.needs}
-        name = job.config["encoder"]["name"]
+    settings, name = job.settings, job.config.encoder.name
+    if job.trained:
+        counting = {**counting_settings(settings), "init_from": job.needs}
     else:
-        assert job.probe is not None
-        settings = counting_settings({"corpus": job.probe["source"], "tasks": job.probe["tasks"]})
-        settings |= probe_settings(job.probe, "probes")
-        name = settings["encoder.name"] = job.probe["target"]
+        counting = counting_settings({key: settings[key] for key in ("corpus", "tasks")})
+        counting["encoder.name"] = name
     if is_local(name):
-        settings.pop("encoder.name", None)
-    return settings
+        counting.pop("encoder.name", None)
+    return counting
 
 
-def probe_settings(arguments: Mapping[str, Any], measure: str) -> dict[str, Any]:
-    """The settings (`ProbesConfig`) that a measure uses, where they differ from the defaults."""
-    default = plain(dataclasses.asdict(ProbesConfig()))
-    used = {key: arguments[key] for key in GROUPS[measure].settings if key in arguments}
-    options = arguments.get("options", {}).get(measure, {})
+def probe_settings(probes: ProbesConfig, measure: str) -> dict[str, Any]:
+    """The settings that a measure uses, where they differ from the defaults."""
+    given, default = (plain(dataclasses.asdict(config)) for config in (probes, ProbesConfig()))
+    used = GROUPS[measure].settings
     return {
-        **{f"probes.{key}": value for key, value in used.items() if value != default[key]},
-        **{f"probes.options.{key}": value for key, value in options.items()},
+        **{f"probes.{key}": given[key] for key in used if given[key] != default[key]},
+        **{f"probes.options.{key}": value for key, value in probes.options.get(measure, {}).items()},
     }
 
 
@@ -197,20 +171,21 @@ class _Contents:
             ]
         )
 
-    def probed(self, probe: Mapping[str, Any], measure: str, tasks: Sequence[str]) -> dict[str, str]:
+    def probed(self, probes: ProbesConfig, measure: str, tasks: Sequence[str]) -> dict[str, str]:
         """The fingerprint of a measure's own corpus, which counts instead of its path; empty without one."""
-        key = GROUPS[measure].corpus
-        if not key or probe[key] is None:
+        group = GROUPS[measure]
+        place = getattr(probes, group.corpus) if group.corpus else None
+        if place is None:
             return {}
         if measure != "probes":
-            split = probe["split"] if "split" in GROUPS[measure].settings else "dev"
-            return {f"probes.{key}": self.corpus(corpus_at(probe[key], tasks), tasks, [split])}
-        splits = dict.fromkeys([probe["split"], *(["train"] if probe["centroids"] == "train" else [])])
-        files = [Path(probe["corpus"]) / f"{split}.jsonl" for split in splits]
+            split = probes.split if "split" in group.settings else "dev"
+            return {f"probes.{group.corpus}": self.corpus(corpus_at(place, tasks), tasks, [split])}
+        splits = dict.fromkeys([probes.split, *(["train"] if probes.centroids == "train" else [])])
+        files = [Path(place) / f"{split}.jsonl" for split in splits]
         for file in files:
             if not file.is_file():
                 raise InputError(
-                    f"probes.corpus={probe['corpus']}: no {file.name} in it, which is to be probed"
+                    f"probes.corpus={probes.corpus}: no {file.name} in it, which is to be probed"
                 )
         return {"probes.corpus": self._of(tuple(files))}
 
@@ -234,7 +209,7 @@ class _Contents:
         masks = check_masks(Path(path), config.gates.scope, tuple(config.chosen()))
         return {"masks": masks_fingerprint(masks)}
 
-    def claims(self, run: Planned) -> dict[str, str]:
+    def claims(self, run: Job) -> dict[str, str]:
         """The fingerprint of a given file of claims; the study's own claims are in the plan."""
         given = run.config.clones.claims
         if given is None or run.claims_from:

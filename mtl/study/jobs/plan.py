@@ -19,9 +19,9 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.study.check_copies import copies_that_fail
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
-from mtl.study.jobs import digest, wanted_jobs
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
+from mtl.study.jobs.wanted import digest, wanted_jobs
 from mtl.workers.lease import Holder, lease
 
 if TYPE_CHECKING:
@@ -206,9 +206,9 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
     old, new = progress.made_of, job.made_of
     if trained_alike(old, new):
         return _other_measures(job, old)
-    keys = [] if before is None else different_keys(before.config, job.config)
-    if before is not None and not job.config and before.probe != job.probe:
-        keys.append("probes")
+    keys: list[str] = []
+    if before is not None:
+        keys = different_keys(before.settings, job.settings) if job.trained else ["probes"]
     named = f" ({', '.join(keys[:4])})" if keys else ""
     changes = {
         "configuration": f"the configuration changed{named}",
@@ -219,7 +219,7 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
         "claims": "the masks that its claims come from changed",
     }
     reasons = [reason for part, reason in changes.items() if old.get(part) != new.get(part)]
-    takes = "has the masks of" if job.config.get("pruning") == "fixed" else "starts from"
+    takes = "has the masks of" if job.config.pruning == "fixed" else "starts from"
     return Change(job.name, ", ".join(reasons or [f"it {takes} {job.needs}, which changed"]), "made again")
 
 

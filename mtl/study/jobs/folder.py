@@ -3,51 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from mtl.errors import InputError
-from mtl.files import known_fields, write_json
-from mtl.study.job import Job, Progress, Snapshot, code_part
+from mtl.files import write_json
+from mtl.study.jobs.job import Job, Progress, Snapshot
 from mtl.workers.lease import Holder, exclusive, holder_of
+from mtl.workers.queue import JobFolder
+from mtl.workers.records import record_of
 
 T = TypeVar("T", Job, Progress)
-SETTLED = 2.0
-"""Seconds without a change after which a file counts as one that is told from its successor by its time."""
 
 
 @dataclass(frozen=True)
-class StudyFolder:
+class StudyFolder(JobFolder):
     """Where a study's files are, and what they say."""
-
-    path: Path
-    _records: dict[Path, tuple[tuple[int, int, int], Job | Progress]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    """What was read of settled files, each with the state of the file that it was read from."""
-
-    @property
-    def runs(self) -> Path:
-        """Holds the run folders, and `static` with the probes of the encoder before training."""
-        return self.path / "runs"
 
     @property
     def plan(self) -> Path:
         """The study's file as last planned."""
         return self.path / "study.yaml"
-
-    def run(self, name: str) -> Path:
-        """The folder of a run."""
-        return self.runs / name
-
-    def log(self, name: str) -> Path:
-        """The output of a run."""
-        return self.path / "logs" / f"{name}.log"
 
     def lease_file(self, name: str) -> Path:
         """The lease of the process that works on a job."""
@@ -92,12 +71,14 @@ class StudyFolder:
         by_name = {job.name: job for job in (self.jobs() if jobs is None else jobs)}
         return Snapshot(by_name, {name: self.progress(name) for name in by_name})
 
+    def ended(self) -> bool:
+        """Whether all jobs have ended."""
+        snapshot = self.snapshot()
+        return snapshot.ended() == len(snapshot.jobs)
+
     def progress(self, name: str) -> Progress:
         """The progress of a job; `running` only while its process lives."""
-        progress = self.last_progress(name)
-        if progress.state == "running" and holder_of(self.lease_file(name)) is None:
-            return replace(progress, state="interrupted")
-        return progress
+        return self.living(name, self.last_progress(name))
 
     def last_progress(self, name: str) -> Progress:
         """The progress of a job, as last written."""
@@ -121,47 +102,18 @@ class StudyFolder:
             return 0
 
     def _record(self, kind: type[T], file: Path) -> T | None:
-        """As `_read`, which happens once for each change of the file."""
+        """A job or progress; `None` if there is no file. Raises `InputError` for a damaged one."""
         try:
-            there = file.stat()
-        except FileNotFoundError:
-            self._records.pop(file, None)
-            return None
-        state = there.st_mtime_ns, there.st_size, there.st_ino
-        known = self._records.get(file)
-        if known is not None and known[0] == state and isinstance(known[1], kind):
-            return known[1]
-        record = _read(kind, file)
-        # Two changes within a tick of the file system's clock can leave the same state.
-        if record is not None and abs(time.time() - there.st_mtime) > SETTLED:
-            self._records[file] = state, record
-        return record
+            return record_of(file, kind.of)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            message = " ".join(str(error).split())
+            raise InputError(
+                f"{file} cannot be read ({message}): it is damaged, or of another version of mtl; remove it "
+                "and give 'mtl study' the study's file again"
+            ) from error
 
     def _job(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.job.json"
 
     def _progress(self, name: str) -> Path:
         return self.path / "jobs" / f"{name}.progress.json"
-
-
-def _read(kind: type[T], file: Path) -> T | None:
-    """A record of this kind, without fields that this version does not know; `None` if there is no file.
-
-    Raises `InputError` for damaged files and for records that lack a field.
-    """
-    try:
-        values = json.loads(file.read_bytes())
-        if "setup" in values:  # the name of a job's field in versions up to 6ad6363
-            values["grid_cell"] = values.pop("setup")
-        made_of = values.get("made_of", {})
-        if "probing" in made_of:  # up to 6a85c4b the code of all measures, which were probes by default
-            made_of[code_part("probes")] = made_of.pop("probing")
-        return kind(**known_fields(kind, values))
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, AttributeError) as error:
-        message = " ".join(str(error).split())
-        raise InputError(
-            f"{file} cannot be read ({message}): it is damaged, or of another version of mtl; remove it and "
-            "give 'mtl study' the study's file again"
-        ) from error

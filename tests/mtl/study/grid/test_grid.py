@@ -15,7 +15,7 @@ from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerC
 from mtl.errors import InputError
 from mtl.runs.compare.setups import setups_of
 from mtl.study.config import Block, ClaimsConfig, ProbesConfig, StudyConfig
-from mtl.study.grid import planned, probes_the_encoder
+from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.tasks.dep import Dep
 from mtl.training.check import check_settings
 
@@ -228,10 +228,10 @@ def test_a_block_has_measures_of_its_own():
     )
     train = TrainConfig(tasks=("pos", "dep"))
     runs = planned(StudyConfig(grid=grid, probes=study, train=train, seeds=(1,)), HERE)
-    of_all = replace(study, measures=("ablation",), close=("layer",))
-    of_static = replace(study, masks=("static",))
+    measured = replace(study, masks=())  # which runs are measured is decided: a job does not say it
+    of_all = replace(measured, measures=("ablation",), close=("layer",))
     assert {run.name: run.probes for run in runs} == {
-        "pos-seed1": study, "dep-seed1": study, "all-seed1": of_all, "all-static-seed1": of_static,
+        "pos-seed1": measured, "dep-seed1": measured, "all-seed1": of_all, "all-static-seed1": measured,
     }  # fmt: skip
     with pytest.raises(InputError, match=r"a block's probes.*'mesures': did you mean 'measures'"):
         names(Block(("all",), probes={"mesures": []}))

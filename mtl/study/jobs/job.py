@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
+from mtl.config.effective import plain
+from mtl.config.schema import TrainConfig
 from mtl.probes.measures.groups import measured_groups
-from mtl.workers.lease import now
-
-State = Literal["waiting", "running", "finished", "failed", "interrupted"]
+from mtl.study.config import KINDS, MaskKind, Masks, OverlapConfig, ProbesConfig
+from mtl.workers import queue
+from mtl.workers.queue import State
+from mtl.workers.records import restored
 
 MEASURED = measured_groups()
 """What can be measured on the heads of a finished run."""
@@ -25,31 +30,85 @@ _NOT_OF_TRAINING = {*MEASURED, *map(code_part, MEASURED)}
 
 
 @dataclass(frozen=True)
+class Draw:
+    """How the masks of one run are drawn; the run's seed is the number of the draw."""
+
+    overlap: OverlapConfig
+    shared: int
+    """Heads that the two masks have in common."""
+
+
+@dataclass(frozen=True)
 class Job:
     """A run with its measurements, or the probing of the encoder before training, as the study wants it."""
 
     name: str
-    number: int
     grid_cell: str
     """Its setup and masks as the study's file names them: `single dynamic`."""
-    config: dict[str, Any]
-    """The run's configuration; empty for the encoder before training."""
-    made_of: dict[str, str]
+    config: TrainConfig
+    """The run's configuration. Of the encoder before training: that of the study."""
+    needs: str | None = None
+    """The run that it starts from, or whose masks it has."""
+    probes: ProbesConfig | None = None
+    """The measurements on its heads; `None`: its heads are not measured."""
+    label: str | None = None
+    """The label of its block; with drawn masks, also the number of heads that they share."""
+    claims_from: tuple[str, ...] = ()
+    """The single-task runs whose masks determine which heads the tasks claim, and which are copied."""
+    draw: Draw | None = None
+    """How its masks are drawn; `None`: its masks are not drawn."""
+    trained: bool = True
+    """Whether it trains; the encoder before training is only probed."""
+    number: int = 0
+    """Its place in the order in which jobs are started."""
+    made_of: dict[str, str] = field(default_factory=dict)
     """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or drawn `masks`, the run
     that it `needs` and the `claims` (their file, or the runs that they come from); for each measure that is
     made on its heads, of its settings (`importance`) and of its code (`importance.code`)."""
-    needs: str | None = None
-    """The run that it starts from, or whose masks it has."""
-    probe: dict[str, Any] | None = None
-    """The settings of the measurements on its heads; `None`: its heads are not measured."""
-    claims_from: list[str] = field(default_factory=list)
-    """The runs whose masks determine which of its heads are copied."""
+
+    @classmethod
+    def of(cls, record: Any) -> Job:
+        """The job that `asdict` and JSON, of this version or an older one, made this record of.
+
+        Raises `AttributeError`, `LookupError` or `TypeError` for records that are of no version.
+        """
+        values = with_known_parts(record)
+        if "setup" in values:  # the name of a field in versions up to 6ad6363
+            values["grid_cell"] = values.pop("setup")
+        if "probe" in values:  # up to 0750196, beside arguments that now follow from the configuration
+            values["probes"] = probe = values.pop("probe")
+            if not values["config"]:
+                encoder = {"name": probe["target"]}
+                values["config"] = {"tasks": probe["tasks"], "corpus": probe["source"], "encoder": encoder}
+                values["trained"] = False
+        return restored(cls, values)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as plain values, as in the run's config.yaml."""
+        settings: dict[str, Any] = plain(dataclasses.asdict(self.config))
+        return settings
+
+    @property
+    def masks(self) -> Masks:
+        """Its kind of masks, as the study's file names it."""
+        config = self.config
+        kind = MaskKind(config.pruning, config.pruning != "none" and config.gates.scope == "per_task")
+        return next(name for name, known in KINDS.items() if known == kind)
+
+    def measuring(self, run: Path) -> dict[str, Any]:
+        """The settings of its measurements as `measure` takes them; `run` is its folder."""
+        settings = {**plain(dataclasses.asdict(self.probes or ProbesConfig())), "target": str(run)}
+        if self.trained:
+            return settings
+        config, name = self.settings, self.config.encoder.name
+        return settings | {
+            "target": name, "tasks": config["tasks"], "source": config["corpus"], "out": str(run),
+        }  # fmt: skip
 
     def measures(self) -> list[str]:
         """What is measured on its heads, in the order of measuring."""
-        # Jobs of versions that could only probe have no `measures`.
-        wanted = () if self.probe is None else self.probe.get("measures", ["probes"])
-        return [measure for measure in MEASURED if measure in wanted]
+        return [name for name in MEASURED if self.probes is not None and name in self.probes.measures]
 
     def after(self) -> list[str]:
         """The runs that have to be finished before it starts."""
@@ -57,28 +116,32 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The progress of a job; written only by the process that holds its lease."""
+class Progress(queue.Progress):
+    """The progress of a job, with what it was made of."""
 
-    state: State = "waiting"
     made_of: dict[str, str] = field(default_factory=dict)
     """The fingerprints of the job when it was started."""
-    tries: int = 0
-    started: float = 0.0
-    ended: float = 0.0
-    """Start and end of the last try, in seconds since 1970; 0: not yet."""
-    seconds: float = 0.0
-    """Seconds of work, over all tries that have ended."""
     prepared_seconds: float = 0.0
     """The part of `seconds` before the last try's first step: reading, tokenising, loading the encoder."""
     training_seconds: float = 0.0
     """The part of `seconds` in Lightning's loop and evaluations."""
-    worker: str = ""
     gpu_gigabytes: float = 0.0
     """Most memory reserved on a GPU."""
-    error: str = ""
     measured: dict[str, float] = field(default_factory=dict)
     """The measures that are in the run's folder, made as `made_of` says, with the seconds that each took."""
+
+    @classmethod
+    def of(cls, record: Any) -> Progress:
+        """The progress that `asdict` and JSON made this record of."""
+        return restored(cls, with_known_parts(record))
+
+
+def with_known_parts(record: Any) -> dict[str, Any]:
+    """The values of a job or of its progress, with today's names of fingerprints."""
+    values, made_of = dict(record), dict(record.get("made_of", {}))
+    if "probing" in made_of:  # up to 6a85c4b the code of all measures, which were probes by default
+        made_of[code_part("probes")] = made_of.pop("probing")
+    return values | {"made_of": made_of}
 
 
 def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -108,11 +171,8 @@ def kept_measures(job: Job, progress: Progress) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(queue.Snapshot[Job, Progress]):
     """All jobs of a study and their progress, by name, at one moment."""
-
-    jobs: Mapping[str, Job]
-    progress: Mapping[str, Progress]
 
     def state(self, name: str) -> State:
         """A job's state as the study is planned now; a result with other fingerprints does not count.
@@ -123,10 +183,6 @@ class Snapshot:
         if any(self.state(needed) == "failed" for needed in job.after()):
             return "failed"
         return progress.state if progress.made_of in ({}, job.made_of) else "waiting"
-
-    def states(self) -> dict[str, State]:
-        """Every job's state."""
-        return {name: self.state(name) for name in self.jobs}
 
     def ready(self, name: str) -> bool:
         """Whether a job can be started: no process works on it, and the runs that it needs are finished."""
@@ -139,12 +195,3 @@ class Snapshot:
         if progress.state != "finished" or not trained_alike(progress.made_of, job.made_of):
             return None
         return [measure for measure in job.measures() if measure not in kept_measures(job, progress)]
-
-    def ended(self) -> int:
-        """The number of jobs for which nothing is left to do."""
-        return sum(state in ("finished", "failed") for state in self.states().values())
-
-    def seconds(self, name: str) -> float:
-        """Seconds of work on a job so far."""
-        progress = self.progress[name]
-        return progress.seconds + (now() - progress.started if progress.state == "running" else 0.0)

@@ -14,11 +14,11 @@ from mtl.config.keys import known_keys_of
 from mtl.config.parse import configuration_from
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.study.check_measures import check_measures
 from mtl.study.config import KINDS, Block, Masks, OverlapConfig, ProbesConfig, StudyConfig
-from mtl.study.planned import Draw, Planned
+from mtl.study.grid.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
+from mtl.study.jobs.job import Draw, Job
+from mtl.study.measures.check_measures import check_measures
 from mtl.study.study_claims import with_claims
-from mtl.study.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
 
 _OF_THE_GRID = {
     "name": "the study names its runs",
@@ -36,7 +36,7 @@ _OF_THE_GRID = {
 """Keys of a run's configuration that the grid sets, and what to write instead."""
 
 
-def planned(study: StudyConfig, folder: Path) -> list[Planned]:
+def planned(study: StudyConfig, folder: Path) -> list[Job]:
     """Every run of the grid, each after those that it needs; raises `InputError` for a bad grid.
 
     Blocks come in the order of the file; in each, runs without masks first, then smaller sets of tasks before
@@ -56,7 +56,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
         raise InputError("seeds is empty: give at least one, for instance seeds: [1, 2, 3]")
     _check_once(study.seeds, "seeds")
     _check_claims(study)
-    runs: dict[str, Planned] = {}
+    runs: dict[str, Job] = {}
     block_of: dict[str, int] = {}
     for number, block in enumerate(study.grid):
         train, probes = settings(study.train, block), probes_of(study, block)
@@ -81,7 +81,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
 
     planned = {run.name: run for run in with_claims(list(runs.values()), folder)}
 
-    def place(run: Planned) -> tuple[object, ...]:
+    def place(run: Job) -> tuple[object, ...]:
         sizes = len(run.config.tasks), run.config.seed
         waits = _waits_for_claims(run, planned), _sources_before(run, planned)
         return *waits, block_of[run.name], run.masks != "none", *sizes
@@ -89,17 +89,17 @@ def planned(study: StudyConfig, folder: Path) -> list[Planned]:
     return sorted(planned.values(), key=place)
 
 
-def _waits_for_claims(run: Planned, runs: Mapping[str, Planned]) -> bool:
+def _waits_for_claims(run: Job, runs: Mapping[str, Job]) -> bool:
     """Whether a run, or one that it needs, copies heads by the claims of other runs."""
     return bool(run.claims_from) or (run.needs is not None and _waits_for_claims(runs[run.needs], runs))
 
 
-def _sources_before(run: Planned, runs: Mapping[str, Planned]) -> int:
+def _sources_before(run: Job, runs: Mapping[str, Job]) -> int:
     """The number of runs that have to be finished one after another before this one starts."""
     return 0 if run.needs is None else 1 + _sources_before(runs[run.needs], runs)
 
 
-def _with_sources(cell: _Cell, block: Block, masks: Masks, train: TrainConfig) -> list[Planned]:
+def _with_sources(cell: _Cell, block: Block, masks: Masks, train: TrainConfig) -> list[Job]:
     """A run of a block, after those that it needs: the one it starts from, or the one whose masks it has.
 
     `train` are the block's settings.
@@ -283,7 +283,7 @@ class _Cell:
     seed: int
     probes: ProbesConfig
 
-    def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Planned:
+    def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Job:
         """The run of a pair under drawn masks; draws of one number of shared heads differ in their seeds."""
         if len(self.tasks) != 2:
             raise InputError(
@@ -295,7 +295,7 @@ class _Cell:
         run = self.run(masks, dataclasses.replace(train, gates=gates), label, None)
         return dataclasses.replace(run, draw=draw)
 
-    def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Planned:
+    def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Job:
         """The run with these masks; `needs` names the run that it starts from, or whose masks it has."""
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
@@ -319,17 +319,17 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        probed = masks in self.probes.masks and measurable(self.tasks, self.probes)
-        probes = self.probes if probed else None
-        return Planned(name, " ".join(kind), masks, only_used(config), needs, probes, label)
+        measures = measurable(self.tasks, self.probes) if masks in self.probes.masks else ()
+        probes = dataclasses.replace(self.probes, masks=(), measures=measures) if measures else None
+        return Job(name, " ".join(kind), only_used(config), needs, probes, label)
 
 
-def _add(runs: dict[str, Planned], run: Planned) -> None:
+def _add(runs: dict[str, Job], run: Job) -> None:
     """Add a run; raises `InputError` if another block makes a different run of the same name."""
     first = runs.setdefault(run.name, run)
     if first is run:
         return
-    differing = different_keys(plain(dataclasses.asdict(first.config)), plain(dataclasses.asdict(run.config)))
+    differing = different_keys(first.settings, run.settings)
     if first.probes != run.probes:
         differing.append("probes")
     if differing:

@@ -18,12 +18,20 @@ from rich.console import Console
 
 from mtl.errors import InputError
 from mtl.files import full_disk
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Job
-from mtl.study.ray_cluster import ONE_CORE, RunResources, connected, fitting_in, imported, largest_of
-from mtl.study.run_local import watching
-from mtl.study.worker import CHECK
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job
+from mtl.study.jobs.status import StudyView
+from mtl.study.processes.ray_cluster import (
+    ONE_CORE,
+    RunResources,
+    connected,
+    fitting_in,
+    imported,
+    largest_of,
+)
+from mtl.study.processes.worker import CHECK
 from mtl.workers.pool import WorkerPool
+from mtl.workers.watch import watching
 from mtl.workers.worker import LOOK, interruptible, no_room
 
 MARKER = ".ray-"
@@ -73,7 +81,7 @@ def run_on_ray(
         workers = [worker.remote(location, threads, gpus > 0) for _ in range(wanted)]
         settled = None
         try:
-            with watching(study, jobs, max(1, min(wanted, fitting)), console) as look:
+            with watching(StudyView(study, jobs, max(1, min(wanted, fitting))), console) as look:
                 while workers:
                     ended, workers = ray.wait(workers, timeout=LOOK)
                     for problem in _outcomes(ray, ended):
@@ -152,7 +160,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool = WorkerPool(
-        "mtl.study.worker",
+        "mtl.study.processes.worker",
         study.path,
         threads,
         gpus=() if on_gpu else ("",),
@@ -163,7 +171,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     )
     try:
         pool.work(
-            lambda: int((now := study.snapshot()).ended() < len(now.jobs)),
+            lambda: int(not study.ended()),
             lambda: sum(progress.ended > 0 for progress in study.snapshot().progress.values()),
         )
     except InputError as error:

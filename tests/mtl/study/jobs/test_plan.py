@@ -19,11 +19,11 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes.tables import heads_table
-from mtl.study import jobs as module
 from mtl.study.config import StudyConfig
-from mtl.study.folder import StudyFolder
-from mtl.study.job import Progress
-from mtl.study.plan import Plan, carrying_out, make_plan
+from mtl.study.jobs import wanted as module
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Progress
+from mtl.study.jobs.plan import Plan, carrying_out, make_plan
 from mtl.workers.lease import lease
 from tests.mtl.models.test_mask_file import table
 from tests.mtl.study import small
@@ -53,7 +53,7 @@ class World:
         carry_out(plan)
         for job in plan.jobs:
             self.folder.run(job.name).mkdir(parents=True, exist_ok=True)
-            self.folder.write_progress(job.name, Progress("finished", job.made_of, 1))
+            self.folder.write_progress(job.name, Progress("finished", 1, made_of=job.made_of))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_key_that_is_added_with_a_neutral_default_repeats_nothing(world, monke
 
     monkeypatch.setattr(dataclasses, "asdict", with_a_new_key)
     plan = world.plan()
-    assert [job.config["added"] for job in plan.jobs] == [0, 0]
+    assert [job.settings["added"] for job in plan.jobs] == [0, 0]
     assert [job.made_of for job in plan.jobs] == before
     assert changes_of(plan) == []
 
@@ -187,9 +187,9 @@ def test_failed_runs_are_tried_again_by_the_next_command(world):
     plan = world.plan()
     carry_out(plan)
     job = plan.jobs[0]
-    world.folder.write_progress(job.name, Progress("failed", job.made_of, 3, error="no luck"))
+    world.folder.write_progress(job.name, Progress("failed", 3, made_of=job.made_of, error="no luck"))
     carry_out(world.plan())
-    assert world.folder.progress(job.name) == replace(Progress("waiting", job.made_of), tries=0)
+    assert world.folder.progress(job.name) == replace(Progress("waiting", made_of=job.made_of), tries=0)
 
 
 def test_a_corpus_without_a_layer_is_refused_before_the_first_run(world):
@@ -237,7 +237,7 @@ def test_two_commands_begun_together_after_a_change_do_not_take_each_others_runs
     with carrying_out(first):
         made = world.folder.run("pos-seed1")
         made.mkdir()
-        world.folder.write_progress("pos-seed1", Progress("finished", first.jobs[0].made_of, 1))
+        world.folder.write_progress("pos-seed1", Progress("finished", 1, made_of=first.jobs[0].made_of))
         now = carry_out(second)
         assert changes_of(now) == []
         assert made.exists()
@@ -285,9 +285,9 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     for job in more.jobs:
         changed = {part for part, value in job.made_of.items() if default[job.name].get(part) != value}
         added = {"importance", "importance.code", "ablation", "ablation.code"}
-        assert changed == (added if job.config and job.probe else set())
+        assert changed == (added if job.trained and job.probes else set())
     # The encoder before training has no tasks, so that nothing in it is worth anything to one.
-    assert [job.probe["measures"] for job in more.jobs if not job.config] == [["probes"]]
+    assert [job.measures() for job in more.jobs if not job.trained] == [["probes"]]
     world.finish(more)
     changed_code = module.code_fingerprint
 
@@ -437,5 +437,5 @@ def test_the_content_of_a_mask_file_counts_and_its_place_does_not(world):
 def test_runs_without_fixed_masks_are_made_of_what_they_were_before(world):
     plan = world.plan(grid=[{"setups": ["single"], "masks": ["none", "dynamic"]}])
     assert all(
-        set(job.made_of) == {"configuration", "corpus", "code", "encoder"} or job.probe for job in plan.jobs
+        set(job.made_of) == {"configuration", "corpus", "code", "encoder"} or job.probes for job in plan.jobs
     )

@@ -1,0 +1,1 @@
+"""From a study's file to its runs: setups times masks times seeds."""

@@ -1,0 +1,1 @@
+"""What a study measures on the heads of its finished runs."""

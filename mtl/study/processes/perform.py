@@ -1,0 +1,126 @@
+"""One process's share of a study: which job is free, what of it is left to do, and its doing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from mtl.config.effective import plain
+from mtl.config.yaml_file import dump
+from mtl.errors import InputError
+from mtl.files import write_text
+from mtl.models.inputs import InputCache
+from mtl.probes.measures.groups import GROUPS
+from mtl.runs.folder.run import Run
+from mtl.study.jobs.folder import StudyFolder
+from mtl.study.jobs.job import Job, Progress, code_part, kept_measures, trained_alike
+from mtl.study.jobs.wanted import codes_of
+from mtl.study.measures.measure import measure
+from mtl.study.study_claims import write_claims_of
+from mtl.study.wandb_study import log_probes
+from mtl.training.initial_model import with_settings_of_source
+from mtl.workers import queue
+from mtl.workers.lease import lease, now
+from mtl.workers.queue import Taken
+
+
+@dataclass(frozen=True)
+class StudyJobs:
+    """The jobs of a study's plan, done by this process with what it has read for others before."""
+
+    folder: StudyFolder
+    inputs: InputCache
+
+    def work(self) -> None:
+        """Do jobs until all have ended, waiting for those that other processes work on; raises as `take`."""
+        queue.work(self.folder, self.take, self.folder.ended)
+
+    def take(self, leases: ExitStack) -> Taken[Progress] | None:
+        """The first job that is ready; `InputError` if the code has changed since the study was planned."""
+        snapshot = self.folder.snapshot()
+        for name, job in snapshot.jobs.items():
+            if not snapshot.ready(name) or not leases.enter_context(lease(self.folder.lease_file(name))):
+                continue
+            before = self.folder.last_progress(name)  # as its last holder left it
+            if before.state not in ("finished", "failed") or before.made_of != job.made_of:
+                return self._taken(job, before)
+            leases.close()
+        return None
+
+    def _taken(self, job: Job, before: Progress) -> Taken[Progress]:
+        """The job with the part of its progress that counts for what it is now made of."""
+        trained = trained_alike(before.made_of, job.made_of)
+        if trained:
+            update_paths(self.folder, job)
+        measured = {
+            measure: seconds
+            for measure, seconds in kept_measures(job, before).items()
+            if (self.folder.run(job.name) / GROUPS[measure].file).exists()
+        }
+        _check_code(job, before, measured)
+        tries = before.tries if before.made_of == job.made_of else 0
+        seconds = before.seconds if trained else 0.0
+        kept = Progress(tries=tries, seconds=seconds, made_of=job.made_of, measured=measured)
+        return Taken(
+            job.name, kept, partial(self._perform, job), partial(self.folder.write_progress, job.name)
+        )
+
+    def _perform(self, job: Job, progress: Progress, record: Callable[[Progress], None]) -> Progress:
+        """Train and measure; each measure is recorded when it is made, so that a stopped job repeats none."""
+        run = None
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        if job.trained:
+            run = self._trained(job)
+            status = run.status()
+            prepared = max(0.0, float(status["first_step"]) - progress.started)
+            training = float(status["training_seconds"])
+            progress = replace(progress, prepared_seconds=prepared, training_seconds=training)
+        for name in job.measures():
+            if name in progress.measured:
+                continue
+            start = now()
+            heads = measure(name, job.measuring(self.folder.run(job.name)), self.inputs)
+            if run is not None and heads is not None:
+                log_probes(job.config, run, heads)
+            progress = replace(progress, measured={**progress.measured, name: round(now() - start, 1)})
+            record(progress)
+        gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
+        return replace(progress, state="finished", gpu_gigabytes=round(gigabytes, 2))
+
+    def _trained(self, job: Job) -> Run:
+        from rich.console import Console
+
+        from mtl.analysis.observers import default_observers
+        from mtl.training.train import train
+
+        if job.claims_from:
+            write_claims_of(job, self.folder)
+        console = Console(markup=False, emoji=False)
+        observers = default_observers(job.config, console, self.inputs)
+        return train(job.config, console=console, inputs=self.inputs, observers=observers)
+
+
+def _check_code(job: Job, before: Progress, measured: Collection[str]) -> None:
+    """Raise `InputError` if this process runs other code than the job was planned with."""
+    codes = codes_of(job)
+    if before.state == "finished" and job.trained and trained_alike(before.made_of, job.made_of):
+        del codes["code"]
+    kept = {code_part(name) for name in measured}
+    if any(code != job.made_of.get(part, code) for part, code in codes.items() if part not in kept):
+        raise InputError("the code was changed after the study was planned: run the command again")
+
+
+def update_paths(study: StudyFolder, job: Job) -> None:
+    """Update the paths in a resumed run's config.yaml; the study or its corpus may have moved."""
+    path = study.run(job.name) / "config.yaml"
+    if not path.exists():
+        return
+    config = plain(dataclasses.asdict(with_settings_of_source(job.config)))  # as training recorded it
+    if Run.open(path.parent).config() != config:
+        write_text(path, dump(config))

@@ -1,0 +1,162 @@
+"""A queue as people see it: a table of its jobs, lines when they start or end; and the processes at work."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mtl.errors import counted
+from mtl.workers.pool import WorkerPool, devices, threads_for
+from mtl.workers.queue import JobFolder, Snapshot, State
+from mtl.workers.worker import interruptible
+
+S = TypeVar("S", bound=Snapshot[Any, Any])
+STYLES: dict[State, str] = {
+    "finished": "green", "running": "bold", "stopped": "cyan", "failed": "red", "interrupted": "yellow",
+    "waiting": "dim",
+}  # fmt: skip
+"""Colours of the states in tables, in the order in which states are counted."""
+_FIRST: tuple[State, ...] = ("running", "failed", "interrupted", "stopped", "finished", "waiting")
+"""The states in the order in which jobs are shown where there is no room for all."""
+
+
+class View(ABC, Generic[S]):
+    """What is shown of a queue."""
+
+    folder: JobFolder
+    kind: ClassVar[str] = "job"
+    limit: int = 0
+    """The number of jobs that there will be, if more are to come than are there."""
+
+    @abstractmethod
+    def snapshot(self) -> S:
+        """The jobs and their progress now."""
+
+    @abstractmethod
+    def texts(self, snapshot: S, name: str) -> Mapping[str, str]:
+        """What a table says of a job between its state and its time, by column."""
+
+    @abstractmethod
+    def ending(self, snapshot: S, name: str) -> str:
+        """The end of the line that is printed when a job that has not failed starts or ends."""
+
+    def remark(self, snapshot: S, name: str) -> str:
+        """The last text in a job's row."""
+        return snapshot.progress[name].worker if snapshot.state(name) == "running" else ""
+
+    def why_failed(self, snapshot: S, name: str) -> str:
+        """Why a job has failed, and where its log is."""
+        return f"{snapshot.progress[name].error} ({self.folder.log(name)})"
+
+    def outlook(self, snapshot: S) -> str:
+        """What is said of the rest at the end of the line of totals."""
+        left = self.limit - len(snapshot.jobs)
+        return f"{left} to come" if left > 0 else ""
+
+    def capacity(self, count: int, gpus: Sequence[str]) -> int:
+        """The number of processes at work at once, if `count` are wanted (0: as many as are useful)."""
+        return count or max(1, len(gpus))
+
+    def totals(self, snapshot: S) -> str:
+        """One line: the jobs by state, and what is to come."""
+        counts: Counter[State] = Counter(snapshot.states().values())
+        parts = [*(f"{counts[state]} {state}" for state in STYLES if counts[state]), self.outlook(snapshot)]
+        number = counted(max(self.limit, len(snapshot.jobs)), self.kind)
+        return f"{number}: {', '.join(filter(None, parts))}"
+
+    def overview(self, snapshot: S, rows: int | None = None) -> Group:
+        """A row per job and the totals; with `rows`, no more rows than that: running, failed, ended last."""
+        shown = {name: self.texts(snapshot, name) for name in _shown(snapshot, rows)}
+        columns = list(dict.fromkeys(column for texts in shown.values() for column in texts))
+        table = Table(title=str(self.folder.path), title_justify="left")
+        numbers = {
+            column for column in columns if all(_is_number(texts.get(column, "")) for texts in shown.values())
+        }
+        for column in ("run" if self.kind == "job" else self.kind, "state", *columns, "time", "remarks"):
+            side: Literal["left", "right"] = "right" if column in {*numbers, "time"} else "left"
+            table.add_column(column, overflow="fold", justify=side)
+        for name, texts in shown.items():
+            state, spent = snapshot.state(name), snapshot.progress[name].spent()
+            remark = self.why_failed if state == "failed" else self.remark
+            table.add_row(
+                name,
+                Text(state, style=STYLES[state]),
+                *(texts.get(column, "") for column in columns),
+                clock(spent) if spent else "",
+                remark(snapshot, name),
+            )
+        return Group(table, Text(self.totals(snapshot)))
+
+    def line(self, snapshot: S, name: str) -> str:
+        """The line to print when a job's state has changed."""
+        state = snapshot.state(name)
+        if state == "failed":
+            return f"{name}: failed: {self.why_failed(snapshot, name)}"
+        return f"{name}: {state}{self.ending(snapshot, name)}"
+
+
+def _is_number(text: str) -> bool:
+    return not text or text.lstrip("-")[:1].isdigit()
+
+
+def _shown(snapshot: Snapshot[Any, Any], rows: int | None) -> list[str]:
+    names = list(snapshot.jobs)
+    if rows is None or len(names) <= rows:
+        return names
+    states = snapshot.states()
+    order = sorted(names, key=lambda name: (_FIRST.index(states[name]), -snapshot.progress[name].ended))
+    chosen = set(order[:rows])
+    return [name for name in names if name in chosen]
+
+
+@contextmanager
+def watching(view: View[S], console: Console) -> Iterator[Callable[[], int]]:
+    """Show a live table and a line when a job ends; without a terminal, a line when a job starts or ends.
+
+    Yields a function that reads the folder again and returns how many jobs have ended.
+    """
+    before = view.snapshot().states()
+    live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
+
+    def look() -> int:
+        snapshot = view.snapshot()
+        for name, state in snapshot.states().items():
+            if state not in (before.get(name), "waiting"):
+                before[name] = state
+                if live is None or state != "running":
+                    console.print(view.line(snapshot, name), soft_wrap=True)
+        if live is not None:
+            live.update(view.overview(snapshot, rows=max(5, console.size.height - 8)))
+        return snapshot.ended()
+
+    with live if live is not None else nullcontext():
+        yield look
+
+
+def run_locally(
+    view: View[S], module: str, count: int, console: Console, arguments: Sequence[str] = ()
+) -> None:
+    """Have at most `count` processes of this machine (0: as many as are useful) do the jobs.
+
+    They run `module` with these arguments. Raises `KeyboardInterrupt` when asked to stop.
+    """
+    gpus = devices()
+    pool = WorkerPool(module, view.folder.path, threads_for(count or max(1, len(gpus))), gpus, arguments)
+    with watching(view, console) as look:
+        interruptible()
+        pool.work(lambda: view.capacity(count, gpus), look)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as `m:ss` or `h:mm:ss`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
