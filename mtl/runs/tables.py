@@ -13,8 +13,9 @@ import polars as pl
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes import heads_table, table_files
-from mtl.probes.gates_table import last_gates
+from mtl.probes.gates_table import last_gates, name_draws
 from mtl.probes.measures.table import MADE_BY_PROBING
+from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, comparable, settings_of_run
 from mtl.tasks.catalogue import TASKS
@@ -35,9 +36,10 @@ class NoMasks(InputError):
 def gates_of(
     runs: Sequence[Run], tasks: Sequence[str] = (), *, shared_once: bool = True
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All rows of the runs' gates.parquet with `learned`, `run` and `seed`, and notes on runs without masks.
+    """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; notes on runs without masks.
 
-    `learned` is `open` before the target's final choice forced heads (`LEARNED`).
+    `learned` is `open` before the target's final choice forced heads (`LEARNED`), `draw` that of the random
+    labels of a control task; several have a task each (`name_draws`).
 
     `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
     named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
@@ -54,12 +56,19 @@ def gates_of(
         if part is not None:
             parts.append(
                 (_shared_once(part, run) if shared_once else part).with_columns(
-                    learned=LEARNED, run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
+                    learned=LEARNED, run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"])),
+                    draw=_draw(run),
                 )
-            )
+            )  # fmt: skip
     if not parts:
         raise NoMasks(str(nothing_left(notes, "nothing to draw: give runs trained with --pruning=dynamic")))
-    return pl.concat(parts), tuple(notes)
+    return name_draws(pl.concat(parts)), tuple(notes)
+
+
+def _draw(run: Run) -> pl.Expr:
+    """The draw of random labels of each mask that is of a control task, alone or with others."""
+    tasks = pl.col("task").str.split("+").list.eval(pl.element().map_elements(task_of, pl.String))
+    return pl.when(tasks.list.contains(CONTROL)).then(pl.lit(settings_of_run(run).draw, pl.Int64))
 
 
 def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -109,7 +109,8 @@ def _row(
 
 
 def claims_table(masks: Masks) -> pl.DataFrame:
-    """The heads that each task claims by these masks, as `contest` takes them."""
+    """The heads that each task but control tasks claims by these masks, as `contest` takes them."""
+    masks = masks.without_control()
     task, site, head = (axis.ravel() for axis in np.indices(masks.claimed().shape))
     return pl.DataFrame(
         {
