@@ -50,14 +50,14 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
     configs: dict[Path, dict[str, Any]] = {}
     for path in folders_with(folder, "config.yaml"):
         try:
-            config = _configuration(Run.open(path))
-        except DAMAGED as error:
-            notes.append(_unusable(path / "config.yaml", error))
-            continue
-        try:
             state = Run(path).status().get("state")
         except DAMAGED as error:
             notes.append(_unusable(path / "status.json", error))
+            continue
+        try:
+            config = _configuration(Run.open(path))
+        except DAMAGED as error:
+            notes.append(_unusable(path / "config.yaml", error))
             continue
         if state in UNFINISHED:
             notes.append(f"{path} is not finished ({state}): left out")
