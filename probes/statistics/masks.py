@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -60,6 +60,11 @@ class Masks:
     def forced_in_words(self) -> str:
         """`claims_in_words` as the first part of a reason; empty where no head was forced."""
         return f"claimed heads are {self.claims_in_words()}; " if self.forced().any() else ""
+
+    def learned_alone(self) -> Masks:
+        """The same masks with every head shut that only a target opened."""
+        kept = self.kept_by_learning()
+        return replace(self, opened=kept, learned=kept)
 
     def without_control(self) -> Masks:
         """The masks of the tasks whose labels are no random draw."""

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
+from mtl.probes.statistics.competition import beside_learned
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.overlap import jaccard
 from mtl.probes.statistics.overlap_chance import chance_of_overlap
@@ -59,9 +60,7 @@ def wanted(masks: Masks) -> Wanted:
     word, reason = _word(masks, masks.opened)
     by_learning = ""
     if masks.forced().any():
-        other, why = _word(masks, masks.kept_by_learning())
-        agree = "the same word" if other == word else f"another word, {other}"
-        by_learning = f"; by learned heads alone {agree}: {why}"
+        by_learning = beside_learned(word, *_word(masks, masks.kept_by_learning()))
     figures = _figures(table)
     return Wanted(table, word, f"{masks.forced_in_words()}{reason}{by_learning}; {figures}")
 

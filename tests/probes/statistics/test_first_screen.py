@@ -161,7 +161,7 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
     assert found.reason.startswith(
         f"claimed heads are {', '.join(_counts(made, learned))}; between tasks less with 1 draw of random "
     )
-    assert "; by learned heads alone the same word: between tasks less with 1 draw" in found.reason
+    assert "; by learned claims alone the same word: between tasks less with 1 draw" in found.reason
     means = alone.table.group_by("kind").agg(pl.col("jaccard").mean())
     for kind, mean in means.iter_rows():
         assert f"(learned heads alone {mean:.2f})" in found.reason, kind
