@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from mtl.probes.gates_table import last_gates
 from mtl.probes.sites import KEYS, Site, grid, shape_text, sites_of
+from mtl.probes.tables.gates_table import last_gates
 from mtl.tasks.order import in_order_of_catalogue
 
 
@@ -91,7 +91,7 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
 
     `gates` has the columns of a run's gates.parquet, `run` and `seed`, and may have `learned`, which is
     `open` where no target forced a head (`mtl.heads.gate_file.LEARNED`), and `draw`
-    (`mtl.probes.gates_table.name_draws`); `task` may name anything that has a
+    (`mtl.probes.tables.gates_table.name_draws`); `task` may name anything that has a
     mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for an
     empty table, masks of different shapes, two masks of one task and seed, or no common seed.
     """

@@ -10,11 +10,11 @@ import pytest
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from mtl.runs.content import files_of_encoder
+from mtl.runs.compare.tables import check_encoders, encoder_of
 from mtl.runs.figures.table import draw
-from mtl.runs.gather import gather
-from mtl.runs.run import Run
-from mtl.runs.tables import check_encoders, encoder_of
+from mtl.runs.folder.content import files_of_encoder
+from mtl.runs.folder.run import Run
+from mtl.runs.report.gather import gather
 from tests.mtl.studies import Study
 
 

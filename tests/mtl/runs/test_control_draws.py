@@ -13,7 +13,7 @@ from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.report.report import report
 from mtl.probes.statistics.wanted import draws_needed, wanted
 from mtl.runs.figures.table import draw
-from mtl.runs.gather import gather
+from mtl.runs.report.gather import gather
 from tests.mtl.runs.contest_study import CHOSEN, ContestStudy
 
 SEEDS, DRAWS = (11, 12, 13), tuple(range(1, 6))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from mtl.runs.curves import curves_of
+from mtl.runs.compare.curves import curves_of
 from tests.mtl.studies import Study
 from tests.probes.test_kinds_of_attention import curve_rows
 
