@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any
 _ROOM = 1 << 20
 """Bytes on a disk below which it counts as full: about what a library writes at once."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_OF_RUST = re.compile(r"\(os error (\d+)\)")
 _LONGEST = 160
 """Maximum bytes of a name within the names of temporary files beside it; file systems allow 255 for all."""
 
@@ -26,8 +28,7 @@ _LONGEST = 160
 def naming_full_disk(path: Path) -> Iterator[None]:
     """Have an error for want of room name `path`, which is to be written during the block.
 
-    Python's `OSError` names no file where a write fails. Libraries in other languages raise errors of any
-    type: those of safetensors contain the system's text; those of polars do not, so the free room decides.
+    Python's `OSError` names no file where a write fails, and libraries raise errors of any type.
     """
     try:
         yield
@@ -39,14 +40,36 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 
 def full_disk(error: BaseException, folder: Path) -> int | None:
-    """The error number of a full disk or a used-up quota; `None` for another error."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return error.errno if error.errno in _FULL else None
-    message = str(error)
-    named = [number for number in _FULL if os.strerror(number) in message]
-    if "database or disk is full" in message or shutil.disk_usage(folder).free < _ROOM:
-        named.append(errno.ENOSPC)
-    return next(iter(named), None)
+    """The error number of a full disk or a used-up quota; `None` for another error.
+
+    Where neither the error nor one that it was raised for has a number, the free room in the folder decides.
+    """
+    numbers = [number for each in _origins(error) if (number := _system_number(each)) is not None]
+    if numbers:
+        return next((number for number in numbers if number in _FULL), None)
+    return errno.ENOSPC if shutil.disk_usage(folder).free < _ROOM else None
+
+
+def _origins(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised for; SQLAlchemy has the database's in `orig`."""
+    while error is not None:
+        yield error
+        if isinstance(origin := getattr(error, "orig", None), BaseException):
+            yield origin
+        error = error.__cause__
+
+
+def _system_number(error: BaseException) -> int | None:
+    """The operating system's number of an error; `None` where it has none.
+
+    Errors of libraries in Rust (safetensors, polars) have it in their text alone, as Rust prints it.
+    """
+    if isinstance(error, OSError):
+        return error.errno
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+        return errno.ENOSPC
+    of_rust = _OF_RUST.search(str(error))
+    return int(of_rust[1]) if of_rust else None
 
 
 def check_folder_place(folder: Path) -> None:

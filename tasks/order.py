@@ -13,15 +13,25 @@ NAMES = (
 """Those of the catalogue (`mtl.tasks.catalogue.TASKS`), in its order."""
 
 
+_DRAW = " draw "
+
+
+def of_draw(task: str, draw: int) -> str:
+    """What a mask of a control task is called where masks of several draws of its labels are together."""
+    return f"{task}{_DRAW}{draw}"
+
+
 def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
     """The names, each once, in the order in which everything lists tasks; unknown ones first.
 
-    A twin stands where its task does, a mask that tasks share (`pos+dep`) where the first of them does.
+    A twin stands where its task does, a mask that tasks share (`pos+dep`) where the first of them does, draws
+    of a control task (`of_draw`) by their number.
     """
     places = {name: place for place, name in enumerate(NAMES)}
 
-    def place(name: str) -> tuple[int, str]:
-        known = [places[task] for task in map(task_of, name.split("+")) if task in places]
-        return min(known, default=-1), name
+    def place(name: str) -> tuple[int, str, int, str]:
+        base, _, draw = name.partition(_DRAW)
+        known = [places[task] for task in map(task_of, base.split("+")) if task in places]
+        return min(known, default=-1), base, int(draw) if draw.isdecimal() else 0, name
 
     return tuple(sorted(set(names), key=place))

@@ -167,7 +167,8 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether an error reports that memory is used up; torch is not imported for its class.
 
-    What torch raises without an accelerator is a plain `RuntimeError`, which only its text tells from others.
+    What torch raises without an accelerator is a plain `RuntimeError` without a number: only its text, which
+    a test compares with the real error, tells it from others.
     """
     torch = sys.modules.get("torch")
     classes = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)

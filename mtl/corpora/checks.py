@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.conll2003 import OTHER_COLUMN, counts
+from mtl.corpora.formats.conll2003 import OtherColumn, counts
 from mtl.corpora.merge import MASKS
 from mtl.errors import InputError, counted
 from mtl.tasks.binarise import CHAIN, constituents
@@ -121,7 +121,7 @@ def _no_label(look: Look) -> Iterator[str]:
                 continue
             for sentence in annotated:
                 for note in sentence.notes:
-                    if note.startswith(OTHER_COLUMN):
+                    if isinstance(note, OtherColumn):
                         yield f"{sentence.place.rpartition(':')[0]}: {note}"
             if look.trained and split == "train":
                 yield (

@@ -78,6 +78,9 @@ class Block:
     """The last part of these runs' names; needed where two blocks have runs of one setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
+    control_draws: tuple[int, ...] | None = None
+    """Draws of random labels: runs with the control task are made once with each (`control.draw`); `null`:
+    one, that of `train`. They are one setup in the report, which compares tasks with draws."""
     masks_of: str | None = None
     """For `fixed` masks: the label of the block that learns them. Each run has the masks of that block's run
     of the same tasks and seed, and waits for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site_ticks, styled
@@ -12,8 +13,13 @@ from mtl.probes.task_order import tasks_in
 
 
 def gates_over_time(gates: pl.DataFrame) -> Figure:
-    """The gates of a run's gates.parquet."""
-    return heads_over_time(gates, "gate", "gate: white closed, black open")
+    """The gates of a run's gates.parquet; heads that a target forced at the end are marked beside it."""
+    forced = "learned" in gates.columns and not gates["open"].equals(gates["learned"])
+    key = "gate: white closed, black open" + (f"\n{MARKED}" if forced else "")
+    return heads_over_time(gates, "gate", key)
+
+
+MARKED = "at the right: ▲ forced open, ▽ shut"
 
 
 @styled
@@ -59,6 +65,8 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
         axes.set_ylim(layers * heads, 0)
         axes.set_title(task)
         images.append(image)
+        if "learned" in of_task.columns:
+            _mark_forced(axes, of_task.filter(pl.col("step") == int(steps[-1])))
         edges = _edges(steps)
         axes.set_xlim(edges[0], edges[-1])
         axes.set_xticks(
@@ -72,6 +80,21 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
     bar.set_label(key)
     bar.outline.set_linewidth(0.5)
     return figure
+
+
+def _mark_forced(axes: Axes, last: pl.DataFrame) -> None:
+    """Triangles beside the last column, at the rows of the heads that a target forced."""
+    opened, learned = (last[name].cast(pl.Boolean).to_numpy() for name in ("open", "learned"))
+    beside = axes.get_yaxis_transform()
+    for forced, marker, fill in ((opened & ~learned, "^", INK), (~opened & learned, "v", "none")):
+        rows = np.flatnonzero(forced) + 0.5
+        if not len(rows):
+            continue
+        (marks,) = axes.plot(
+            np.full(len(rows), 1.02), rows, marker, transform=beside, clip_on=False, color=INK,
+            markerfacecolor=fill, markersize=2.2, markeredgewidth=0.4, linewidth=0,
+        )  # fmt: skip
+        marks.set_in_layout(False)
 
 
 def _edges(steps: np.ndarray) -> np.ndarray:

@@ -17,7 +17,13 @@ from mtl.probes.report.embedded import embedded
 from mtl.probes.statistics.conflict import conflict_by_claims, of_pairs, of_twins
 from mtl.probes.statistics.contest_cells import contest_cells
 from mtl.probes.statistics.contest_lines import head_lines, side_means, task_means
-from mtl.probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
+from mtl.probes.statistics.contest_table import (
+    IMPORTANCE,
+    claims_table,
+    estimates,
+    learned_claims,
+    worth_table,
+)
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.uncut_skill import SKILL_UNITS, uncut_skill
 from mtl.probes.statistics.worth_units import Unit
@@ -46,7 +52,9 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
     worth = worth_table(evidence.worth, evidence.pairs, IMPORTANCE)
     try:
         skill, unmeasured = _skill(evidence, of)
-        found = estimates(evidence.worth, evidence.pairs, of, others, skill)
+        found = estimates(
+            evidence.worth, evidence.pairs, of, others, skill, learned=learned_claims(claims.masks)
+        )
         cells, _ = contest_cells(worth, of)
         lines, means = head_lines(cells), task_means(cells)
         sides = side_means(worth, lines)
@@ -74,7 +82,7 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
     return Answer(
         QUESTION,
         found.primary.word,
-        f"{claims.masks.forced_in_words()}{found.primary.reason}",
+        f"{claims.masks.forced_in_words()}{found.primary.reason}{found.beside_learned}",
         LIMIT,
         [*figures, *conflict[0]],
         {**tables, **conflict[1]},

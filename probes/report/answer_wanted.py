@@ -9,7 +9,10 @@ from mtl.probes.report.embedded import embedded
 from mtl.probes.statistics.wanted import wanted
 
 QUESTION = "Do tasks want the same heads?"
-LIMIT = "Which heads a mask keeps depends on how many it may keep: compare equal budgets only."
+LIMIT = (
+    "Which heads a mask keeps depends on how many it may keep: compare equal budgets only. "
+    "The random labels are of one kind, a label per word type."
+)
 
 
 def wanted_answer(claims: ClaimsAndLosses) -> Answer:

@@ -10,7 +10,6 @@ import polars as pl
 from mtl.probes.report.data import ReportData, Setup
 from mtl.probes.statistics.claims_by_setup import by_claims
 from mtl.probes.statistics.competition import Competition, compete
-from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.statistics.masks import Masks
 
 DEFAULT = (
@@ -83,10 +82,10 @@ def claims_and_losses(
         )
     try:
         sets = {
-            name: claims.without(CONTROL) for name, claims in claim_sets(by_setup, evidence.setups).items()
+            name: claims.without_control() for name, claims in claim_sets(by_setup, evidence.setups).items()
         }
         tests = by_claims(claim_sets(sets, evidence.setups), evidence.heads)
-        competition = None if masks is None else compete(masks.without(CONTROL), evidence.heads)
+        competition = None if masks is None else compete(masks.without_control(), evidence.heads)
     except ValueError as error:
         notes.append(f"competition: {error}")
         return ClaimsAndLosses(primary, masks, None, None, f"Claims and losses cannot be compared: {error}.")

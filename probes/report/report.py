@@ -28,7 +28,6 @@ from mtl.probes.report.sweep import sweep_section
 from mtl.probes.report.worth import Worth, worth_section
 from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.statistics.competition import PRIMARY, TOGETHER
-from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
 from mtl.probes.tables.label_scores import FEWEST_ITEMS
@@ -69,7 +68,7 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
     notes += left_out
     sites, heads = _shape(evidence)
     claim_tests = claims_and_losses(evidence, by_setup, claims, notes)
-    claimed = None if claim_tests.masks is None else claim_tests.masks.without(CONTROL)
+    claimed = None if claim_tests.masks is None else claim_tests.masks.without_control()
     competition = claim_tests.competition
     skill, labels = label_skills(evidence, notes)
     notes += absent_labels(labels) if labels is not None else ()

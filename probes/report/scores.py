@@ -17,7 +17,7 @@ class Cell:
     """The scores of a task in a setup; per cent."""
 
     values: tuple[tuple[int, float], ...]
-    """Seed and score."""
+    """Seed and score; of several draws of random labels, their mean."""
     mean: float
     spread: float | None
     """Standard deviation over seeds (n - 1); `None` with a single one."""
@@ -39,7 +39,8 @@ def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     """The tasks, and a row for every setup that has a score."""
     tasks = tuple(tasks_in(evidence.scores))
     by_seed: dict[tuple[str, str], dict[int, float]] = {}
-    for setup, task, seed, score in evidence.scores.select("setup", "task", "seed", "score").iter_rows():
+    cell = evidence.scores.group_by("setup", "task", "seed", maintain_order=True).agg(pl.col("score").mean())
+    for setup, task, seed, score in cell.iter_rows():
         by_seed.setdefault((setup, task), {})[seed] = score
     rows = []
     for setup in evidence.setups:

@@ -24,7 +24,7 @@ SCHEMA = pl.Schema(
     {
         "claims": pl.String, "tasks": pl.Int64, "seeds": pl.Int64, "contested": pl.Int64,
         "value": pl.Float64, "p": pl.Float64, "p_holm": pl.Float64, "difference": pl.Float64,
-        "lacking": pl.String,
+        "learned": pl.Float64, "lacking": pl.String,
     }
 )  # fmt: skip
 
@@ -37,7 +37,8 @@ def by_claims(
     `value` is Spearman's correlation of claims and loss within layers, `p` its one-sided chance, `p_holm` the
     same after Holm over all setups that have a p: the chance, at most, of any as small if claims and losses
     have nothing to do with each other in any setup. `difference` is the loss of contested heads less that of
-    others within layers, as a share. `lacking` says what would keep these claims from a verdict. Raises
+    others within layers, as a share. `learned` is `value` by the claims that no target forced; null where
+    none is forced. `lacking` says what would keep these claims from a verdict. Raises
     `ValueError` as `compete` does.
     """
     skill = skills(heads)
@@ -52,13 +53,23 @@ def by_claims(
             {
                 "claims": name, "tasks": len(masks.tasks), "seeds": len(masks.seeds),
                 "contested": int(table["contested"].sum()), "value": test["value"], "p": test["p"],
-                "difference": apart["value"],
+                "difference": apart["value"], "learned": _of_learned(masks, skill, level, draws, seed),
                 "lacking": result.reason if result.word == TOO_FEW else "",
             }
         )  # fmt: skip
     return _corrected(
         pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "p_holm"})
     )
+
+
+def _of_learned(masks: Masks, skill: pl.DataFrame, level: float, draws: int, seed: int) -> float | None:
+    """Spearman's correlation by learned claims alone; `None` where no head was forced."""
+    if not masks.forced().any():
+        return None
+    table = losses(claims(masks.learned_alone()), skill)
+    tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
+    value = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)["value"]
+    return None if value is None else float(value)
 
 
 def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:

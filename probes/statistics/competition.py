@@ -8,7 +8,7 @@ gain.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -77,15 +77,28 @@ def compete(
     The word rests on one test, fixed beforehand: within layers, Spearman's correlation between the number
     of tasks that claim a head and what it loses, one-sided, by permuting heads within their layers; `level`
     is the chance, at most, of the word "go together" when claims and losses have nothing to do with each
-    other. Everything else is there to be read beside it. Raises `ValueError` if no label was probed both in
+    other. Everything else is there to be read beside it. Where a target forced heads, the reason counts them
+    and gives the word by learned claims alone. Raises `ValueError` if no label was probed both in
     STL and in joint runs, or if masks and probes have different shapes.
     """
     skill = skills(heads)
     table = losses(claims(masks), skill)
     tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
-    return Competition(
-        table, tests, label_values(heads), task_losses(heads), verdict(masks, heads, table, tests, level)
-    )
+    found = verdict(masks, heads, table, tests, level)
+    if masks.forced().any():
+        alone = masks.learned_alone()
+        of_learned = losses(claims(alone), skill)
+        tests_of_learned = head_tests(of_learned, 1 - level, draws, np.random.default_rng(seed))
+        other = verdict(alone, heads, of_learned, tests_of_learned, level)
+        beside = beside_learned(found.word, other.word, other.reason)
+        found = replace(found, reason=f"{masks.forced_in_words()}{found.reason}{beside}")
+    return Competition(table, tests, label_values(heads), task_losses(heads), found)
+
+
+def beside_learned(word: str, of_learned: str, reason: str) -> str:
+    """What a statement that rests on all claims adds on the claims that no target forced."""
+    agree = "the same word" if word == of_learned else f"another word, {of_learned}"
+    return f"; by learned claims alone {agree}: {reason}"
 
 
 def claims(masks: Masks) -> pl.DataFrame:

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.contest import DRAWS, ContestEstimate, contest
+from mtl.probes.statistics.competition import beside_learned
+from mtl.probes.statistics.contest import CANNOT_TELL, DRAWS, ContestEstimate, contest
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.worth_units import NORMAL_SCORES, STANDARDISED_LOGS, Unit
 
@@ -28,6 +29,7 @@ UNITS: tuple[tuple[str, str, Unit], ...] = (
     ("ablation, normal scores", "ablation", NORMAL_SCORES),
 )
 """Name, measure and unit of each estimate; the first is primary."""
+BY_LEARNING = "learned claims alone"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Estimates:
     primary: ContestEstimate
     table: pl.DataFrame
     notes: tuple[str, ...]
+    beside_learned: str = ""
+    """What the primary statement adds on learned claims alone; empty where no head was forced."""
 
 
 def worth_table(values: pl.DataFrame, pairs: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -61,10 +65,12 @@ def estimates(
     others: Mapping[str, pl.DataFrame],
     extra: Sequence[tuple[str, pl.DataFrame, pl.DataFrame, Unit]] = (),
     draws: int = DRAWS,
+    learned: pl.DataFrame | None = None,
 ) -> Estimates:
     """The contest in every unit, by every other set of claims (by name), and for each task alone.
 
-    `extra`: further measures as name, worth, claims, unit. A note says why an estimate cannot be made; for
+    `learned`: the claims that no target forced, where some are forced. `extra`: further measures as name,
+    worth, claims, unit. A note says why an estimate cannot be made; for
     the primary one that is a `ValueError`.
     """
     rows: list[dict[str, object]] = []
@@ -89,12 +95,18 @@ def estimates(
             add("unit", name, worth_table(values, pairs, measure), claims, unit)
     for name, table, of, unit in extra:
         add("unit", name, table, of, unit)
+    beside = ""
+    if learned is not None:
+        add("claims", BY_LEARNING, worth, learned, STANDARDISED_LOGS)
+        row = next((row for row in rows if row["estimate"] == BY_LEARNING), None)
+        word, reason = (CANNOT_TELL, "no estimate") if row is None else (row["word"], row["reason"])
+        beside = beside_learned(primary.word, str(word), str(reason))
     for name, of in others.items():
         add("claims", f"claims of {name}", worth, of, STANDARDISED_LOGS)
     for task in dict.fromkeys(claims["task"]):
         if task in set(worth["task"]):
             add("task", f"{task} alone", worth, claims, STANDARDISED_LOGS, task)
-    return Estimates(primary, pl.DataFrame(rows, schema=SCHEMA), tuple(dict.fromkeys(notes)))
+    return Estimates(primary, pl.DataFrame(rows, schema=SCHEMA), tuple(dict.fromkeys(notes)), beside)
 
 
 def _row(
@@ -109,7 +121,8 @@ def _row(
 
 
 def claims_table(masks: Masks) -> pl.DataFrame:
-    """The heads that each task claims by these masks, as `contest` takes them."""
+    """The heads that each task but control tasks claims by these masks, as `contest` takes them."""
+    masks = masks.without_control()
     task, site, head = (axis.ravel() for axis in np.indices(masks.claimed().shape))
     return pl.DataFrame(
         {
@@ -121,3 +134,8 @@ def claims_table(masks: Masks) -> pl.DataFrame:
         },
         schema_overrides={"layer": pl.Int32, "head": pl.Int32},
     )
+
+
+def learned_claims(masks: Masks) -> pl.DataFrame | None:
+    """`claims_table` of the claims that no target forced; `None` where none is forced."""
+    return claims_table(masks.learned_alone()) if masks.forced().any() else None

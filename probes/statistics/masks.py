@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,8 @@ class Masks:
     opened: Bool[np.ndarray, "task seed site head"]
     learned: Bool[np.ndarray, "task seed site head"]
     """Which heads training itself had open; where this differs from `opened`, a target forced the head."""
+    draws: Mapping[str, int] = field(default_factory=dict)
+    """The draw of the random labels of each control task, by the name of its mask."""
 
     def mean(self) -> Float[np.ndarray, "task site head"]:
         """The mean gate over seeds."""
@@ -59,9 +61,14 @@ class Masks:
         """`claims_in_words` as the first part of a reason; empty where no head was forced."""
         return f"claimed heads are {self.claims_in_words()}; " if self.forced().any() else ""
 
-    def without(self, task: str) -> Masks:
-        """The masks of the other tasks."""
-        others = [place for place, name in enumerate(self.tasks) if name != task]
+    def learned_alone(self) -> Masks:
+        """The same masks with every head shut that only a target opened."""
+        kept = self.kept_by_learning()
+        return replace(self, opened=kept, learned=kept)
+
+    def without_control(self) -> Masks:
+        """The masks of the tasks whose labels are no random draw."""
+        others = [place for place, name in enumerate(self.tasks) if name not in self.draws]
         names = tuple(self.tasks[place] for place in others)
         return Masks(
             names, self.seeds, self.sites, self.gate[others], self.opened[others], self.learned[others]
@@ -83,7 +90,8 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     Tasks are in the catalogue's order.
 
     `gates` has the columns of a run's gates.parquet, `run` and `seed`, and may have `learned`, which is
-    `open` where no target forced a head (`mtl.heads.gate_file.LEARNED`); `task` may name anything that has a
+    `open` where no target forced a head (`mtl.heads.gate_file.LEARNED`), and `draw`
+    (`mtl.probes.tables.gates_table.name_draws`); `task` may name anything that has a
     mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for an
     empty table, masks of different shapes, two masks of one task and seed, or no common seed.
     """
@@ -126,7 +134,11 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
         )
 
     opened, learned = (block(name).astype(bool) for name in ("open", "learned"))
-    return Masks(tasks, common, sites, block("gate"), opened, learned), notes
+    draws: dict[str, int] = {}
+    if "draw" in last.columns:
+        alone = last.filter(~pl.col("task").str.contains("+", literal=True))
+        draws = dict(alone.select("task", "draw").drop_nulls().unique().iter_rows())
+    return Masks(tasks, common, sites, block("gate"), opened, learned, draws), notes
 
 
 def _list(values: Iterable[object]) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import re
 import shutil
+import sqlite3
+import subprocess
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy.exc import StatementError
 
 from mtl.files import (
     check_file_place,
@@ -206,7 +211,13 @@ def test_a_full_disk_is_known_however_it_is_said(tmp_path, monkeypatch):
     assert (
         full_disk(RuntimeError("I/O error: No space left on device (os error 28)"), tmp_path) == errno.ENOSPC
     )
-    assert full_disk(ValueError("database or disk is full"), tmp_path) == errno.ENOSPC
+    assert full_disk(RuntimeError("Permission denied (os error 13)"), tmp_path) is None
+    assert (
+        full_disk(ValueError("database or disk is full"), tmp_path) is None
+    )  # its number says so, not its text
+    caused = ValueError("x")
+    caused.__cause__ = OSError(errno.ENOSPC, "x")
+    assert full_disk(caused, tmp_path) == errno.ENOSPC
     assert full_disk(OSError(errno.EACCES, "x"), tmp_path) is None
     assert full_disk(ValueError("x"), tmp_path) is None
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 19))
@@ -256,3 +267,39 @@ def test_tables_are_opened_in_one_place():
     assert len(sources) > 100
     found = [path.name for path in sources if opening.search(path.read_text(encoding="utf-8"))]
     assert found == ["table_files.py"]
+
+
+def test_a_full_database_has_its_number(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as database:
+        database.execute("CREATE TABLE a (b)")
+        database.execute("PRAGMA max_page_count = 3")
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            database.execute("INSERT INTO a VALUES (?)", ("x" * 100_000,))
+    assert full_disk(raised.value, tmp_path) == errno.ENOSPC
+    assert full_disk(StatementError("x", None, None, raised.value), tmp_path) == errno.ENOSPC
+
+
+AT_THE_LIMIT = """
+import resource, signal, sys
+import numpy, polars, safetensors.numpy
+from mtl.files import _system_number
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for write in (
+    lambda path: safetensors.numpy.save_file({"a": numpy.zeros(10_000)}, path),
+    lambda path: polars.DataFrame({"a": numpy.random.random(100_000)}).write_parquet(path),
+):
+    try:
+        write(sys.argv[1])
+    except Exception as error:
+        print(_system_number(error))
+"""
+
+
+def test_errors_of_libraries_in_rust_have_the_systems_number(tmp_path):
+    """The file that may not grow stands for the disk that is full: the libraries say both in the same way."""
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_THE_LIMIT, tmp_path / "file"], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == [str(errno.EFBIG)] * 2

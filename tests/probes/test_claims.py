@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.data import Setup
+from mtl.probes.statistics.claims_by_setup import by_claims
+from mtl.probes.statistics.competition import compete
 from mtl.probes.statistics.masks import final_masks
 from tests.probes import worlds
 
@@ -22,3 +26,24 @@ def test_masks_that_were_fixed_claim_nothing() -> None:
         for name in by_setup
     ]
     assert list(claim_sets(by_setup, setups)) == ["STL, dynamic", "MTL-2 pos+dep, dynamic"]
+
+
+def test_verdicts_count_forced_claims_and_give_those_learned_alone():
+    gates, heads = worlds.competition(np.random.default_rng(0), 0.4)
+    masks, _ = final_masks(gates)
+    random = np.random.default_rng(1)
+    forced = dataclasses.replace(masks, learned=masks.opened & (random.random(masks.opened.shape) < 0.6))
+    found, plain = compete(forced, heads), compete(masks, heads)
+    assert "learned" not in plain.verdict.reason
+    assert found.verdict.word == plain.verdict.word
+    assert found.verdict.reason.startswith(f"{forced.forced_in_words()}{plain.verdict.reason}; by learned ")
+    alone = compete(forced.learned_alone(), heads)
+    same = alone.verdict.word == found.verdict.word
+    words = "the same word" if same else f"another word, {alone.verdict.word}"
+    assert found.verdict.reason.endswith(f"; by learned claims alone {words}: {alone.verdict.reason}")
+    table = by_claims({"all": masks, "forced": forced, "alone": forced.learned_alone()}, heads)
+    assert table["learned"].to_list() == [None, table["value"][2], None]
+    none = dataclasses.replace(masks, learned=np.zeros_like(masks.opened))
+    assert "; by learned claims alone another word, too few runs to say: no head is claimed" in (
+        compete(none, heads).verdict.reason
+    )

@@ -533,3 +533,28 @@ def test_no_text_leaves_the_figure():
             box = axes.get_tightbbox()
             assert box.x0 >= -1
             assert box.x1 <= figure.bbox.x1 + 1
+
+
+def test_gates_over_time_mark_the_heads_that_a_target_forced(gate):
+    rows = history(gate)
+    last = pl.col("step") == pl.col("step").max()
+    opened = last & (pl.col("task") == "pos") & pl.col("open") & (pl.col("head") == 0)
+    closed = last & (pl.col("task") == "pos") & ~pl.col("open") & (pl.col("head") == 1)
+    forced = rows.with_columns(learned=pl.col("open") ^ (opened | closed))
+    figure = gates_over_time(forced)
+    marks = [
+        {
+            line.get_marker(): sorted(line.get_ydata())
+            for line in axes.get_lines()
+            if line.get_marker() in ("^", "v")
+        }
+        for axes in figure.axes[:2]
+    ]
+    wanted = {}
+    for mark, rows_of in (("^", opened), ("v", closed)):
+        places = forced.filter(rows_of).select("layer", "head").iter_rows()
+        wanted[mark] = sorted(HEADS * layer + head + 0.5 for layer, head in places)
+    assert marks == [{mark: rows for mark, rows in wanted.items() if rows}, {}]
+    assert marks[0]
+    assert any("forced open" in text for text in texts(figure))
+    assert not any("forced" in text for text in texts(gates_over_time(rows.with_columns(learned="open"))))

@@ -24,7 +24,14 @@ from mtl.tasks.sentence import Sentence
 ROLES = ("word", "entity", "tag")
 """What a column may hold."""
 REPAIRED = "tag repaired as conlleval takes it (an entity without its B-, or without its end)"
-OTHER_COLUMN = "the last column of a file holds no entity"
+
+
+class OtherColumn(str):
+    """A note that the last column of a file holds no entity, and another one may."""
+
+    __slots__ = ()
+
+
 """How the note begins on a file where another column looks like tags of entities."""
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
 _METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
@@ -164,13 +171,15 @@ def counts(words: Sequence[str]) -> bool:
 
 def _other_columns(blocks: Sequence[Block]) -> list[str]:
     """A note on each column that looks like tags of entities, of a file whose last one holds none."""
-    notes = []
+    notes: list[str] = []
     for column in range(1, min((len(block.rows[0].fields) for block in blocks), default=0) - 1):
         tags = {tag for block in blocks for tag in block.column(column)}
         labels = {tag: match[1] for tag in tags - {"O"} if (match := _LABELLED.fullmatch(tag))}
         if labels and len(labels) == len(tags - {"O"}) and not set(labels.values()) <= _CHUNKS:
             notes.append(
-                f"{OTHER_COLUMN}, but column {column + 1} has tags such as {min(labels)}: name the columns, "
-                f"such as {{word: 1, entity: {column + 1}}}"
+                OtherColumn(
+                    f"the last column of a file holds no entity, but column {column + 1} has tags such as "
+                    f"{min(labels)}: name the columns, such as {{word: 1, entity: {column + 1}}}"
+                )
             )
     return notes

@@ -20,6 +20,7 @@ from mtl.probes.tables import heads_table
 from mtl.runs.compare.settings import Settings, settings_of, settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.compare.tables import SAME, encoder_of, heads_of
+from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 
 T = TypeVar("T")
@@ -47,22 +48,32 @@ def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
 
 def of_one_encoder(
     runs: Sequence[RunWithSetup], bare: Sequence[Path], notes: list[str]
-) -> tuple[str, list[RunWithSetup]]:
+) -> tuple[Content, list[RunWithSetup]]:
     """The most frequent encoder and the runs that started from it; the others are noted.
+
+    Equal files at two places are one encoder.
 
     `bare` are folders of probes without a run. Without runs the encoder is the first that these name, else
     empty.
     """
-    encoders = [encoder_of(run.run) for run in runs]
-    if not encoders:
-        return next(filter(None, (_settings(folder).get("target", "") for folder in bare)), ""), []
-    most = Counter(encoders).most_common(1)[0][0]
+    if not runs:
+        return Content(next(filter(None, (_settings(folder).get("target", "") for folder in bare)), "")), []
+    groups: list[tuple[Content, list[RunWithSetup]]] = []
+    for run in runs:
+        encoder = encoder_of(run.run)
+        known = next((of for first, of in groups if not encoder.another_encoder(first)), None)
+        if known is None:
+            groups.append((encoder, [run]))
+        else:
+            known.append(run)
+    most, same = max(groups, key=lambda group: len(group[1]))
     notes += [
-        f"{run.run.folder} is of {encoder}, most runs are of {most}: without its masks and probes"
-        for run, encoder in zip(runs, encoders, strict=True)
-        if encoder != most
+        f"{run.run.folder} is of {encoder.place}, most runs are of {most.place}: without its masks and probes"
+        for encoder, others in groups
+        for run in others
+        if others is not same
     ]
-    return most, [run for run, encoder in zip(runs, encoders, strict=True) if encoder == most]
+    return most, same
 
 
 def _settings(folder: Path) -> dict[str, str]:
@@ -75,7 +86,7 @@ def _settings(folder: Path) -> dict[str, str]:
 def probes_of(
     runs: Sequence[Path],
     bare: Sequence[Path],
-    encoder: str,
+    encoder: Content,
     notes: list[str],
     not_to_probe: Collection[Path] = (),
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
@@ -109,9 +120,9 @@ def probes_of(
             only_worth.add(folder)
     for folder in bare:
         target = known.get(folder, {}).get("target", "")
-        if runs and folder in known and target != encoder:
+        if runs and folder in known and Content(target).another_encoder(encoder):
             notes.append(
-                f"{folder} has probes of {target or 'an unnamed encoder'}, not of {encoder}: left out"
+                f"{folder} has probes of {target or 'an unnamed encoder'}, not of {encoder.place}: left out"
             )
             del known[folder]
     if unprobed:

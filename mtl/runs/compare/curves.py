@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError, as_input_error
+from mtl.errors import InputError, as_input_error, counted
 from mtl.probes.report.data import PruningCurves
 from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
 from mtl.probes.tables import curve_table, heads_table
@@ -152,4 +152,26 @@ def _tables(
         raise InputError("; ".join([*notes, "nothing to draw"]))
     check_encoders(encoders)
     alike, unlike = comparable(made)
-    return [part for part in parts if part["run"][0] in alike], (*notes, *unlike)
+    together, others = _trained_together({name: made[name].tasks for name in alike})
+    return [part for part in parts if part["run"][0] in together], (*notes, *unlike, *others)
+
+
+def _trained_together(runs: Mapping[str, tuple[str, ...]]) -> tuple[list[str], list[str]]:
+    """The runs of single tasks, or those of one set of tasks, of which there are most; notes on the others.
+
+    Curves are averaged over runs, and a task alone is not the same task beside others.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, tasks in runs.items():
+        groups.setdefault(() if len(tasks) == 1 else tasks, []).append(name)
+    order = sorted(groups, key=lambda tasks: (-len(groups[tasks]), len(tasks), tasks))
+    notes = [
+        f"{counted(len(groups[tasks]), 'run')} of {_together(tasks)} left out of curves of "
+        f"{_together(order[0])}: {', '.join(groups[tasks])}"
+        for tasks in order[1:]
+    ]
+    return groups[order[0]], notes
+
+
+def _together(tasks: tuple[str, ...]) -> str:
+    return f"{'+'.join(tasks)} jointly" if tasks else "tasks alone"

@@ -50,14 +50,14 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
     configs: dict[Path, dict[str, Any]] = {}
     for path in folders_with(folder, "config.yaml"):
         try:
-            config = _configuration(Run.open(path))
-        except DAMAGED as error:
-            notes.append(_unusable(path / "config.yaml", error))
-            continue
-        try:
             state = Run(path).status().get("state")
         except DAMAGED as error:
             notes.append(_unusable(path / "status.json", error))
+            continue
+        try:
+            config = _configuration(Run.open(path))
+        except DAMAGED as error:
+            notes.append(_unusable(path / "config.yaml", error))
             continue
         if state in UNFINISHED:
             notes.append(f"{path} is not finished ({state}): left out")
@@ -112,10 +112,10 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
 
 
 def _without_repeats(runs: Sequence[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-    """One run for each setup, tasks and seed."""
+    """One run for each setup, tasks, seed and draw of random labels."""
     first: dict[Hashable, RunWithSetup] = {}
     for run in runs:
-        key = run.setup.name, tuple(run.config["tasks"]), run.config["seed"]
+        key = run.setup.name, tuple(run.config["tasks"]), run.config["seed"], run.settings.draw
         known = first.setdefault(key, run)
         if known is not run:
             notes.append(f"{run.run.folder} repeats {known.run.folder}, seed and all: left out")

@@ -28,7 +28,10 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.twins import task_of, tasks_of
 
-OF_ONE_RUN = ("name", "runs", "overwrite", "seed", "wandb", "trainer.threads", "trainer.checkpoint_minutes")
+OF_ONE_RUN = (
+    "name", "runs", "overwrite", "seed", "control.draw", "wandb", "trainer.threads",
+    "trainer.checkpoint_minutes",
+)  # fmt: skip
 """Keys in which runs that are repetitions of each other may differ."""
 MEASURING = ("gradient_conflict_every", "importance_every", "importance_sentences")
 """Keys of what is measured while training goes on; they do not change what is trained."""
@@ -62,6 +65,8 @@ class Settings:
     tasks: tuple[str, ...]
     """In the catalogue's order."""
     seed: int
+    draw: int | None
+    """The draw of the random labels of its control task; `None` without one."""
     pruning: str
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
@@ -73,7 +78,7 @@ class Settings:
 
     @cached_property
     def identity(self) -> str:
-        """Equal for runs that differ in their seeds only; independent of the order of keys."""
+        """Equal for runs that differ in their seeds and draws only; independent of the order of keys."""
         return repr((self.tasks, sorted((key, repr(value)) for key, value in self.values.items())))
 
     @property
@@ -129,9 +134,10 @@ def settings_of(
     others = {*OF_ONE_RUN, "tasks", "corpus", "init_from", *keys_of_other_tasks(tasks)}
     unused = unused_keys(typed)
     neutral = _neutral()
+    given = {**neutral, **dict(_leaves(config, neutral))}
     values: dict[str, Any] = {
         key: UNUSED if _within(key, unused) else value
-        for key, value in {**neutral, **dict(_leaves(config, neutral))}.items()
+        for key, value in given.items()
         if not _within(key, others)
     }
     weights = values.pop("balancer.weights", None) or {}
@@ -148,7 +154,8 @@ def settings_of(
         values[_SOURCE_OF_MASKS] = UNUSED
     derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
-    return Settings(tasks, int(config["seed"]), pruning, derivation, values)
+    draw = int(given["control.draw"]) if "control" in tasks_of(tasks) else None
+    return Settings(tasks, int(config["seed"]), draw, pruning, derivation, values)
 
 
 def settings_of_run(run: Run) -> Settings:

@@ -13,9 +13,11 @@ import polars as pl
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes.measures.table import MADE_BY_PROBING
+from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.tables import heads_table, table_files
-from mtl.probes.tables.gates_table import last_gates
+from mtl.probes.tables.gates_table import last_gates, name_draws
 from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
+from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.twins import task_of
@@ -35,9 +37,10 @@ class NoMasks(InputError):
 def gates_of(
     runs: Sequence[Run], tasks: Sequence[str] = (), *, shared_once: bool = True
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All rows of the runs' gates.parquet with `learned`, `run` and `seed`, and notes on runs without masks.
+    """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; notes on runs without masks.
 
-    `learned` is `open` before the target's final choice forced heads (`LEARNED`).
+    `learned` is `open` before the target's final choice forced heads (`LEARNED`), `draw` that of the random
+    labels of a control task; several have a task each (`name_draws`).
 
     `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
     named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
@@ -54,12 +57,19 @@ def gates_of(
         if part is not None:
             parts.append(
                 (_shared_once(part, run) if shared_once else part).with_columns(
-                    learned=LEARNED, run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
+                    learned=LEARNED, run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"])),
+                    draw=_draw(run),
                 )
-            )
+            )  # fmt: skip
     if not parts:
         raise NoMasks(str(nothing_left(notes, "nothing to draw: give runs trained with --pruning=dynamic")))
-    return pl.concat(parts), tuple(notes)
+    return name_draws(pl.concat(parts)), tuple(notes)
+
+
+def _draw(run: Run) -> pl.Expr:
+    """The draw of random labels of each mask that is of a control task, alone or with others."""
+    tasks = pl.col("task").str.split("+").list.eval(pl.element().map_elements(task_of, pl.String))
+    return pl.when(tasks.list.contains(CONTROL)).then(pl.lit(settings_of_run(run).draw, pl.Int64))
 
 
 def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -86,7 +96,8 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
     alike, otherwise = comparable(made, MAY_DIFFER)
     notes += [f"measures on heads by regime: {note}" for note in otherwise]
     folders = [path for path in folders if str(path) not in made or str(path) in alike]
-    encoders, settings = {}, {}
+    encoders: dict[str, Content] = {}
+    settings = {}
     most = max((len(Run.open(path).config()["tasks"]) for path in folders if _is_run(path)), default=0)
     for folder in folders:
         path = folder / "heads.parquet"
@@ -107,7 +118,7 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
             regime = "stl" if len(trained) == 1 else "pair" if len(trained) == 2 and most > 2 else "joint"
             encoders[str(folder)] = encoder_of(run)
         else:
-            encoders[str(folder)] = provenance.get("target", "")
+            encoders[str(folder)] = Content(provenance.get("target", ""))
         part = _chosen(table.filter(pl.col("task").is_in(trained)), tasks, str(folder), notes)
         if part is not None:
             part = pl.concat([part, table.filter(pl.col("task") == "")])
@@ -225,13 +236,13 @@ def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
     )
 
 
-def encoder_of(run: Run) -> str:
-    """The name of the encoder from which a run started, directly or through other runs."""
+def encoder_of(run: Run) -> Content:
+    """The encoder from which a run started, directly or through other runs."""
     config = run.config()
     source = config.get("init_from")
     if source and (Path(source) / "config.yaml").is_file():
         return encoder_of(Run.open(source))
-    return encoder_in(config)
+    return Content(encoder_in(config), run.status().get("encoder_fingerprint"))
 
 
 def encoder_in(config: Mapping[str, Any]) -> str:
@@ -240,14 +251,14 @@ def encoder_in(config: Mapping[str, Any]) -> str:
     return f"{architecture} from scratch" if architecture else str(config["encoder"]["name"])
 
 
-def check_encoders(encoders: dict[str, str]) -> None:
+def check_encoders(encoders: Mapping[str, Content]) -> None:
     """Raise `InputError` if the runs (the keys) have more than one encoder (the values)."""
     first = next(iter(encoders.items()), None)
     for run, encoder in encoders.items():
-        if first is not None and encoder != first[1]:
-            raise InputError(
-                f"runs of different encoders: {first[0]} of {first[1]}, {run} of {encoder}; give runs of one"
-            )
+        if first is not None and encoder.another_encoder(first[1]):
+            places = [f"{name} of {of.place}" for name, of in (first, (run, encoder))]
+            files = ", whose files differ" if encoder.place == first[1].place else ""
+            raise InputError(f"runs of different encoders: {', '.join(places)}{files}; give runs of one")
 
 
 def _read(path: Path) -> pl.DataFrame:

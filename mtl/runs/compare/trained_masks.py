@@ -9,7 +9,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.probes.report.data import CHOICES
 from mtl.probes.sites import KEYS
-from mtl.probes.tables.gates_table import last_gates
+from mtl.probes.tables.gates_table import last_gates, name_draws
 from mtl.runs.compare.comparable import RunWithSetup, line
 from mtl.runs.compare.tables import NoMasks, gates_of
 from mtl.runs.folder.run import Run
@@ -26,7 +26,8 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             continue  # trained without gates, or derived: has no masks, and should not
         try:
             gates, left_out = gates_of([run.run])
-            gates = last_gates(gates).select("run", "seed", "task", "step", *KEYS, "gate", "open", "learned")
+            columns = ("run", "seed", "draw", "task", "step", *KEYS, "gate", "open", "learned")
+            gates = last_gates(gates).select(columns)
             gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
         except NoMasks:
             there = (folder / "gates.parquet").is_file()
@@ -48,7 +49,7 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     notes += _all_forced(forced)
     if runs and not parts:
         notes.append("no run has masks: train with --pruning=dynamic to see them")
-    return pl.concat(parts) if parts else None
+    return name_draws(pl.concat(parts)) if parts else None
 
 
 def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:

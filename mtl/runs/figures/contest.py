@@ -15,8 +15,14 @@ from mtl.probes.statistics.conflict import conflict_by_claims, of_pairs, of_twin
 from mtl.probes.statistics.contest import FEWEST_SEEDS
 from mtl.probes.statistics.contest_cells import contest_cells
 from mtl.probes.statistics.contest_lines import head_lines, side_means, task_means
-from mtl.probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
-from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.contest_table import (
+    IMPORTANCE,
+    claims_table,
+    estimates,
+    learned_claims,
+    worth_table,
+)
+from mtl.probes.statistics.masks import Masks, final_masks
 from mtl.runs.compare.comparable import RunWithSetup, with_setups
 from mtl.runs.compare.settings import MASKS, comparable
 from mtl.runs.compare.tables import check_encoders, encoder_of
@@ -34,7 +40,7 @@ class _Contest:
     values: pl.DataFrame
     """The measures on the heads of pairs."""
     pairs: pl.DataFrame
-    claims: dict[str, pl.DataFrame]
+    claims: dict[str, Masks]
     """By setup of masked single-task runs."""
     notes: tuple[str, ...]
 
@@ -42,7 +48,7 @@ class _Contest:
 def lines(request: FigureRequest) -> FigureWithTables:
     """A panel per task: its claimed heads beside partners that do not claim them, and partners that do."""
     read = _read(request)
-    claims = next(iter(read.claims.values()))
+    claims = claims_table(next(iter(read.claims.values())))
     worth = worth_table(read.values, read.pairs, IMPORTANCE)
     cells, notes = contest_cells(worth, claims, request.tasks)
     heads, means = head_lines(cells), task_means(cells)
@@ -56,11 +62,13 @@ def lines(request: FigureRequest) -> FigureWithTables:
 def all_estimates(request: FigureRequest) -> FigureWithTables:
     """Every estimate of the contest; the first setup with claims gives the primary one."""
     read = _read(request)
-    (_, claims), *others = read.claims.items()
-    found = estimates(read.values, read.pairs, claims, dict(others))
+    (_, masks), *others = read.claims.items()
+    claims = {name: claims_table(of) for name, of in others}
+    found = estimates(read.values, read.pairs, claims_table(masks), claims, learned=learned_claims(masks))
     if math.isnan(found.primary.beta):
         raise InputError(f"no estimate of the contest: {found.primary.reason}")
-    word = f"the contest by importance: {found.primary.word}, {found.primary.reason}"
+    reason = f"{masks.forced_in_words()}{found.primary.reason}{found.beside_learned}"
+    word = f"the contest by importance: {found.primary.word}, {reason}"
     return FigureWithTables(forest(found.table), (*read.notes, *found.notes, word), {"": found.table})
 
 
@@ -73,13 +81,13 @@ def conflict(request: FigureRequest) -> FigureWithTables:
             "no pair here has recorded gradients: train them with --gradient_conflict_every=10 for instance"
         )
     pair, twins = of_pairs(cosines), of_twins(cosines)
-    result = conflict_by_claims(pair, next(iter(claims.values())))
+    result = conflict_by_claims(pair, claims_table(next(iter(claims.values()))))
     return FigureWithTables(conflict_figure(result, twins), tuple(notes), {"": result.heads})
 
 
 def _claims_and_pairs(
     request: FigureRequest,
-) -> tuple[list[RunWithSetup], pl.DataFrame, dict[str, pl.DataFrame], list[str]]:
+) -> tuple[list[RunWithSetup], pl.DataFrame, dict[str, Masks], list[str]]:
     """The runs, their pairs, claims by setup, and notes; raises `InputError` for what is missing."""
     runs, left_out = request.runs()
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
@@ -96,7 +104,7 @@ def _claims_and_pairs(
     claims = {}
     for (setup,), of_setup in gates.group_by("setup", maintain_order=True):
         masks, left_out = final_masks(of_setup)
-        claims[str(setup)] = claims_table(masks)
+        claims[str(setup)] = masks
         notes += left_out
     return compared, pairs, claims, notes
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.files import fingerprint
 from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.statistics.contest_table import claims_table
 from mtl.probes.statistics.masks import final_masks
@@ -18,7 +17,7 @@ from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
 from mtl.runs.compare.tables import check_encoders, encoder_of
 from mtl.runs.compare.trained_masks import masks_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.folder.content import Content, files_of_encoder
+from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 from mtl.runs.mixing import SharedComponents, components_in, overlaps_in
 
@@ -154,18 +153,16 @@ def _claims(masked: list[Run], tasks: list[str], notes: list[str]) -> pl.DataFra
 def _note_encoders(masked: list[Run], joint: list[Run], bare: list[Path], notes: list[str]) -> None:
     check_encoders({str(run.folder): encoder_of(run) for run in joint})
     claimed, trained = encoder_of(masked[0]), encoder_of(joint[0])
-    if claimed != trained:
+    if claimed.another_encoder(trained):
         notes.append(
-            f"claims are on the heads of {claimed}, mixing vectors of {trained}: they belong together if "
-            "the one was made from the other by 'mtl collaborate'"
+            f"claims are on the heads of {claimed.place}, mixing vectors of {trained.place}: they belong "
+            "together if the one was made from the other by 'mtl collaborate'"
         )
-    started = settings_of_run(joint[0]).values["encoder.name"]
     notes += [
-        f"{path} is taken for the model before training, and the joint runs name {trained}: what training "
-        "changed is right only if these are the same model"
+        f"{path} is taken for the model before training, and the joint runs name {trained.place}: what "
+        "training changed is right only if these are the same model"
         for path in bare
-        if path.resolve() != Path(trained).resolve()
-        and started.differs(Content(str(path), fingerprint(files_of_encoder(path))))
+        if path.resolve() != Path(trained.place).resolve() and trained.another_encoder(Content(str(path)))
     ]
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtl.files import fingerprint
+
 DRAWS = "draws.json"
 """The file beside drawn masks that records, by the name of their file, how they were drawn."""
 
@@ -34,6 +36,16 @@ class Content:
         if self.digest and other.digest:
             return self.digest != other.digest
         return self.place != other.place
+
+    def another_encoder(self, other: Content) -> bool:
+        """Whether two encoders differ; one in a folder without a record is looked at as it is now."""
+        return self.differs(other) and self._with_digest().differs(other._with_digest())
+
+    def _with_digest(self) -> Content:
+        folder = Path(self.place)
+        if self.digest or not folder.is_dir():
+            return self
+        return Content(self.place, fingerprint(files_of_encoder(folder)))
 
 
 def digest_of(value: object) -> str:

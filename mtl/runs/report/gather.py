@@ -85,7 +85,7 @@ def gather(
     notes += _claims_unlike_pairs(same, gates, pairs)
     return ReportData(
         name=folder.resolve().name,
-        encoder=encoder,
+        encoder=encoder.place,
         setups=tuple(dict.fromkeys(run.setup for run in runs)),
         scores=scores,
         metrics={task: name for task, name in score.items() if task in set(scores["task"])},

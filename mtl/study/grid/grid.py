@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Final
 
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.keys import known_keys_of
@@ -19,6 +20,7 @@ from mtl.study.grid.task_sets import STATIC, TWINS, check_sets, measurable, on_w
 from mtl.study.jobs.job import Draw, Job
 from mtl.study.measures.check_measures import check_measures
 from mtl.study.study_claims import with_claims
+from mtl.tasks.twins import tasks_of
 
 _OF_THE_GRID = {
     "name": "the study names its runs",
@@ -34,6 +36,7 @@ _OF_THE_GRID = {
     "wandb.tags": "the study tags its runs",
 }
 """Keys of a run's configuration that the grid sets, and what to write instead."""
+_CONTROL: Final = "control"
 
 
 def planned(study: StudyConfig, folder: Path) -> list[Job]:
@@ -68,9 +71,10 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
         if not seeds:
             raise InputError("a block's seeds are empty: give at least one, or leave the key out")
         _check_once(seeds, "a block's seeds")
+        _check_control_draws(study, block)
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
-            for tasks in task_sets(setup, study):
-                cell = _Cell(study, folder, setup, tasks, seed, probes)
+            for tasks, control in _drawn(task_sets(setup, study), block.control_draws):
+                cell = _Cell(study, folder, setup, tasks, seed, probes, control)
                 if block.overlap is not None:
                     for shared in block.overlap.shared:
                         _add(runs, cell.drawn(masks, train, block.label, Draw(block.overlap, shared)))
@@ -87,6 +91,32 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
         return *waits, block_of[run.name], run.masks != "none", *sizes
 
     return sorted(planned.values(), key=place)
+
+
+def _check_control_draws(study: StudyConfig, block: Block) -> None:
+    """Raise `InputError` for draws of random labels that no run of the block has, or that are given twice."""
+    if block.control_draws is None:
+        return
+    if not block.control_draws:
+        raise InputError("control_draws is empty: give at least one, or leave the key out")
+    _check_once(block.control_draws, "control_draws")
+    if "control.draw" in block.set:
+        raise InputError("control_draws gives the draws: leave control.draw out of the block's set")
+    sets = [tasks for setup in block.setups for tasks in task_sets(setup, study)]
+    if not any(_CONTROL in tasks_of(tasks) for tasks in sets):
+        raise InputError(
+            f"control_draws: no setup of the block ({', '.join(block.setups)}) trains the control task: "
+            "add setup control"
+        )
+
+
+def _drawn(
+    sets: Sequence[tuple[TaskName, ...]], draws: tuple[int, ...] | None
+) -> Iterator[tuple[tuple[TaskName, ...], int | None]]:
+    """The sets of tasks, those with the control task once for each draw of its labels."""
+    for tasks in sets:
+        several = draws is not None and _CONTROL in tasks_of(tasks)
+        yield from ((tasks, draw) for draw in (draws if several and draws else (None,)))
 
 
 def _waits_for_claims(run: Job, runs: Mapping[str, Job]) -> bool:
@@ -282,6 +312,8 @@ class _Cell:
     tasks: tuple[TaskName, ...]
     seed: int
     probes: ProbesConfig
+    control: int | None = None
+    """The draw of the control task's labels, where the block gives several."""
 
     def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Job:
         """The run of a pair under drawn masks; draws of one number of shared heads differ in their seeds."""
@@ -301,7 +333,13 @@ class _Cell:
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
         kind = [self.setup if self.setup in ("single", "pairs", TWINS) else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
-        name = "-".join([base, *kind[1:], f"seed{self.seed}"])
+        draws: list[str] = []
+        if self.control is not None:
+            # The study's own draw has no number in its runs' names: more draws repeat none of its runs.
+            if self.control != attrgetter("control.draw")(self.study.train):
+                draws = [f"draw{self.control}"]
+            train = settings(train, Block(set={"control.draw": self.control}))
+        name = "-".join([base, *kind[1:], *draws, f"seed{self.seed}"])
         regime = KINDS[masks].regime
         config = dataclasses.replace(
             train,

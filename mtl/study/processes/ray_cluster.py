@@ -65,15 +65,10 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     except (OSError, RuntimeError, ValueError) as error:
-        where, message = address or "this machine", " ".join(str(error).split())
-        if message.startswith("Version mismatch"):
-            raise InputError(
-                f"the Ray cluster at {where} has other versions than this command: {message}"
-            ) from error
-        reason = str(error).strip().splitlines()[0]
+        where, reason = address or "this machine", " ".join(str(error).split())
         raise InputError(
-            f"no Ray cluster answers at {where}: {reason} (one that was started with a token needs "
-            "RAY_AUTH_MODE=token and the same token)"
+            f"the Ray cluster at {where} cannot be used (one that was started with a token needs "
+            f"RAY_AUTH_MODE=token and the same token): {reason}"
         ) from error
     try:
         yield

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 
 from mtl.commands.command_table import COMMANDS
 from mtl.commands.main import main
@@ -98,6 +99,13 @@ def test_the_version_is_printed(capsys):
     assert helped(capsys, "--version") == f"mtl {version('mtl-heads')}\n"
 
 
+def _no_memory() -> RuntimeError:
+    """What torch raises on the CPU."""
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(1 << 60)
+    return raised.value
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -110,6 +118,7 @@ def test_the_version_is_printed(capsys):
         (MemoryError(), 1, "mtl: out of memory"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes\nat x"), 1,
          "mtl: out of memory ([enforce fail]"),
+        (_no_memory(), 1, "mtl: out of memory ([enforce fail"),
         (KeyboardInterrupt(), 130, "mtl: interrupted\n"),
     ],
 )  # fmt: skip

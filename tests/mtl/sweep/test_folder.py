@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -91,7 +92,9 @@ def test_a_full_disk_ends_the_work_and_it_goes_on(bench, monkeypatch):
 
     def full(study, trial, progress):
         if trial.number == 2:
-            raise OperationalError("UPDATE", {}, Exception("database or disk is full"))
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise OperationalError("UPDATE", {}, error)
         write(study, trial, progress)
 
     monkeypatch.setattr(engine, "write_progress", full)

@@ -16,7 +16,7 @@ from mtl.probes.statistics.dose import ALL, dose
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.overlap import jaccard
 from mtl.probes.statistics.sharing import sharing
-from mtl.probes.statistics.wanted import wanted
+from mtl.probes.statistics.wanted import draws_needed, exchange_test, wanted
 
 DRAWS = 100
 SITES = tuple(Site("self", layer) for layer in range(4))
@@ -28,15 +28,94 @@ def masks(rng, common, tasks=("pos", "dep", "srl", "control"), seeds=3):
     wish[[task != "control" for task in tasks]] += common * rng.normal(size=(4, 8))
     lowest = np.sort(wish.reshape(*wish.shape[:2], -1), axis=-1)[..., 16, None, None]
     opened = wish >= lowest
-    return Masks(tasks, tuple(range(1, seeds + 1)), SITES, opened.astype(float), opened, opened)
+    draws = {task: place for place, task in enumerate(tasks) if task == "control"}
+    return Masks(tasks, tuple(range(1, seeds + 1)), SITES, opened.astype(float), opened, opened, draws)
+
+
+def with_draws(rng, draws, common=0.0, needed=0.0, alike=0.0, tasks=5, seeds=3):
+    """Masks of 16 of 32 heads of tasks and draws of random labels; wishes of a unit, and of a run.
+
+    All units have a wish of the strength `needed` in common, the tasks one of the strength `common`, and the
+    draws one of the strength `alike`.
+    """
+    units = tasks + draws
+    wish = rng.normal(size=(units, 1, 4, 8)) + 0.4 * rng.normal(size=(units, seeds, 4, 8))
+    for who, strength in ((slice(None), needed), (slice(tasks), common), (slice(tasks, None), alike)):
+        wish[who] += strength * rng.normal(size=(4, 8))
+    lowest = np.sort(wish.reshape(units, seeds, -1), axis=-1)[..., 16, None, None]
+    opened = wish >= lowest
+    names = (*(f"task{number}" for number in range(tasks)), *(f"control draw {n}" for n in range(draws)))
+    drawn = {name: number for number, name in enumerate(names[tasks:])}
+    return Masks(names, tuple(range(seeds)), SITES, opened.astype(float), opened, opened, drawn)
+
+
+def exchanged(made):
+    overlap = np.array([[jaccard(one, other).mean() for other in made.opened] for one in made.opened])
+    return exchange_test(overlap, np.array([task not in made.draws for task in made.tasks]))
 
 
 @pytest.mark.parametrize("seeds", [3, 10, pytest.param(30, marks=pytest.mark.slow)])
 def test_one_draw_of_random_labels_decides_nothing_however_many_seeds(seeds):
     found = [wanted(masks(np.random.default_rng([1, draw]), 0.0, seeds=seeds)) for draw in range(40)]
-    wrong = sum(one.word != "cannot tell" for one in found)
-    assert wrong <= binom.ppf(0.999, 40, 0.05)
-    assert all("one draw of random labels" in one.reason for one in found)
+    assert {one.word for one in found} == {"cannot tell"}
+    assert all("with 1 draw of random labels" in one.reason for one in found)
+    assert all("5 draws tell 3 tasks from random labels at all" in one.reason for one in found)
+
+
+WORLDS = 300
+
+
+@pytest.mark.parametrize(
+    ("draws", "seeds", "world"),
+    [
+        (3, 3, {}), (6, 3, {}), (6, 1, {"needed": 1.0}), (6, 8, {"needed": 1.0}),
+        (6, 3, {"alike": 1.0}),  # random labels agree with each other, and no more with tasks than tasks do
+    ],
+)  # fmt: skip
+@pytest.mark.slow
+def test_where_tasks_and_random_labels_are_alike_a_word_comes_in_one_of_twenty(draws, seeds, world):
+    found = [
+        exchanged(with_draws(np.random.default_rng([draws, seeds, n]), draws, seeds=seeds, **world))
+        for n in range(WORLDS)
+    ]
+    assert abs(np.mean([difference for difference, _ in found])) < 0.01
+    assert sum(p <= 0.05 for _, p in found) <= binom.ppf(0.999, WORLDS, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("world", "least"), [({"common": 1.0}, 0.8), ({"common": 1.0, "needed": 0.7, "alike": 1.0}, 0.6)]
+)
+@pytest.mark.slow
+def test_what_tasks_want_in_common_is_found(world, least):
+    found = [exchanged(with_draws(np.random.default_rng([1, n]), 6, **world)) for n in range(100)]
+    assert np.mean([difference > 0 and p <= 0.05 for difference, p in found]) >= least
+
+
+def test_words_come_from_the_test_and_none_from_too_few_draws():
+    worlds = [with_draws(np.random.default_rng(n), 6, common=2.0) for n in range(5)]
+    found = [wanted(made) for made in worlds]
+    assert [one.word for one in found] == [
+        "yes" if exchanged(made)[1] <= 0.05 else "cannot tell" for made in worlds
+    ]
+    assert any(one.word == "yes" for one in found)
+    assert wanted(with_draws(np.random.default_rng(0), 2, common=2.0)).word == "cannot tell"
+    assert [draws_needed(tasks) for tasks in (2, 3, 4, 5)] == [8, 5, 4, 3]
+
+
+def test_choices_by_hand_and_by_chance(monkeypatch):
+    made = with_draws(np.random.default_rng(3), 3, tasks=3, seeds=1)
+    overlap = np.array([[jaccard(one, other).mean() for other in made.opened] for one in made.opened])
+
+    def difference(chosen):
+        others = [unit for unit in range(6) if unit not in chosen]
+        within = np.mean([overlap[a, b] for a, b in itertools.combinations(chosen, 2)])
+        return within - np.mean([overlap[a, b] for a in chosen for b in others])
+
+    every = np.array([difference(chosen) for chosen in itertools.combinations(range(6), 3)])
+    low, high = (every <= every[0] + 1e-12).mean(), (every >= every[0] - 1e-12).mean()
+    assert exchanged(made) == pytest.approx((every[0], min(1, 2 * min(low, high))))
+    monkeypatch.setattr("mtl.probes.statistics.wanted.MOST_CHOICES", 19)
+    assert exchanged(made) == pytest.approx((every[0], min(1, 2 * min(low, high))), abs=0.4)
 
 
 @pytest.mark.parametrize("seeds", [3, 4, 8])
@@ -80,8 +159,9 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
     assert found.table["jaccard"].equals(wanted(made).table["jaccard"])
     assert found.table["learned"].equals(alone.table["jaccard"])
     assert found.reason.startswith(
-        f"claimed heads are {', '.join(_counts(made, learned))}; Jaccard between tasks "
+        f"claimed heads are {', '.join(_counts(made, learned))}; between tasks less with 1 draw of random "
     )
+    assert "; by learned claims alone the same word: between tasks less with 1 draw" in found.reason
     means = alone.table.group_by("kind").agg(pl.col("jaccard").mean())
     for kind, mean in means.iter_rows():
         assert f"(learned heads alone {mean:.2f})" in found.reason, kind
@@ -96,8 +176,8 @@ def _counts(made, learned):
 
 def test_without_control_or_seeds_nothing_is_said():
     made = masks(np.random.default_rng(0), 2.0)
-    assert wanted(made.without("control")).word == "cannot tell"
-    assert wanted(made.without("control")).reason.startswith("no masks of a control task")
+    assert wanted(made.without_control()).word == "cannot tell"
+    assert wanted(made.without_control()).reason.startswith("no masks of a control task")
     two = wanted(masks(np.random.default_rng(0), 2.0, seeds=2))
     assert two.word == "cannot tell"
     assert two.reason.startswith("masks of 2 seeds, and 3 are needed")
@@ -110,7 +190,7 @@ def test_a_seed_in_which_masks_are_all_closed_is_named():
     made.opened[:, 1] = False
     found = wanted(made)
     assert found.word == "cannot tell"
-    assert found.reason.startswith("masks without an open head in 1 of 3 seeds; ")
+    assert found.reason.startswith("several masks without an open head in 1 of 3 seeds; ")
 
 
 def scores(rng, loss, spread, seeds=3):

@@ -457,7 +457,7 @@ def test_a_cluster_of_other_versions_is_said_with_both():
         )
 
     cluster.init = init  # type: ignore[method-assign]
-    message = "has other versions than this command: .*Python: 3.11.2 .*Python: 3.12.1$"
+    message = "this machine cannot be used .*: Version mismatch: .*Python: 3.11.2 .*Python: 3.12.1$"
     with pytest.raises(InputError, match=message), connected(cluster, None):
         pass
 
@@ -473,7 +473,7 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(InputError, match=f"^no Ray cluster answers at {address}: .*refused"):
+        with pytest.raises(InputError, match=f"^the Ray cluster at {address} cannot be used .*refused"):
             run_on_ray(planned, planned.jobs(), 0, Console(quiet=True), address)
 
 
