@@ -14,10 +14,10 @@ from mtl.config.keys import known_keys_of
 from mtl.config.parse import configuration_from
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
+from mtl.stem_cell.study_claims import with_claims
 from mtl.study.check_measures import check_measures
 from mtl.study.config import KINDS, Block, Masks, OverlapConfig, ProbesConfig, StudyConfig
 from mtl.study.planned import Draw, Planned
-from mtl.study.study_claims import with_claims
 from mtl.study.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
 
 _OF_THE_GRID = {

@@ -18,7 +18,7 @@ from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint, unused_modules
-from mtl.study.check_copies import check_copies
+from mtl.stem_cell.check_copies import check_copies
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
@@ -29,7 +29,7 @@ from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
 if TYPE_CHECKING:
-    from mtl.study.drawn_masks import DrawnMasks
+    from mtl.stem_cell.drawn_masks import DrawnMasks
 
 SETTINGS: Mapping[MeasureGroup, tuple[str, ...]] = {
     "probes": ("corpus", "split", "centroids", "final_special"),
@@ -57,7 +57,7 @@ def wanted_jobs(
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
     masks: Mapping[str, DrawnMasks] = {}
     if any(run.draw is not None for run in runs):
-        from mtl.study.drawn_masks import drawn_masks
+        from mtl.stem_cell.drawn_masks import drawn_masks
 
         masks = drawn_masks(runs)
     _check(study, runs, inputs, masks)

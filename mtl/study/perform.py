@@ -17,12 +17,12 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
+from mtl.stem_cell.study_claims import write_claims_of
 from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
 from mtl.study.jobs import measuring_code, training_code
 from mtl.study.measure import measure
-from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source
 from mtl.workers.lease import Holder, lease, now

@@ -17,7 +17,7 @@ from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.study.check_copies import copies_that_fail
+from mtl.stem_cell.check_copies import copies_that_fail
 from mtl.study.config import MeasureGroup, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
@@ -25,7 +25,7 @@ from mtl.study.jobs import digest, wanted_jobs
 from mtl.workers.lease import Holder, lease
 
 if TYPE_CHECKING:
-    from mtl.study.drawn_masks import DrawnMasks
+    from mtl.stem_cell.drawn_masks import DrawnMasks
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _carry_out(plan: Plan) -> None:
         else:
             _archive_measures(folder, change.name, change.forgotten)
     if plan.masks:
-        from mtl.study.drawn_masks import write_masks
+        from mtl.stem_cell.drawn_masks import write_masks
 
         write_masks(plan.masks)
     wanted = {job.name for job in plan.jobs}

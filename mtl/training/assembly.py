@@ -18,6 +18,7 @@ from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.unknown_words import describe_unknown
 from mtl.runs.run import Run
+from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.twins import task_of
@@ -34,7 +35,6 @@ from mtl.training.gate_loss import (
     new_gates_of,
     reach_warning,
 )
-from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.training.initial_model import Start, build_model
 from mtl.training.observer import Observer
 from mtl.training.plans import Planner

@@ -21,12 +21,12 @@ from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
+from mtl.stem_cell.clones import describe_clones, make_clones
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 from mtl.tasks.twins import task_of
-from mtl.training.clones import describe_clones, make_clones
 from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
 from mtl.training.initial_seq2seq import seq2seq_checkpoint, seq2seq_from_scratch
 

@@ -16,10 +16,10 @@ from mtl.errors import RunError
 from mtl.models.batches import Batch
 from mtl.models.finite import not_finite
 from mtl.models.joint import JointModel
+from mtl.stem_cell.gradient_conflict import GradientConflict
 from mtl.training.balancers import Balancer
 from mtl.training.balancing import KeptGradients, gram_matrix, shared_parameters
 from mtl.training.gate_loss import GateLoss
-from mtl.training.gradient_conflict import GradientConflict
 from mtl.training.ranks import alike_on_all_ranks
 from mtl.training.watch import Watch
 

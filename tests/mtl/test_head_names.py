@@ -36,7 +36,7 @@ from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import KINDS, Site
 from mtl.runs.figures.table import FIGURES
-from mtl.training.clones import CopiedHead, describe_clones
+from mtl.stem_cell.clones import CopiedHead, describe_clones
 
 LAYERS, HEADS = 3, 4
 PLANTED = (2, 1)

@@ -20,7 +20,7 @@ from mtl.probes import curve_table
 from mtl.probes import heads_table as table
 from mtl.runs.heads_file import forget_measures, write_measures
 from mtl.runs.run import Run
-from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
+from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.workers.lease import Holder
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.stem_cell.claims_file import Claims, Head, write_claims
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.planned import Planned
-from mtl.training.claims_file import Claims, Head, write_claims
 
 
 def with_claims(runs: Sequence[Planned], folder: Path) -> list[Planned]:

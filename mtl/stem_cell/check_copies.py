@@ -9,11 +9,11 @@ from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, no_copies_because
 from mtl.models.known_encoders import encoder_configuration, encoder_shape
+from mtl.stem_cell.claims_file import Claims, nothing_contested, read_claims
+from mtl.stem_cell.study_claims import claims_of
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.planned import Planned
-from mtl.study.study_claims import claims_of
-from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 
 def check_copies(runs: Sequence[Planned]) -> None:
@@ -59,7 +59,7 @@ def check_family(name: str, config: TrainConfig) -> None:
 
 def too_few_heads(claims: Claims, tasks: Sequence[str], clones: ClonesConfig) -> str:
     """Why a layer of the uncut encoder has too few heads for these copies; empty if it has enough."""
-    from mtl.training.clones import planned_copies  # it loads torch, and few studies come here
+    from mtl.stem_cell.clones import planned_copies  # it loads torch, and few studies come here
 
     layers, heads = claims.shape
     try:

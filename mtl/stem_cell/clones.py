@@ -15,7 +15,7 @@ from mtl.models.routes import Owners, Place
 from mtl.models.tapped import TappedModel
 from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site
-from mtl.training.claims_file import Claims, nothing_contested, read_claims
+from mtl.stem_cell.claims_file import Claims, nothing_contested, read_claims
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from mtl.config.effective import plain
 from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
+from mtl.stem_cell.claims_file import read_claims
+from mtl.stem_cell.study_claims import write_claims_of
 from mtl.study.config import Block, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned
 from mtl.study.job import Job, Progress, Snapshot
 from mtl.study.planned import Planned
-from mtl.study.study_claims import write_claims_of
-from mtl.training.claims_file import read_claims
 from tests.mtl.study import small
 
 HERE = Path("studies/s")

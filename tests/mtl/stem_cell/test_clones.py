@@ -16,8 +16,8 @@ from mtl.errors import InputError
 from mtl.heads.families import cloned_heads
 from mtl.models.joint import JointModel
 from mtl.probes import heads_table
-from mtl.training.claims_file import Claims, read_claims, write_claims
-from mtl.training.clones import CopiedHead, planned_copies
+from mtl.stem_cell.claims_file import Claims, read_claims, write_claims
+from mtl.stem_cell.clones import CopiedHead, planned_copies
 
 THERE = [tuple(range(6))] * 3
 CLAIMS = Claims(

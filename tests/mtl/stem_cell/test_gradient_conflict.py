@@ -14,8 +14,8 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.families import attentions
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
+from mtl.stem_cell.gradient_conflict import GradientConflict
 from mtl.tasks.catalogue import TASKS
-from mtl.training.gradient_conflict import GradientConflict
 from tests.mtl import tiny
 
 NAMES = ("pos", "dep", "con")

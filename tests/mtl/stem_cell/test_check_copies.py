@@ -14,10 +14,10 @@ from mtl.config.effective import plain
 from mtl.config.schema import ClonesConfig, EncoderConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
-from mtl.study.check_copies import check_family, copies_that_fail
+from mtl.stem_cell.check_copies import check_family, copies_that_fail
+from mtl.stem_cell.claims_file import Claims, write_claims
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
-from mtl.training.claims_file import Claims, write_claims
 from tests.mtl.study import small
 
 GRID = [
