@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from mtl.config.task_slots import Slot, slot_per_task
+from mtl.config.part import parts
+from mtl.config.task_slots import Slot, slot_per_task, with_slots
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.task import Task
 from mtl.tasks.twins import task_of, twins_of
@@ -192,28 +193,6 @@ class GatesConfig:
     the run (`per_task`), or the same for all (`shared`)."""
 
 
-CloneKind = Literal["none", "rows", "routed", "shuffled", "split", "transplant"]
-
-
-@dataclass(frozen=True)
-class ClonesConfig:
-    """Heads copied before training, so that tasks need not share them; see docs/remedies.md."""
-
-    kind: CloneKind = "none"
-    """`routed`: each task has a copy, and its sentences see that one only. `shuffled`: the same, but every
-    batch draws anew which task has which. `rows`: sentences in a row per task, nothing copied. `split`:
-    copies share a head's output in one pass. `transplant`: the same, and they overwrite unclaimed heads."""
-    heads: Literal["contested", "uncontested", "all"] = "contested"
-    """The heads that are copied: those claimed by two tasks or more; as many others of the same layers, drawn
-    at random (a placebo); or all."""
-    claims: str | None = None
-    """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
-    seed: int | None = None
-    """Of the draw of heads and of the noise; `null`: the run's."""
-    noise: float = 0.01
-    """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
-
-
 @dataclass(frozen=True)
 class Seq2SeqConfig:
     """An encoder-decoder model from scratch, for the task `translate`."""
@@ -280,8 +259,9 @@ class WandbConfig:
 
 @dataclass(frozen=True)
 @slot_per_task(lambda task: Slot(task, field(default_factory=task), (task.__doc__ or "").split("\n")[0]))
+@with_slots({part.key: part.slot for part in parts()})
 class TrainConfig:
-    """A training run; each task's name is a key too, for its settings."""
+    """A training run; each task's name is a key too, for its settings, and so is each part's (`Part`)."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
@@ -309,8 +289,6 @@ class TrainConfig:
     on frozen encoder and decoders. `fixed`: they are read from a file (`gates.masks`) and not learned."""
     init_from: str | None = None
     """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
-    gradient_conflict_every: int = 0
-    """Measure the cosine between the tasks' gradients per head once per this many updates; 0: never."""
     importance_every: int = 0
     """Measure the importance of all heads once per this many evaluations; 0: never."""
     importance_sentences: int = 200
@@ -322,7 +300,6 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     balancer: BalancerConfig = field(default_factory=BalancerConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
-    clones: ClonesConfig = field(default_factory=ClonesConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,8 @@ from mtl.heads.gates import OPEN, Gates
 from mtl.models.routes import Place
 from mtl.tasks.twins import task_of
 
+Reassign = Callable[[Tensor], Tensor]
+"""Given the routes (task, site, head), which task has which heads in this pass, in the same shape."""
 TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
 """A head scale for all tasks, or one per task in the order of the model's tasks."""
 
@@ -41,8 +43,8 @@ class HeadScales:
     gates: Gates | None
     routes: Float[Tensor, "task site head"] | None
     """1 where a task has a head, else 0 (`routes_of`); `None`: all tasks have all heads."""
-    shuffled: bool
-    """Whether, in training, each batch assigns the tasks' sets of heads to tasks at random."""
+    reassign: Reassign | None = None
+    """What each pass in training does to the routes; `None`: nothing."""
 
     @property
     def any(self) -> bool:
@@ -63,8 +65,8 @@ class HeadScales:
         if self.routes is None:
             return scale
         routes = self.routes
-        if training and self.shuffled:
-            routes = routes[torch.randperm(len(routes)).to(routes.device)]
+        if training and self.reassign is not None:
+            routes = self.reassign(routes)
         return routes if scale is None else routes * scale
 
     @torch.no_grad()

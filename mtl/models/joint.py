@@ -25,7 +25,7 @@ from mtl.models.card import HeadsOfTask, Origin, card, origin_of
 from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.finite import not_finite
-from mtl.models.head_scales import HeadScales, TaskScale
+from mtl.models.head_scales import HeadScales, Reassign, TaskScale
 from mtl.models.hub import MODEL_FILE, download, upload
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
@@ -87,8 +87,8 @@ class JointModel(nn.Module):
         self.origin = Origin()
         """What the model was made from and how it scored, where it was loaded from a run or a saved model."""
         self._when_loaded: int | None = None
-        self.shuffle_owners = False
-        """Whether, in training, each batch assigns the tasks' sets of heads (`routes`) to tasks at random."""
+        self.reassign: Reassign | None = None
+        """What each pass in training does to `routes`; it is not saved."""
         there = encoder.tap.remaining
         routes = None if owners is None else routes_of(owners, tuple(tasks), there, encoder.heads)
         self.register_buffer("routes", routes, persistent=False)
@@ -121,8 +121,8 @@ class JointModel(nn.Module):
     def scales(self) -> HeadScales:
         """What multiplies the heads, for each task."""
         tap = self.encoder.tap
-        shuffled = self.shuffle_owners
-        return HeadScales(tuple(self.tasks), tap.remaining, tap.heads, self.gates, self.routes, shuffled)
+        names = tuple(self.tasks)
+        return HeadScales(names, tap.remaining, tap.heads, self.gates, self.routes, self.reassign)
 
     def forward(
         self,

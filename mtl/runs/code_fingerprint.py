@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from mtl.config.part import modules_of_parts
 from mtl.config.schema import BalancerConfig
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.translate import Translate
@@ -64,6 +65,11 @@ def code_fingerprint(*entries: str, unused: frozenset[str] = frozenset()) -> str
 def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]:
     """The names of the modules that the fingerprint of these entries is made of."""
     return sorted(_imported(entries, unused))
+
+
+def used_modules(config: Mapping[str, Any]) -> list[str]:
+    """The entry modules of a run with this configuration: training, and what registries name that it uses."""
+    return [TRAINING, *modules_of_parts(config)]
 
 
 def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, no_copies_because
 from mtl.models.known_encoders import encoder_configuration, encoder_shape
 from mtl.stem_cell.claims_file import Claims, nothing_contested, read_claims
+from mtl.stem_cell.clones_config import ClonesConfig, clones_of
 from mtl.stem_cell.study_claims import claims_of
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
@@ -22,25 +23,16 @@ def check_copies(runs: Sequence[Planned]) -> None:
     Claims are known here where `clones.claims` names a file; see `copies_that_fail` for the study's own.
     """
     for run in runs:
-        if copies_heads(run.config.clones):
+        clones = clones_of(run.config)
+        if clones.copy_heads:
             check_family(run.name, run.config)
-        if copies_claimed_heads(run.config.clones) and not run.claims_from:
-            path, tasks = str(run.config.clones.claims), tuple(run.config.chosen())
+        if clones.copy_claimed_heads and not run.claims_from:
+            path, tasks = str(clones.claims), tuple(run.config.chosen())
             claims = read_claims(Path(path), tasks, encoder_shape(run.config.encoder.name))
             if not claims.contested(tasks):
                 raise InputError(f"run {run.name}: {nothing_contested(tasks, path)}")
-            if reason := too_few_heads(claims, tasks, run.config.clones):
+            if reason := too_few_heads(claims, tasks, clones):
                 raise InputError(f"run {run.name}: {reason}")
-
-
-def copies_heads(clones: ClonesConfig) -> bool:
-    """Whether a run has copies of heads."""
-    return clones.kind not in ("none", "rows")
-
-
-def copies_claimed_heads(clones: ClonesConfig) -> bool:
-    """Whether claims say which heads a run copies."""
-    return copies_heads(clones) and clones.heads != "all"
 
 
 def check_family(name: str, config: TrainConfig) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.stem_cell.claims_file import Claims, Head, write_claims
+from mtl.stem_cell.clones_config import clones_of
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job
 from mtl.study.planned import Planned
@@ -29,8 +31,8 @@ def with_claims(runs: Sequence[Planned], folder: Path) -> list[Planned]:
 
 
 def _needs_claims(config: TrainConfig) -> bool:
-    clones = config.clones
-    return clones.kind not in ("none", "rows") and clones.heads != "all" and clones.claims is None
+    clones = clones_of(config)
+    return clones.copy_claimed_heads and clones.claims is None
 
 
 def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned:
@@ -55,7 +57,9 @@ def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned
         used |= {chosen} if chosen else set()
         sources += [other.name for other in masked if other.label == chosen]
     path = folder / "claims" / f"{'-'.join(['+'.join(run.config.tasks), *sorted(used)])}.json"
-    config = dataclasses.replace(run.config, clones=dataclasses.replace(run.config.clones, claims=str(path)))
+    clones = dataclasses.replace(clones_of(run.config), claims=str(path))
+    slot: dict[str, Any] = {"clones": clones}
+    config = dataclasses.replace(run.config, **slot)
     return dataclasses.replace(run, config=config, claims_from=tuple(sources))
 
 

@@ -17,8 +17,9 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
-from mtl.runs.code_fingerprint import MEASURING, TRAINING, code_fingerprint, unused_modules
+from mtl.runs.code_fingerprint import MEASURING, code_fingerprint, unused_modules, used_modules
 from mtl.stem_cell.check_copies import check_copies
+from mtl.stem_cell.clones_config import clones_of
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
@@ -143,7 +144,7 @@ def _settings_of_probes(probes: ProbesConfig) -> dict[str, Any]:
 def training_code(config: Mapping[str, Any]) -> str:
     """The fingerprint of the code that trains a run with this configuration: of all that it uses."""
     readers = reader_modules(config.get("corpus") or {})
-    return code_fingerprint(TRAINING, *readers, unused=unused_modules(config))
+    return code_fingerprint(*used_modules(config), *readers, unused=unused_modules(config))
 
 
 def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
@@ -238,7 +239,7 @@ class _Contents:
 
     def claims(self, run: Planned) -> dict[str, str]:
         """The fingerprint of a given file of claims; the study's own claims are in the plan."""
-        given = run.config.clones.claims
+        given = clones_of(run.config).claims
         if given is None or run.claims_from:
             return {}
         if not Path(given).is_file():

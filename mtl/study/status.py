@@ -9,7 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mtl.config.effective import ROWS_PER_TASK
+from mtl.config.effective import settings_in
+from mtl.config.part import row_per_task
 from mtl.errors import counted
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Snapshot, State
@@ -103,8 +104,7 @@ def _size(job: Job) -> float:
         return 0.5
     tasks = len(job.config["tasks"])
     own_masks = job.config["gates"]["scope"] == "per_task" and job.config["pruning"] != "none"
-    routed = job.config.get("clones", {}).get("kind") in ROWS_PER_TASK
-    rows = tasks if own_masks or routed else 1
+    rows = tasks if own_masks or row_per_task(settings_in(job.config)) else 1
     return float(job.config["max_epochs"] * (1 + 0.1 * (tasks - 1)) * rows)
 
 

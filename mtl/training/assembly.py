@@ -18,7 +18,6 @@ from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.unknown_words import describe_unknown
 from mtl.runs.run import Run
-from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.twins import task_of
@@ -37,6 +36,7 @@ from mtl.training.gate_loss import (
 )
 from mtl.training.initial_model import Start, build_model
 from mtl.training.observer import Observer
+from mtl.training.parts import meters
 from mtl.training.plans import Planner
 from mtl.training.ranks import distributed, rank_and_ranks
 from mtl.training.step import JointTraining
@@ -91,7 +91,8 @@ def assemble(
                 console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
     plan = Planner(config.batch, config.seed, corpora["train"], tuple(tasks))
     updates = plan.updates(config.max_epochs, config.optimizer.accumulate)
-    conflict, rates = _gradient_conflict(config, model), config.rates()
+    watching = [part.meter(config, model.encoder, tuple(model.tasks)) for part in meters()]
+    used, rates = [meter for meter in watching if meter is not None], config.rates()
     module = JointTraining(
         model,
         balancer_for(config.balancer, tuple(tasks), config.batch.mode),
@@ -106,7 +107,7 @@ def assemble(
         gate_loss=_gate_loss(config, model, updates, console),
         gate_lr=gate_rate(config.gates, updates),
         balancer_lr=config.balancer.lr,
-        conflict=conflict,
+        meters=used,
         seed=config.seed,
     )
     evaluation = Evaluation(
@@ -118,7 +119,7 @@ def assemble(
         console=console,
         observers=observers,
     )
-    callbacks: list[pl.Callback] = [] if conflict is None else [ConflictRecord(run, conflict)]
+    callbacks = [meter.record(run) for meter in used]
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     with distributed(config.trainer):
         trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
@@ -130,12 +131,6 @@ def warmup_share(config: OptimizerConfig, updates: int) -> float:
     if config.warmup_updates is None:
         return config.warmup
     return min(1.0, config.warmup_updates / updates)
-
-
-def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
-    """What measures the conflict of the tasks' gradients on heads; `None` unless configured."""
-    every = config.gradient_conflict_every
-    return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:

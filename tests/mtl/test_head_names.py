@@ -20,7 +20,6 @@ from rich.console import Console
 
 from mtl.analysis.ablation import Ablation
 from mtl.commands import ablate, energy, importance, probe, relevance
-from mtl.config.schema import ClonesConfig
 from mtl.probes import heads_table, table_files
 from mtl.probes.best_heads import best_heads, markdown, weighted_means
 from mtl.probes.energy_table import MATRICES
@@ -37,6 +36,7 @@ from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import KINDS, Site
 from mtl.runs.figures.table import FIGURES
 from mtl.stem_cell.clones import CopiedHead, describe_clones
+from mtl.stem_cell.clones_config import ClonesConfig
 
 LAYERS, HEADS = 3, 4
 PLANTED = (2, 1)

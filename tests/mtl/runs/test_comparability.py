@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from mtl.config.effective import neutral_values, plain
-from mtl.config.schema import BalancerConfig, BatchConfig, ClonesConfig, GatesConfig, TrainConfig
+from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.probes.report.answer_sharing import sharing_groups, unlike_baselines
 from mtl.probes.report.data import ReportData
@@ -37,6 +37,7 @@ from mtl.runs.settings import (
     settings_of_run,
 )
 from mtl.runs.setups import setups_of
+from mtl.stem_cell.clones_config import ClonesConfig
 from tests.mtl.studies import Study
 
 PAIR = TrainConfig(tasks=("pos", "dep"))

@@ -11,11 +11,12 @@ import pytest
 
 from mtl.commands.main import main
 from mtl.config.effective import plain
-from mtl.config.schema import ClonesConfig, EncoderConfig, TrainConfig
+from mtl.config.schema import EncoderConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
 from mtl.stem_cell.check_copies import check_family, copies_that_fail
 from mtl.stem_cell.claims_file import Claims, write_claims
+from mtl.stem_cell.clones_config import ClonesConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
 from tests.mtl.study import small

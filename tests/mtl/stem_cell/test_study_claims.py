@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 
 from mtl.config.effective import plain
-from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
 from mtl.stem_cell.claims_file import read_claims
+from mtl.stem_cell.clones_config import ClonesConfig, clones_of
 from mtl.stem_cell.study_claims import write_claims_of
 from mtl.study.config import Block, StudyConfig
 from mtl.study.folder import StudyFolder
@@ -41,7 +42,7 @@ def test_runs_with_copies_come_after_the_masks_of_their_tasks() -> None:
         assert run.claims_from == (
             "pos-dynamic-seed1", "pos-dynamic-seed2", "dep-dynamic-seed1", "dep-dynamic-seed2",
         )  # fmt: skip
-        assert run.config.clones.claims == str(HERE / "claims" / "pos+dep.json")
+        assert clones_of(run.config).claims == str(HERE / "claims" / "pos+dep.json")
     assert all(not run.claims_from for name, run in found.items() if "-C-" not in name)
 
 
@@ -60,13 +61,13 @@ def test_rows_and_all_heads_need_no_claims_and_given_ones_are_taken() -> None:
     ):
         [run] = runs(Block(("pos+dep",), set=settings), seeds=(1,)).values()
         assert run.claims_from == ()
-        assert run.config.clones.claims == settings.get("clones.claims")
+        assert clones_of(run.config).claims == settings.get("clones.claims")
 
 
 def test_copies_for_the_whole_study_concern_sets_of_tasks_only() -> None:
     train = dataclasses.replace(TASKS, clones=ClonesConfig("rows"))
     found = runs(Block(("single", "all")), train=train, seeds=(1,))
-    assert {name: run.config.clones.kind for name, run in found.items()} == {
+    assert {name: clones_of(run.config).kind for name, run in found.items()} == {
         "pos-seed1": "none", "dep-seed1": "none", "all-seed1": "rows",
     }  # fmt: skip
 

@@ -1,0 +1,8 @@
+"""What this package adds to the core: by registry and name, an object that is imported when it is used."""
+
+from __future__ import annotations
+
+ENTRIES = {
+    "starts": {"clones": "mtl.stem_cell.clones_start:CLONES"},
+    "meters": {"gradient_conflict": "mtl.stem_cell.conflict_meter:CONFLICT"},
+}
