@@ -26,7 +26,7 @@ def check_copies(runs: Sequence[Planned]) -> None:
         clones = clones_of(run.config)
         if clones.copy_heads:
             check_family(run.name, run.config)
-        if clones.copy_claimed_heads and not run.claims_from:
+        if clones.copy_claimed_heads and not run.prepared_from:
             path, tasks = str(clones.claims), tuple(run.config.chosen())
             claims = read_claims(Path(path), tasks, encoder_shape(run.config.encoder.name))
             if not claims.contested(tasks):
@@ -69,7 +69,7 @@ def copies_that_fail(jobs: Mapping[str, Job], changed: set[str], study: StudyFol
     """
     known: dict[str, Claims] = {}
     for job in jobs.values():
-        sources = job.claims_from
+        sources = job.prepared_from
         if not sources or not changed.isdisjoint({job.name, *sources}) or _finished(study, [job.name]):
             continue
         if not _finished(study, sources):

@@ -4,5 +4,7 @@ from __future__ import annotations
 
 ENTRIES = {
     "starts": {"clones": "mtl.stem_cell.clones_start:CLONES"},
+    "preparations": {"clones": "mtl.stem_cell.claims_of_runs:CLAIMS"},
     "meters": {"gradient_conflict": "mtl.stem_cell.conflict_meter:CONFLICT"},
+    "mask_sources": {"overlap": "mtl.stem_cell.overlap:OVERLAP"},
 }

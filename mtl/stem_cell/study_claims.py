@@ -60,11 +60,11 @@ def _with_claims(run: Planned, runs: Sequence[Planned], folder: Path) -> Planned
     clones = dataclasses.replace(clones_of(run.config), claims=str(path))
     slot: dict[str, Any] = {"clones": clones}
     config = dataclasses.replace(run.config, **slot)
-    return dataclasses.replace(run, config=config, claims_from=tuple(sources))
+    return dataclasses.replace(run, config=config, prepared_from=tuple(sources))
 
 
 def write_claims_of(job: Job, study: StudyFolder) -> None:
-    """Write the file of claims that a run reads, from the masks of the runs in `job.claims_from`.
+    """Write the file of claims that a run reads, from the masks of the runs in `job.prepared_from`.
 
     Every process writes the same file from the same masks. Raises `InputError` for masks that cannot be read.
     """
@@ -86,7 +86,7 @@ def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Cl
 
     tables: dict[str, list[pl.DataFrame]] = {}
     names: dict[str, list[str]] = {}
-    for name in job.claims_from:
+    for name in job.prepared_from:
         path = study.run(name) / "gates.parquet"
         try:
             gates = read_gates(path)

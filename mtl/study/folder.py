@@ -153,6 +153,8 @@ def _read(kind: type[T], file: Path) -> T | None:
         values = json.loads(file.read_bytes())
         if "setup" in values:  # the name of a job's field in versions up to 6ad6363
             values["grid_cell"] = values.pop("setup")
+        if "claims_from" in values:  # the name of a job's field in versions up to 0750196
+            values["prepared_from"] = values.pop("claims_from")
         made_of = values.get("made_of", {})
         if "probing" in made_of:  # up to 6a85c4b the code of all measures, which were probes by default
             made_of[code_part("probes")] = made_of.pop("probing")

@@ -42,14 +42,14 @@ class Job:
     """The run's configuration; empty for the encoder before training."""
     made_of: dict[str, str]
     """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or drawn `masks`, the run
-    that it `needs` and the `claims` (their file, or the runs that they come from); for each measure that is
-    made on its heads, of its settings (`importance`) and of its code (`importance.code`)."""
+    that it `needs` and what is prepared for it (`Preparation.part`); for each measure that is made on its
+    heads, of its settings (`importance`) and of its code (`importance.code`)."""
     needs: str | None = None
     """The run that it starts from, or whose masks it has."""
     probe: dict[str, Any] | None = None
     """The settings of the measurements on its heads; `None`: its heads are not measured."""
-    claims_from: list[str] = field(default_factory=list)
-    """The runs whose masks determine which of its heads are copied."""
+    prepared_from: list[str] = field(default_factory=list)
+    """The runs that it is prepared from (`Preparation`)."""
 
     def measures(self) -> list[MeasureGroup]:
         """What is measured on its heads, in the order of measuring."""
@@ -59,7 +59,7 @@ class Job:
 
     def after(self) -> list[str]:
         """The runs that have to be finished before it starts."""
-        return [*([] if self.needs is None else [self.needs]), *self.claims_from]
+        return [*([] if self.needs is None else [self.needs]), *self.prepared_from]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig, TrainConfig
@@ -18,19 +18,16 @@ from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.runs.code_fingerprint import MEASURING, code_fingerprint, unused_modules, used_modules
-from mtl.stem_cell.check_copies import check_copies
-from mtl.stem_cell.clones_config import clones_of
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
+from mtl.study.extensions import preparations
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.job import Job, code_part
+from mtl.study.made_masks import MadeMasks, made_masks
 from mtl.study.planned import Planned
 from mtl.study.task_sets import STATIC, measurable
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
-
-if TYPE_CHECKING:
-    from mtl.stem_cell.drawn_masks import DrawnMasks
 
 SETTINGS: Mapping[MeasureGroup, tuple[str, ...]] = {
     "probes": ("corpus", "split", "centroids", "final_special"),
@@ -47,8 +44,8 @@ CORPUS_OF: Mapping[MeasureGroup, str] = {"probes": "corpus", "carry_over": "othe
 
 def wanted_jobs(
     study: StudyConfig, folder: StudyFolder, inputs: InputCache | None
-) -> tuple[tuple[Job, ...], Mapping[str, DrawnMasks]]:
-    """A job for every run, each after the one that it needs, and the masks that are drawn for them, by path.
+) -> tuple[tuple[Job, ...], Mapping[str, MadeMasks]]:
+    """A job for every run, each after the one that it needs, and the masks that are made for them, by path.
 
     Without `inputs` a corpus is read up to the first annotated sentence of each task only (`check_inputs`).
     Raises `InputError` for runs that would fail.
@@ -56,17 +53,13 @@ def wanted_jobs(
     runs = planned(study, folder.path)
     if not runs and not probes_the_encoder(study):
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
-    masks: Mapping[str, DrawnMasks] = {}
-    if any(run.draw is not None for run in runs):
-        from mtl.stem_cell.drawn_masks import drawn_masks
-
-        masks = drawn_masks(runs)
+    masks = made_masks(runs)
     _check(study, runs, inputs, masks)
     return tuple(_jobs(study, runs, folder, masks)), masks
 
 
 def _check(
-    study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | None, masks: Mapping[str, DrawnMasks]
+    study: StudyConfig, runs: Sequence[Planned], inputs: InputCache | None, masks: Mapping[str, MadeMasks]
 ) -> None:
     """Raise `InputError` for settings, encoders and corpora that cannot be used, before the first run."""
     check_encoder(study.train.encoder.name)
@@ -75,13 +68,14 @@ def _check(
             check_settings(run.config)
         except InputError as error:
             raise InputError(f"run {run.name}: {error}") from error
-    check_copies(runs)
+    for preparation in preparations():
+        preparation.check(runs)
     of_runs = [str(run.config.gates.masks) for run in runs if run.needs is not None]
     check_inputs((run.config for run in runs), inputs, {*masks, *of_runs})
 
 
 def _jobs(
-    study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder, masks: Mapping[str, DrawnMasks]
+    study: StudyConfig, runs: Sequence[Planned], folder: StudyFolder, masks: Mapping[str, MadeMasks]
 ) -> list[Job]:
     contents = _Contents(masks)
     jobs: list[Job] = []
@@ -112,15 +106,15 @@ def _jobs(
             target = str(folder.run(run.name))
             probe = {**_settings_of_probes(run.probes), "measures": measures, "target": target}
         settings = plain(dataclasses.asdict(run.config))
-        claims = list(run.claims_from)
-        job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe, claims)
+        sources = list(run.prepared_from)
+        job = Job(run.name, len(jobs), run.grid_cell, settings, {}, run.needs, probe, sources)
         made_of = {
             "configuration": digest(settings_of(job)),
             "corpus": contents.corpus(run.config.corpus, run.config.tasks),
             "code": training_code(settings),
             **contents.encoder(run.config.encoder.name),
             **(contents.masks(run.config) if run.needs is None else {}),
-            **contents.claims(run),
+            **contents.prepared(run),
         }
         if probe is not None:
             for measure in job.measures():
@@ -185,7 +179,7 @@ def probe_settings(arguments: Mapping[str, Any], measure: MeasureGroup) -> dict[
 class _Contents:
     """Fingerprints of files by their content; every file is read once."""
 
-    def __init__(self, masks: Mapping[str, DrawnMasks]) -> None:
+    def __init__(self, masks: Mapping[str, MadeMasks]) -> None:
         self._masks = masks
         self._known: dict[tuple[Path, ...], str] = {}
 
@@ -237,14 +231,12 @@ class _Contents:
         masks = check_masks(Path(path), config.gates.scope, tuple(config.chosen()))
         return {"masks": masks_fingerprint(masks)}
 
-    def claims(self, run: Planned) -> dict[str, str]:
-        """The fingerprint of a given file of claims; the study's own claims are in the plan."""
-        given = clones_of(run.config).claims
-        if given is None or run.claims_from:
-            return {}
-        if not Path(given).is_file():
-            raise InputError(f"run {run.name}: clones.claims={given}: no such file")
-        return {"claims": self._of((Path(given),))}
+    def prepared(self, run: Planned) -> dict[str, str]:
+        """The fingerprints of files given to a start; what the study prepares itself is in the plan."""
+        found: dict[str, str] = {}
+        for preparation in preparations():
+            found |= preparation.fingerprints(run, self._of)
+        return found
 
     def _of(self, paths: tuple[Path, ...]) -> str:
         if paths not in self._known:

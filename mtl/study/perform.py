@@ -17,8 +17,8 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.runs.run import Run
-from mtl.stem_cell.study_claims import write_claims_of
 from mtl.study.config import MeasureGroup
+from mtl.study.extensions import preparation_of
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike
 from mtl.study.jobs import measuring_code, training_code
@@ -144,8 +144,8 @@ def _perform(study: StudyFolder, job: Job, inputs: InputCache, progress: Progres
     if job.config:
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        if job.claims_from:
-            write_claims_of(job, study)
+        if job.prepared_from and (preparation := preparation_of(job.config)) is not None:
+            preparation.prepare(job, study)
         config = configuration_from(TrainConfig, job.config, f"run {job.name}")
         console = Console(markup=False, emoji=False)
         observers = default_observers(config, console, inputs)

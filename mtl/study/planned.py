@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mtl.config.schema import TrainConfig
-from mtl.study.config import Masks, OverlapConfig, ProbesConfig
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How the masks of one run are drawn; the run's seed is the number of the draw."""
-
-    overlap: OverlapConfig
-    shared: int
-    """Heads that the two masks have in common."""
+from mtl.study.config import Masks, ProbesConfig
+from mtl.study.extensions import MasksToMake
 
 
 @dataclass(frozen=True)
@@ -31,8 +23,8 @@ class Planned:
     probes: ProbesConfig | None
     """The measurements on its heads; `None`: its heads are not measured."""
     label: str | None = None
-    """The label of its block; with drawn masks, also the number of heads that they share."""
-    claims_from: tuple[str, ...] = ()
-    """Names of the single-task runs whose masks determine which heads the tasks claim."""
-    draw: Draw | None = None
-    """How its masks are drawn; `None`: its masks are not drawn."""
+    """The label of its block; with masks that the study makes, also their kind."""
+    prepared_from: tuple[str, ...] = ()
+    """Names of the runs that it is prepared from (`Preparation`)."""
+    makes: MasksToMake | None = None
+    """The masks that the study makes for it; `None`: it makes none."""

@@ -123,7 +123,7 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
     study = StudyFolder(tmp_path)
     tasks = TrainConfig(tasks=("pos", "dep"), clones=ClonesConfig("routed", claims=str(tmp_path / "c.json")))
     jobs = {name: Job(name, 0, "single dynamic", {"seed": 1}, {}) for name in ("pos", "dep")}
-    jobs["C"] = Job("C", 2, "C", plain(dataclasses.asdict(tasks)), {}, claims_from=["pos", "dep"])
+    jobs["C"] = Job("C", 2, "C", plain(dataclasses.asdict(tasks)), {}, prepared_from=["pos", "dep"])
     for name, opened in (("pos", 0), ("dep", 1)):
         gates(study.run(name), name, opened)
         study.write_job(jobs[name])

@@ -39,11 +39,11 @@ def test_runs_with_copies_come_after_the_masks_of_their_tasks() -> None:
     assert list(found)[-2:] == ["all-C-seed1", "all-C-seed2"]
     for seed in (1, 2):
         run = found[f"all-C-seed{seed}"]
-        assert run.claims_from == (
+        assert run.prepared_from == (
             "pos-dynamic-seed1", "pos-dynamic-seed2", "dep-dynamic-seed1", "dep-dynamic-seed2",
         )  # fmt: skip
         assert clones_of(run.config).claims == str(HERE / "claims" / "pos+dep.json")
-    assert all(not run.claims_from for name, run in found.items() if "-C-" not in name)
+    assert all(not run.prepared_from for name, run in found.items() if "-C-" not in name)
 
 
 def test_what_starts_from_a_run_with_copies_comes_after_it() -> None:
@@ -60,7 +60,7 @@ def test_rows_and_all_heads_need_no_claims_and_given_ones_are_taken() -> None:
         {"clones.kind": "routed", "clones.claims": "claims.json"},
     ):
         [run] = runs(Block(("pos+dep",), set=settings), seeds=(1,)).values()
-        assert run.claims_from == ()
+        assert run.prepared_from == ()
         assert clones_of(run.config).claims == settings.get("clones.claims")
 
 
@@ -77,9 +77,9 @@ def test_labels_say_which_masks_count() -> None:
     large = Block(("single",), ("dynamic",), {"gates.target_open": 22}, "k22")
     own = dataclasses.replace(ROUTED, label="k9")
     run = runs(small, large, own, seeds=(1,))["all-k9-seed1"]
-    assert run.claims_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
+    assert run.prepared_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
     run = runs(small, ROUTED, seeds=(1,))["all-C-seed1"]
-    assert run.claims_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
+    assert run.prepared_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
     with pytest.raises(InputError, match="the claims of pos from the runs labelled k22 or k9"):
         runs(small, large, ROUTED)
 
@@ -110,7 +110,7 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
         study.write_job(Job(name, 0, "single dynamic", {"seed": int(name[-1])}, {}))
     path = tmp_path / "claims" / "pos+dep.json"
     config = dataclasses.replace(TASKS, clones=ClonesConfig("routed", claims=str(path)))
-    job = Job("C", 9, "C", plain(dataclasses.asdict(config)), {}, claims_from=list(opened))
+    job = Job("C", 9, "C", plain(dataclasses.asdict(config)), {}, prepared_from=list(opened))
     write_claims_of(job, study)
     first = path.read_bytes()
     assert read_claims(path, ("pos", "dep"), (2, 3)).of_task == {"pos": ((0, 0), (1, 1)), "dep": ((0, 0),)}
@@ -124,7 +124,7 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
 
 def test_a_run_waits_for_all_masks_and_fails_with_any() -> None:
     jobs = {name: Job(name, 0, "", {}, {}) for name in ("pos", "dep")}
-    jobs["C"] = Job("C", 1, "", {}, {}, claims_from=["pos", "dep"])
+    jobs["C"] = Job("C", 1, "", {}, {}, prepared_from=["pos", "dep"])
     progress = {"pos": Progress("finished"), "dep": Progress("running"), "C": Progress()}
     assert not Snapshot(jobs, progress).ready("C")
     assert Snapshot(jobs, {**progress, "dep": Progress("finished")}).ready("C")

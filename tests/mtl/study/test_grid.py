@@ -76,7 +76,7 @@ def test_the_study_of_contested_heads_has_its_controls_in_the_order_of_what_is_d
 def test_the_study_of_forced_overlap_draws_for_every_seed():
     runs = planned(configured("", StudyConfig, ["configs/study/overlap.yaml"]), HERE)
     assert len(runs) == 3 * 3 * 6
-    assert {run.draw.shared for run in runs} == {0, 6, 12}
+    assert {run.makes.settings.shared for run in runs} == {0, 6, 12}
     assert len({run.config.gates.masks for run in runs}) == len(runs)
 
 
