@@ -11,7 +11,7 @@ from mtl.config.part import parts
 from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.models.device import Accelerator
 from mtl.runs.run import Run
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import tasks_of
 
 
 def gate_settings(

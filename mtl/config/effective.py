@@ -23,7 +23,7 @@ from mtl.config.schema import (
     TrainConfig,
     default_rates,
 )
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import tasks_of
 
 CHANGED_DEFAULTS: dict[str, Any] = {
     "gates.penalty": 0.01,

@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+from mtl.tasks.catalogue import TASKS
+
 
 @dataclass(frozen=True)
 class Range:
@@ -47,8 +49,6 @@ RANGES = {
     "importance_sentences": _COUNT,
     "*dropout": _DROPOUT,
     "*dim": _SIZE,
-    "control.classes": Range(2, 65_536),
-    "control.draw": Range(0, 2**32 - 1),
     "*.threshold": Range(0, 1, open_low=True, open_high=True),
     "*.reach": Range(0, 65_536),
     "batch.tokens": Range(1, 100_000_000),
@@ -110,10 +110,13 @@ def out_of_range(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 @cache
 def ranges_of_keys() -> dict[str, Range]:
-    """The rows of `RANGES`, and those of parts that packages add."""
+    """The rows of `RANGES`, and those of tasks and of parts that packages add."""
     from mtl.config.part import parts  # which has ranges, too
 
-    return RANGES | {key: row for part in parts() for key, row in part.ranges.items()}
+    of_tasks = {
+        f"{name}.{key}": Range(*ends) for name, task in TASKS.items() for key, ends in task.ranges.items()
+    }
+    return RANGES | of_tasks | {key: row for part in parts() for key, row in part.ranges.items()}
 
 
 def _short(value: int | float) -> str:

@@ -9,15 +9,15 @@ from mtl.config.part import parts
 from mtl.config.task_slots import Slot, slot_per_task, with_slots
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.task import Task
-from mtl.tasks.twins import task_of, twins_of
+from mtl.tasks.variants import task_of, variants_of
 
 TASK_NAMES = tuple(TASKS)
 """The tasks, each of which has a key for its settings."""
 DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
 """The tasks trained where none are named."""
-_TWINS = {task.name: twins_of(task.name) for task in STRUCTURED}
-NAMES = tuple(name for task in TASK_NAMES for name in (task, *_TWINS.get(task, ())))
-"""What can be trained: the tasks and the twins of those on words (`mtl.tasks.twins`), as in the catalogue."""
+_VARIANTS = {task.name: variants_of(task.name) for task in STRUCTURED}
+NAMES = tuple(name for task in TASK_NAMES for name in (task, *_VARIANTS.get(task, ())))
+"""What can be trained: the tasks, and the variants of those on words (`mtl.tasks.variants`), in order."""
 if TYPE_CHECKING:
     TaskName = str
 else:
@@ -148,7 +148,7 @@ class BalancerConfig:
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """How the tasks' losses are weighed against each other."""
     weights: dict[str, float] = field(default_factory=dict)
-    """For `fixed`: a weight per task, which its twins have, too; 1 if none is given."""
+    """For `fixed`: a weight per task, which its variants have, too; 1 if none is given."""
     window: int = 5
     """For `moving_average`: the number of last losses that are averaged per task."""
     alpha: float = 1.5
@@ -273,8 +273,8 @@ class TrainConfig:
     seed: int = 1
     """Seed of initialisation, batches and dropout."""
     tasks: tuple[TaskName, ...] = DEFAULT_TASKS
-    """The tasks to train; default: all tasks on words. `dep~a,dep~b` are twins: two decoders for one task,
-    each trained on half of its sentences. `control` has a random label per word type."""
+    """The tasks to train; default: all tasks on words. `TASK~VARIANT` is a further decoder for a task,
+    trained on a part of its sentences."""
     max_epochs: int = 30
     """Passes over the training data."""
     patience: int | None = None

@@ -41,7 +41,7 @@ from mtl.tasks.decoders.translator import Translator
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 _WEIGHTS = "decoders.safetensors"
 
@@ -235,7 +235,7 @@ class JointModel(nn.Module):
         Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Several threads
         may annotate with one model. Raises `InputError` for a sentence that is not a list of words, with more
         than `max_words` words, or without any (unless the model translates), and for models with two
-        decoders for one layer (twins).
+        decoders for one layer.
         """
         layers = [task.layer for task in self.tasks.values() if task.layers]
         if len(set(layers)) < len(layers):

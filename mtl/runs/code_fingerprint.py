@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from mtl.config.part import modules_of_parts
 from mtl.config.schema import BalancerConfig
+from mtl.registries import module_of, names
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import module_of_variant, tasks_of
 
 TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probe_run"
 """The entry modules of training and of probing: they import everything that these run."""
@@ -69,7 +70,14 @@ def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]
 
 def used_modules(config: Mapping[str, Any]) -> list[str]:
     """The entry modules of a run with this configuration: training, and what registries name that it uses."""
-    return [TRAINING, *modules_of_parts(config)]
+    return [TRAINING, *modules_of_parts(config), *modules_of_tasks(config)]
+
+
+def modules_of_tasks(config: Mapping[str, Any]) -> list[str]:
+    """The modules of a run's tasks that registries name, and of their variants."""
+    tasks = config.get("tasks") or ()
+    added = [module_of("tasks", name) for name in tasks_of(tasks) if name in names("tasks")]
+    return [*added, *(module for name in tasks if (module := module_of_variant(name)) is not None)]
 
 
 def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:

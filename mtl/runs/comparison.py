@@ -19,7 +19,7 @@ from mtl.runs.run import Run
 from mtl.runs.settings import settings_of_run
 from mtl.runs.setups import setups_of
 from mtl.tasks.catalogue import TASKS
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 _INTERVALS = ("sentences", "seeds", "both")
 SCHEMA = pl.Schema(

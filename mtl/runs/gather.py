@@ -34,7 +34,7 @@ from mtl.runs.settings import MASKS, keys_in_words
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 Split = Literal["dev", "test"]
 FACTS = (

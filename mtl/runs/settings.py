@@ -27,7 +27,7 @@ from mtl.runs.content import Content, digest_of, draw_of, drawn_content, place_n
 from mtl.runs.run import Run, derivation_in
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
-from mtl.tasks.twins import task_of, tasks_of
+from mtl.tasks.variants import task_of, tasks_of
 
 OF_ONE_RUN = ("name", "runs", "overwrite", "seed", "wandb", "trainer.threads", "trainer.checkpoint_minutes")
 """Keys in which runs that are repetitions of each other may differ."""

@@ -18,7 +18,7 @@ from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.run import Run
 from mtl.runs.settings import MASKS, comparable, settings_of_run
 from mtl.tasks.catalogue import TASKS
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 MAY_DIFFER = MASKS
 """In what runs of one regime may differ: masks, of which a note tells."""

@@ -50,8 +50,8 @@ class Block:
     """Runs of every setup with every kind of masks and every seed."""
 
     setups: tuple[str, ...] = ("single", "all")
-    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `twins` (each
-    task beside itself), `all`, a name from `sets`, or tasks joined by a plus: `pos+dep`, `dep+control`."""
+    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `all`, a name
+    from `sets`, tasks joined by a plus (`pos+dep`), or a setup that a package adds."""
     masks: tuple[Masks, ...] = ("none",)
     """When head masks are learned, and whether each task has one of its own. `static` starts from the run
     without masks, which is added where it is not asked for. `fixed` masks are read from `gates.masks`, or are

@@ -18,7 +18,7 @@ from mtl.study.check_measures import check_measures
 from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig
 from mtl.study.extensions import MaskSource, MasksToMake, mask_sources, preparations
 from mtl.study.planned import Planned
-from mtl.study.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
+from mtl.study.task_sets import NAMED, STATIC, check_sets, measurable, on_words, task_sets
 
 _OF_THE_GRID = {
     "name": "the study names its runs",
@@ -293,7 +293,7 @@ class _Cell:
         """The run with these masks; `needs` names the run that it starts from, or whose masks it has."""
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
-        kind = [self.setup if self.setup in ("single", "pairs", TWINS) else base]
+        kind = [self.setup if self.setup in NAMED else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
         name = "-".join([base, *kind[1:], f"seed{self.seed}"])
         regime = KINDS[masks].regime

@@ -17,7 +17,13 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
-from mtl.runs.code_fingerprint import MEASURING, code_fingerprint, unused_modules, used_modules
+from mtl.runs.code_fingerprint import (
+    MEASURING,
+    code_fingerprint,
+    modules_of_tasks,
+    unused_modules,
+    used_modules,
+)
 from mtl.study.config import MeasureGroup, ProbesConfig, StudyConfig
 from mtl.study.extensions import preparations
 from mtl.study.folder import StudyFolder
@@ -95,7 +101,7 @@ def _jobs(
         made_of = {
             "configuration": digest({**settings_of(job), **contents.probed(arguments, "probes", tasks)}),
             "corpus": contents.corpus(study.train.corpus, tasks),
-            "code": measuring_code("probes", arguments, source),
+            "code": measuring_code("probes", arguments, {"corpus": source, "tasks": tasks}),
             **contents.encoder(study.train.encoder.name),
         }
         jobs.append(dataclasses.replace(job, made_of=made_of))
@@ -123,7 +129,7 @@ def _jobs(
                     **contents.probed(probe, measure, tuple(run.config.chosen())),
                 }
                 made_of[measure] = digest(used)
-                made_of[code_part(measure)] = measuring_code(measure, probe, settings["corpus"])
+                made_of[code_part(measure)] = measuring_code(measure, probe, settings)
         jobs.append(dataclasses.replace(job, made_of=made_of))
     return jobs
 
@@ -141,14 +147,16 @@ def training_code(config: Mapping[str, Any]) -> str:
     return code_fingerprint(*used_modules(config), *readers, unused=unused_modules(config))
 
 
-def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of a measure and of the readers of what it reads.
+def measuring_code(measure: MeasureGroup, probe: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The fingerprint of the code of a measure, of the run's tasks, and of the readers of what it reads.
 
     These are the readers of the run's corpus and of another one that the measure reads (`CORPUS_OF`).
     """
+    corpus = config.get("corpus") or {}
     key = CORPUS_OF.get(measure)
     read = {"path": None if key is None else probe.get(key)}
-    return code_fingerprint(MEASURING[measure], *reader_modules(corpus), *reader_modules(read))
+    readers = (*reader_modules(corpus), *reader_modules(read))
+    return code_fingerprint(MEASURING[measure], *modules_of_tasks(config), *readers)
 
 
 def settings_of(job: Job) -> dict[str, Any]:

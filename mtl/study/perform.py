@@ -88,11 +88,11 @@ def attempt(study: StudyFolder, job: Job, inputs: InputCache) -> bool:
 def _check_code(job: Job, before: Progress, measured: Collection[MeasureGroup]) -> None:
     """Raise `InputError` if this process runs other code than the job was planned with."""
     probe = job.probe or {}
-    corpus = job.config.get("corpus", {}) if job.config else probe.get("source", {})
+    config = job.config or {"corpus": probe.get("source", {}), "tasks": probe.get("tasks", ())}
     left = [name for name in job.measures() if name not in measured]
-    now_of = {code_part(name): measuring_code(name, probe, corpus) for name in left}
+    now_of = {code_part(name): measuring_code(name, probe, config) for name in left}
     if not job.config:
-        now_of["code"] = measuring_code("probes", probe, corpus)
+        now_of["code"] = measuring_code("probes", probe, config)
     elif before.state != "finished" or not trained_alike(before.made_of, job.made_of):
         now_of["code"] = training_code(job.config)
     if any(code != job.made_of.get(part, code) for part, code in now_of.items()):

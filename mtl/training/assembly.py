@@ -20,7 +20,7 @@ from mtl.models.unknown_words import describe_unknown
 from mtl.runs.run import Run
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of, variant_of
 from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
@@ -74,15 +74,16 @@ def assemble(
     corpora = {
         split: examples(
             sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences),
-            halves=split == "train",
+            training=split == "train",
         )
         for split, sentences in splits.items()
     }  # fmt: skip
     for name in model.tasks:
-        if not any(name in example.targets for example in corpora["train"]):
+        variant = variant_of(name)
+        if variant is not None and not any(name in example.targets for example in corpora["train"]):
             raise InputError(
-                f"no training sentence is in the half of {name} (by a hash of its id): give more sentences, "
-                f"or train {task_of(name)} without a twin"
+                f"no training sentence is in the {variant.part} of {name} ({variant.chosen}): give more "
+                f"sentences, or train {task_of(name)} without a {variant.kind}"
             )
     _report(console, corpora, model.tasks, model.labels)
     if isinstance(tokenizer, SubwordTokenizer):

@@ -10,7 +10,7 @@ from mtl.config.schema import TASK_NAMES, BalancerConfig, PruningRegime, TrainCo
 from mtl.errors import InputError, as_input_error, plain_name
 from mtl.heads.family_table import FAMILIES
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import tasks_of
 from mtl.training.check_gates import check_gates
 from mtl.training.parts import used_starts
 

@@ -26,7 +26,7 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
 from mtl.training.initial_seq2seq import seq2seq_checkpoint, seq2seq_from_scratch
 from mtl.training.parts import Started, used_starts

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from mtl.stem_cell.control import Control
 from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS
-from mtl.tasks.control import Control
 from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from mtl.tasks.task import Task
 from mtl.tasks.tree import Tree

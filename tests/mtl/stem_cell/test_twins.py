@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from mtl.stem_cell.twins import are_twins, part_of, task_and_part, twins_of
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.twins import are_twins, part_of, task_and_part, task_of, tasks_of, twins_of
+from mtl.tasks.variants import task_of, tasks_of
 
 
 def test_a_twins_name_is_mapped_to_its_task_and_part() -> None:
