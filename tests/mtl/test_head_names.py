@@ -35,8 +35,6 @@ from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import KINDS, Site
 from mtl.runs.figures.table import FIGURES
-from mtl.stem_cell.clones import CopiedHead, describe_clones
-from mtl.stem_cell.clones_config import ClonesConfig
 
 LAYERS, HEADS = 3, 4
 PLANTED = (2, 1)
@@ -216,9 +214,6 @@ TERMINAL: dict[str, Callable[[Console], None]] = {
     "relevance": lambda console: relevance._show(rows("relevance"), console),
     "ablate": lambda console: console.print(closed("head", {PLANTED}, *PLANTED)),
     "ablate --heads": lambda console: console.print(closed("chosen", {PLANTED})),
-    "clones": lambda console: console.print(
-        describe_clones([CopiedHead(*PLANTED, (("pos",), ("dep",)))], ClonesConfig(kind="split", claims="f"))
-    ),
 }
 
 

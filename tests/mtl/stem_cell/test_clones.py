@@ -17,7 +17,7 @@ from mtl.heads.families import cloned_heads
 from mtl.models.joint import JointModel
 from mtl.probes import heads_table
 from mtl.stem_cell.claims_file import Claims, read_claims, write_claims
-from mtl.stem_cell.clones import CopiedHead, planned_copies, swapped
+from mtl.stem_cell.clones import CopiedHead, describe_clones, planned_copies, swapped
 from mtl.stem_cell.clones_config import ClonesConfig
 
 THERE = [tuple(range(6))] * 3
@@ -162,6 +162,12 @@ def test_runs_train_with_copies(
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert set(metrics["test"]) == {"pos", "dep"}
     assert main(words) == 0  # finished already
+
+
+def test_what_was_copied_is_said_by_the_heads_names() -> None:
+    copied = [CopiedHead(2, 1, (("pos",), ("dep",)))]
+    said = describe_clones(copied, ClonesConfig(kind="split", claims="f"))
+    assert said == "clones: split, contested: 1 head: L2H1 x 2"
 
 
 def test_sets_of_heads_are_swapped_at_random() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import numpy as np
 import polars as pl
 import pytest
+import pytorch_lightning as pl_trainer
 import torch
 
 from mtl.commands.main import main
@@ -14,7 +17,10 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.families import attentions
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
-from mtl.stem_cell.gradient_conflict import GradientConflict
+from mtl.probes import heads_table
+from mtl.runs.heads_file import write_measures
+from mtl.runs.run import Run
+from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.catalogue import TASKS
 from tests.mtl import tiny
 
@@ -97,3 +103,28 @@ def test_one_task_has_nobody_to_compare_with(toy, tiny_encoder, tmp_path, capsys
     ]  # fmt: skip
     assert main(words) == 2
     assert "at least two tasks" in capsys.readouterr().err
+
+
+def rows(measure: str, value: float) -> pl.DataFrame:
+    return heads_table.rows(measure, "pos", ["NN"], np.full((1, 1, 2), value), np.array([3]))
+
+
+def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: Path) -> None:
+    """Resuming a training whose heads were measured meanwhile keeps these measures."""
+    run, path = Run(tmp_path), tmp_path / "heads.parquet"
+    write_measures(path, rows("attention", 1.0), ["attention"], {"split": "test"})
+    row = {
+        "measure": "gradient_conflict", "task": "", "label": "pos-ner", "attention": "self", "layer": 0,
+        "head": 0, "value": 0.5, "count": 1,
+    }  # fmt: skip
+    conflict = MagicMock(GradientConflict, rows=lambda epoch: [row | {"choice": f"epoch {epoch}"}])
+    record = ConflictRecord(run, conflict)
+    for epoch in range(2):
+        trainer = MagicMock(pl_trainer.Trainer, current_epoch=epoch, is_global_zero=True)
+        record.on_train_epoch_end(trainer, MagicMock(pl_trainer.LightningModule))
+        write_measures(path, rows("importance", float(epoch)), ["importance"], {"importance.split": "dev"})
+    heads, provenance = heads_table.read(path)
+    assert heads["measure"].value_counts().sort("measure").rows() == [
+        ("attention", 2), ("gradient_conflict", 2), ("importance", 2),
+    ]  # fmt: skip
+    assert provenance["split"] == "test"

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from mtl.config.keys import known_keys_of
 from mtl.config.parse import configured
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import NAMES, TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
@@ -53,6 +54,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "seq2seq.components": ("null", "8"),
 }  # fmt: skip
 """By key its values; what follows a value are other keys that it needs."""
+VALUES = {key: values for key, values in VALUES.items() if key in known_keys_of(TrainConfig)}
+VALUES["tasks"] = tuple(names for names in VALUES["tasks"] if set(names.split(",")) <= set(NAMES))
+# Keys and tasks of packages beside the core are there with these.
 
 
 class Watched(InputCache):
