@@ -19,6 +19,7 @@ from mtl.stem_cell.claims_file import Claims, write_claims
 from mtl.stem_cell.clones_config import ClonesConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress
+from tests.mtl.commands.test_startup import run as run_program
 from tests.mtl.study import small
 
 GRID = [
@@ -147,3 +148,9 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
     line, _ = copies_that_fail(jobs, set(), study)
     assert line.startswith("C will fail: ")
     assert line.endswith("train dep again")
+
+
+def test_runs_with_copied_heads_are_planned_without_anything_heavy(toy):
+    """Their encoder's family is looked up in its config.json."""
+    words = ("study", "configs/study/remedy.yaml", "--dry-run", f"--train.corpus.path={toy}")
+    assert run_program(*words)[0] == ""

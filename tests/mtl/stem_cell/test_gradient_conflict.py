@@ -13,7 +13,10 @@ import pytorch_lightning as pl_trainer
 import torch
 
 from mtl.commands.main import main
+from mtl.config.parse import configured
+from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.errors import InputError
 from mtl.heads.families import attentions
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
@@ -22,6 +25,7 @@ from mtl.runs.heads_file import write_measures
 from mtl.runs.run import Run
 from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.catalogue import TASKS
+from mtl.training.check import check_settings
 from tests.mtl import tiny
 
 NAMES = ("pos", "dep", "con")
@@ -128,3 +132,9 @@ def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: 
         ("attention", 2), ("gradient_conflict", 2), ("importance", 2),
     ]  # fmt: skip
     assert provenance["split"] == "test"
+
+
+def test_a_number_below_zero_is_refused():
+    config = configured("mtl train", TrainConfig, ["--tasks=pos,dep", "--gradient_conflict_every=-1"])
+    with pytest.raises(InputError, match="gradient_conflict_every=-1: give a number from 0 to 1,000,000"):
+        check_settings(config)

@@ -26,7 +26,7 @@ from mtl.training.check_gates import check_target
         "--encoder.word_dropout=1", "--patience=0", "--trainer.checkpoint_minutes=-1", "--trainer.threads=0",
         "--max_epochs=100000000000000000000000", "--max_epochs=0", "--gates.lr=0", "--batch.temperature=0",
         "--gates.target_open=0", "--gates.target_open=3.5", "--gates.penalty=inf", "--seed=-1",
-        "--batch.sentences=0", "--balancer.weights.dep=-1", "--gradient_conflict_every=-1",
+        "--batch.sentences=0", "--balancer.weights.dep=-1",
         "--optimizer.accumulate=0", "--srl.dim=0", "--gates.temperature=0", "--trainer.devices=0",
     ],
 )  # fmt: skip

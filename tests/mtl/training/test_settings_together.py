@@ -12,6 +12,7 @@ from rich.console import Console
 
 from mtl.config.keys import known_keys_of
 from mtl.config.parse import configured
+from mtl.config.part import files_of_parts
 from mtl.config.schema import NAMES, TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
@@ -84,9 +85,12 @@ MASK = {"task": ["pos"] * 4, "attention": "self", "layer": [0, 0, 1, 1], "head":
             "a mask over 2 layers of 2 heads, but the encoder has 3",
         ),
         (["--encoder.layers=mix", "--encoder.word_dropout=2"], "encoder.word_dropout=2"),
-        (
-            ["--tasks=pos,dep", "--clones.kind=split", "--clones.claims=CLAIMS"],
-            "about 2 layers of 2 heads, and the encoder has 3 layers of 4",
+        *(
+            (
+                ["--tasks=pos,dep", "--clones.kind=split", f"--{key}=CLAIMS"],
+                "about 2 layers of 2 heads, and the encoder has 3 layers of 4",
+            )
+            for key in files_of_parts()
         ),
         (["--from=MODEL", "--tasks=dep", "--pruning=static"], "was not trained on dep"),
         (["--from=MODEL", "--tasks=translate"], "models that translate are others than those that label"),
