@@ -7,6 +7,7 @@ every registry is empty, and a configuration has no keys of its entries.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -21,7 +22,8 @@ Registry = Literal["starts", "meters", "mask_sources", "preparations", "setups",
 
 def packages() -> tuple[str, ...]:
     """The names of the packages of `mtl` that have entries."""
-    return tuple(path.parent.name for path in sorted(Path(__file__).parent.glob("*/entries.py")))
+    folders = map(Path, sys.modules[__package__].__path__)
+    return tuple(sorted(path.parent.name for folder in folders for path in folder.glob("*/entries.py")))
 
 
 @cache

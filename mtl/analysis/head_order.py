@@ -15,6 +15,7 @@ from mtl.analysis.ablation_run import BATCH_TOKENS as ABLATION_TOKENS
 from mtl.analysis.importance import task_importance
 from mtl.analysis.observe import BATCH_TOKENS
 from mtl.analysis.trained import TrainedRun
+from mtl.config.part import meters
 from mtl.errors import InputError
 from mtl.models.batches import BatchLoader, aligned_plan
 from mtl.models.head_scales import Mask
@@ -31,7 +32,7 @@ NextHeads = Callable[[Mapping[str, Sequence[Head]], Mapping[str, int]], dict[str
 """Maps, by task, the heads still kept and the number wanted to the heads that go next: at least one, in
 order."""
 COMMANDS: Mapping[MadeBy, str] = {
-    "training": "mtl train --gradient_conflict_every=N",
+    "training": " or ".join(f"mtl train --{meter.key}=N" for meter in meters()),
     "probes": "mtl probe RUN",
     "importance": "mtl importance RUN",
     "relevance": "mtl relevance RUN",
