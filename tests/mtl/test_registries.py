@@ -128,6 +128,4 @@ def test_every_entry_is_there() -> None:
     for registry, found in tables.items():
         for name in found:
             assert entry(registry, name) is not None
-            assert module_of(registry, name).startswith(
-                tuple(f"mtl.{each}." for each in registries.packages())
-            )
+            assert module_of(registry, name).startswith(packages)
