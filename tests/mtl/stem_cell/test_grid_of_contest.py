@@ -86,6 +86,12 @@ def test_gradients_are_compared_in_the_runs_that_this_concerns():
     assert watched == {"all-seed1", "all-dynamic-seed1"}
 
 
+def test_a_block_has_masks_of_one_source():
+    block = Block(("pos+dep",), ("fixed_per_task",), masks_of="learned", overlap=OverlapConfig())
+    with pytest.raises(InputError, match=r"masks_of=learned .*: leave gates\.masks and overlap out"):
+        names(block)
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
