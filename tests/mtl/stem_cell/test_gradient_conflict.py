@@ -14,7 +14,7 @@ import torch
 
 from mtl.commands.main import main
 from mtl.config.parse import configured
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import BalancerConfig, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from mtl.heads.families import attentions
@@ -25,7 +25,9 @@ from mtl.runs.heads_file import write_measures
 from mtl.runs.run import Run
 from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.catalogue import TASKS
+from mtl.training.balancing import balancer_for
 from mtl.training.check import check_settings
+from mtl.training.step import JointTraining
 from tests.mtl import tiny
 
 NAMES = ("pos", "dep", "con")
@@ -138,3 +140,13 @@ def test_a_number_below_zero_is_refused():
     config = configured("mtl train", TrainConfig, ["--tasks=pos,dep", "--gradient_conflict_every=-1"])
     with pytest.raises(InputError, match="gradient_conflict_every=-1: give a number from 0 to 1,000,000"):
         check_settings(config)
+
+
+def test_what_was_measured_so_far_has_its_names_of_before_in_a_checkpoint(model):
+    meter = GradientConflict(model.encoder.tap, NAMES, every=2)
+    training = JointTraining(
+        model, balancer_for(BalancerConfig(), NAMES, "aligned"), updates=1, meters=[meter]
+    )
+    assert {name for name in training.state_dict() if name.startswith("conflict")} == {
+        "conflict.total", "conflict.steps",
+    }  # fmt: skip

@@ -154,3 +154,13 @@ def test_a_study_copies_what_its_own_masks_claim(toy: Path, tiny_encoder: Path, 
         copied = {(int(layer), head) for layer, of in config["cloned_heads"].items() for head in of.values()}
         assert copied == contested
     assert "Does a remedy help?" in (folder / "report.html").read_text()
+
+
+def test_a_job_of_an_older_study_says_where_its_claims_come_from(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    written = {"name": "C", "number": 0, "grid_cell": "pos+dep C", "config": {}, "made_of": {"claims": "x"}}
+    (tmp_path / "jobs" / "C.job.json").write_text(json.dumps({**written, "claims_from": ["pos", "dep"]}))
+    [job] = study.jobs()
+    assert job == Job(**written, prepared_from=["pos", "dep"])
+    assert job.after() == ["pos", "dep"]
