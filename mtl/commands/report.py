@@ -32,7 +32,7 @@ def report(
     from mtl.probes.report.claims import claim_sets
     from mtl.probes.report.overlaps import masks_by_setup
     from mtl.probes.report.report import report as page
-    from mtl.runs.gather import gather
+    from mtl.runs.report.gather import gather
     from mtl.study.folder import StudyFolder
     from mtl.study.primary_setup import (
         chosen_claims,

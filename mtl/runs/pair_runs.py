@@ -8,8 +8,8 @@ import polars as pl
 
 from mtl.probes.report.data import PAIRS
 from mtl.probes.statistics.contest_cells import CONTROL, TWIN
-from mtl.runs.comparable import RunWithSetup
-from mtl.runs.settings import comparable
+from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.settings import comparable
 from mtl.tasks.variants import task_of
 
 

@@ -67,7 +67,7 @@ class _Clones(ModelStart):
 
     def content(self, path: Path) -> str | None:
         """A sha256 of the claimed heads in a file of claims; `None` if it cannot be read."""
-        from mtl.runs.content import digest_of
+        from mtl.runs.folder.content import digest_of
 
         try:
             claims = json.loads(path.read_text(encoding="utf-8"))

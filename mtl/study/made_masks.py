@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtl.files import whole_file, write_json
-from mtl.runs.content import DRAWS
+from mtl.runs.folder.content import DRAWS
 from mtl.study.extensions import mask_sources
 from mtl.study.planned import Planned
 
@@ -40,7 +40,7 @@ def made_masks(runs: Sequence[Planned]) -> dict[str, MadeMasks]:
 
 def write_masks(masks: Mapping[str, MadeMasks]) -> None:
     """Write the mask files, and in their folder `draws.json`, which records how each was made."""
-    from mtl.probes.table_files import write_parquet
+    from mtl.probes.tables.table_files import write_parquet
 
     by_folder: dict[Path, dict[str, Any]] = {}
     for made in masks.values():

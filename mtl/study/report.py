@@ -14,8 +14,8 @@ from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
 from mtl.probes.statistics.head_values import ABLATION
 from mtl.runs.figures.table import FigureName, draw
-from mtl.runs.gather import gather
-from mtl.runs.run_report import archive_report, only_reporter, run_report
+from mtl.runs.report.gather import gather
+from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job

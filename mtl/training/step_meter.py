@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 
 class StepMeter(nn.Module, ABC):

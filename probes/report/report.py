@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mtl.probes.head_names import cell_names
-from mtl.probes.label_scores import FEWEST_ITEMS
 from mtl.probes.report import number_format
 from mtl.probes.report.answer import Answer
 from mtl.probes.report.answers import answers
@@ -32,6 +31,7 @@ from mtl.probes.statistics.competition import PRIMARY, TOGETHER
 from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
+from mtl.probes.tables.label_scores import FEWEST_ITEMS
 
 COMPARISON_NAMES = {
     "joint against stl": "MTL against STL",

@@ -72,7 +72,7 @@ from mtl.config.effective import counting_settings, only_used
 from mtl.config.parse import configured
 from mtl.config.schema import NAMES, TrainConfig
 from mtl.errors import InputError
-from mtl.runs.code_fingerprint import modules_of_tasks, used_modules
+from mtl.runs.folder.code_fingerprint import modules_of_tasks, used_modules
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned
 from mtl.tasks.order import in_order_of_catalogue

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from mtl.probes import heads_table
 from mtl.probes.figures.comparison import comparison_figure
 from mtl.probes.figures.conflict import conflict_figure
 from mtl.probes.figures.contest import contest_figure
@@ -38,13 +37,14 @@ from mtl.probes.figures.recovery import recovery
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.figures.sharing import sharing_figure
 from mtl.probes.figures.wanted import wanted_figure
-from mtl.probes.heads_table import Site
 from mtl.probes.statistics.conflict import ConflictByClaims
 from mtl.probes.statistics.dose import dose
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.mixing import CLASSES
 from mtl.probes.statistics.remedies import CONDITIONS
 from mtl.probes.statistics.wanted import KINDS
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.heads_table import Site
 
 TASKS = ("pos", "ner", "dep", "con", "srl", "cola", "sst2", "mrpc", "rte")
 SETUPS = ("STL", "STL, dynamic, target 24", "MTL-5, dynamic, a mask per task, encoder rate 0.0003")

@@ -17,14 +17,14 @@ from mtl.probes.statistics.contest_cells import contest_cells
 from mtl.probes.statistics.contest_lines import head_lines, side_means, task_means
 from mtl.probes.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
 from mtl.probes.statistics.masks import final_masks
-from mtl.runs.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.settings import MASKS, comparable
+from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.compare.trained_masks import masks_of
+from mtl.runs.compare.worth import worth_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
-from mtl.runs.settings import MASKS, comparable
-from mtl.runs.tables import check_encoders, encoder_of
-from mtl.runs.trained_masks import masks_of
-from mtl.runs.worth import worth_of_run
 
 
 @dataclass(frozen=True)

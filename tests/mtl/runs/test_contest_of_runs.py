@@ -12,7 +12,6 @@ import pytest
 from mtl.commands.figure import figure
 from mtl.commands.report import report
 from mtl.errors import InputError
-from mtl.probes import heads_table
 from mtl.probes.report.answer_sharing import sharing_groups
 from mtl.probes.report.answers import answers
 from mtl.probes.report.claims import claims_and_losses
@@ -20,7 +19,8 @@ from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.statistics.contest import estimate
 from mtl.probes.statistics.contest_lines import head_lines
 from mtl.probes.statistics.contest_table import IMPORTANCE, worth_table
-from mtl.runs.gather import gather
+from mtl.probes.tables import heads_table
+from mtl.runs.report.gather import gather
 from tests.mtl.runs.contest_study import ContestStudy
 from tests.mtl.studies import SCORES, Study
 

@@ -15,7 +15,7 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.families import cloned_heads
 from mtl.models.joint import JointModel
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from mtl.stem_cell.claims_file import Claims, read_claims, write_claims
 from mtl.stem_cell.clones import CopiedHead, describe_clones, planned_copies, swapped
 from mtl.stem_cell.clones_config import ClonesConfig

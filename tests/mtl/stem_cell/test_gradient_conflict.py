@@ -20,9 +20,9 @@ from mtl.errors import InputError
 from mtl.heads.families import attentions
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
-from mtl.probes import heads_table
-from mtl.runs.heads_file import write_measures
-from mtl.runs.run import Run
+from mtl.probes.tables import heads_table
+from mtl.runs.folder.heads_file import write_measures
+from mtl.runs.folder.run import Run
 from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.catalogue import TASKS
 from mtl.training.balancing import balancer_for

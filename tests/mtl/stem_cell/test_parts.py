@@ -11,7 +11,7 @@ from mtl.config import part
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.runs.code_fingerprint import modules_of, used_modules
+from mtl.runs.folder.code_fingerprint import modules_of, used_modules
 from mtl.stem_cell.clones_start import CLONES
 from mtl.study.jobs import training_code
 from mtl.training.check import check_settings
@@ -58,7 +58,7 @@ def test_a_changed_part_repeats_the_runs_that_use_it(monkeypatch: pytest.MonkeyP
 
 
 def _uncached():
-    from mtl.runs.code_fingerprint import code_fingerprint
+    from mtl.runs.folder.code_fingerprint import code_fingerprint
 
     return code_fingerprint.__wrapped__
 
