@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mtl.registries import entry, names
 from mtl.tasks.classify import Classify
 from mtl.tasks.con import Con
-from mtl.tasks.control import Control
 from mtl.tasks.dep import Dep
 from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
 from mtl.tasks.ner import Ner
@@ -24,7 +24,9 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
     Cola, Sst2, Mrpc, Rte, Qnli, Mnli, Stsb, Classify, Regress,
 )  # fmt: skip
 """The tasks on sentences and pairs of sentences."""
-_ALL: tuple[type[Task], ...] = (*STRUCTURED, Control, *OF_SENTENCES, Translate)
+_ADDED: tuple[type[Task], ...] = tuple(entry("tasks", name) for name in names("tasks"))
+"""Those of packages beside the core (`mtl.registries`)."""
+_ALL: tuple[type[Task], ...] = (*STRUCTURED, *_ADDED, *OF_SENTENCES, Translate)
 TASKS: Mapping[str, type[Task]] = {task.name: task for task in _ALL}
 """Every task by name; a task whose `layers` are empty reads the words alone."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mtl.tasks.twins import task_of
+from mtl.registries import names
+from mtl.tasks.variants import task_of
 
 NAMES = (
-    "pos", "ner", "dep", "con", "srl", "control", "cola", "sst2", "mrpc", "rte", "qnli", "mnli", "stsb",
+    "pos", "ner", "dep", "con", "srl", *names("tasks"), "cola", "sst2", "mrpc", "rte", "qnli", "mnli", "stsb",
     "classify", "regress", "translate",
 )  # fmt: skip
 """Those of the catalogue (`mtl.tasks.catalogue.TASKS`), in its order."""
@@ -24,8 +25,8 @@ def of_draw(task: str, draw: int) -> str:
 def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
     """The names, each once, in the order in which everything lists tasks; unknown ones first.
 
-    A twin stands where its task does, a mask that tasks share (`pos+dep`) where the first of them does, draws
-    of a control task (`of_draw`) by their number.
+    A variant stands where its task does, a mask that tasks share (`pos+dep`) where the first of them does,
+    draws of random labels (`of_draw`) by their number.
     """
     places = {name: place for place, name in enumerate(NAMES)}
 

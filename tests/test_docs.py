@@ -21,12 +21,14 @@ import torch
 import yaml
 
 import mtl.tasks.metrics
+from mtl.config.keys import without_null
 from mtl.config.parse import configuration_from
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.family_table import FAMILIES
-from mtl.study.config import MASKS, Block, ClaimsConfig, OverlapConfig, ProbesConfig, StudyConfig
+from mtl.study.config import MASKS, Block, ClaimsConfig, ProbesConfig, StudyConfig
+from mtl.study.extensions import mask_sources
 from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.tasks.sentence import Sentence
 
@@ -220,7 +222,8 @@ def test_the_page_on_studies_names_every_key() -> None:
     keys = {each.name for kind in (StudyConfig, Block) for each in dataclasses.fields(kind)}
     keys |= {f"probes.{each.name}" for each in dataclasses.fields(ProbesConfig)}
     keys |= {f"claims.{each.name}" for each in dataclasses.fields(ClaimsConfig)}
-    keys |= {each.name for each in dataclasses.fields(OverlapConfig)}
+    kinds = [without_null(source.slot.type)[0] for source in mask_sources()]
+    keys |= {each.name for kind in kinds for each in dataclasses.fields(kind)}
     assert [
         key for key in sorted(keys | set(MASKS)) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
     ] == ["claims"]  # a section, which the page has by its keys

@@ -176,7 +176,7 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     """Fingerprints of the corpora and of the code that trials depend on."""
     from mtl.corpora.load import corpus_fingerprint
     from mtl.corpora.readers import reader_modules
-    from mtl.runs.folder.code_fingerprint import TRAINING, code_fingerprint, unused_modules
+    from mtl.runs.folder.code_fingerprint import code_fingerprint, unused_modules, used_modules
     from mtl.sweep.check import example_configs
 
     configs = example_configs(definition, base)
@@ -184,7 +184,8 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     corpora = {corpus_fingerprint(corpus, tasks) for corpus, tasks in sources}
     readers = {module for corpus, _ in sources for module in reader_modules(asdict(corpus))}
     unused = frozenset.intersection(*(unused_modules(asdict(config)) for config in configs))
-    code = code_fingerprint(TRAINING, *sorted(readers), unused=unused)
+    entries = sorted({module for config in configs for module in used_modules(asdict(config))})
+    code = code_fingerprint(*entries, *sorted(readers), unused=unused)
     return {"corpus": "+".join(sorted(corpora)), "code": code}
 
 

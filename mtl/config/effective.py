@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mtl.config.part import files_of_parts, parts
 from mtl.config.schema import (
     TASK_NAMES,
     BalancerConfig,
-    ClonesConfig,
     CorpusConfig,
     Files,
     GatesConfig,
@@ -23,7 +23,7 @@ from mtl.config.schema import (
     TrainConfig,
     default_rates,
 )
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import tasks_of
 
 CHANGED_DEFAULTS: dict[str, Any] = {
     "gates.penalty": 0.01,
@@ -51,9 +51,6 @@ _VOLATILE = ("overwrite", "runs", "trainer.threads", "trainer.checkpoint_minutes
 _ALWAYS = ("tasks",)
 """Keys that count though they have their default: a run is what its tasks make of it."""
 
-ROWS_PER_TASK = ("rows", "routed", "shuffled")
-"""The kinds of `clones` under which a sentence is a row for each task."""
-
 _OF_BALANCERS = {
     "fixed": ("weights",),
     "moving_average": ("window",),
@@ -62,7 +59,7 @@ _OF_BALANCERS = {
 }
 """The settings that each balancer has."""
 _OF_JOINT_RUNS = (
-    "gates.scope", "gates.overlap_penalty", "gates.at_most", "clones", "gradient_conflict_every",
+    "gates.scope", "gates.overlap_penalty", "gates.at_most", *(part.key for part in parts()),
 )  # fmt: skip
 """The settings that make no difference to a run of one task."""
 _BALANCED = tuple(dict.fromkeys(key for keys in _OF_BALANCERS.values() for key in keys))
@@ -104,8 +101,6 @@ def unused_keys(config: TrainConfig) -> tuple[str, ...]:
     """The dotted keys, and groups of keys, whose values make no difference to this run."""
     used = tasks_of(config.tasks)
     others = [name for name in TASK_NAMES if name not in used]
-    one_row = config.clones.kind not in ROWS_PER_TASK
-    under_one_mask = len(config.tasks) > 1 and config.gates.scope == "shared" and one_row
     unused = [*others, *(f"corpus.{name}" for name in others)]
     if all(getattr(config.corpus, name) is not None for name in used):
         unused += ["corpus.path", "corpus.files"]
@@ -116,9 +111,8 @@ def unused_keys(config: TrainConfig) -> tuple[str, ...]:
     of_balancer = _OF_BALANCERS.get(config.balancer.name, ())
     unused += [f"balancer.{key}" for key in _BALANCED if key not in of_balancer]
     unused += [f"gates.{key}" for key in _unused_of_gates(config.gates, len(config.tasks), config.pruning)]
-    unused += [f"clones.{key}" for key in _unused_of_clones(config.clones, len(config.tasks))]
-    if not under_one_mask:
-        unused.append("gradient_conflict_every")
+    for part in parts():
+        unused += part.unused(config)
     if not config.importance_every:
         unused.append("importance_sentences")
     return tuple(unused)
@@ -136,17 +130,6 @@ def _unused_of_gates(gates: GatesConfig, tasks: int, regime: PruningRegime) -> l
     if gates.target_open is not None and not isinstance(gates.penalty, Mapping):
         unused += ["penalty", "penalty_warmup"]
     return unused
-
-
-def _unused_of_clones(clones: ClonesConfig, tasks: int) -> list[str]:
-    if tasks < 2 or clones.kind == "none":
-        return [field.name for field in dataclasses.fields(ClonesConfig)]
-    if clones.kind == "rows":
-        return ["heads", "claims", "seed", "noise"]
-    one_pass = clones.kind not in ROWS_PER_TASK
-    unused = ["claims"] if clones.heads == "all" else []
-    unused += [] if one_pass or clones.heads == "uncontested" else ["seed"]
-    return unused if one_pass else [*unused, "noise"]
 
 
 def settings_in(config: Mapping[str, Any]) -> TrainConfig:
@@ -170,7 +153,7 @@ _DECIDING = {
     "gates": ("scope", "target_open", "penalty"),
     "batch": ("mode", "sampling"),
     "balancer": ("name",),
-    "clones": ("kind", "heads"),
+    **{part.key: part.deciding for part in parts() if part.deciding},
 }
 """The settings that decide which others a run uses."""
 
@@ -300,4 +283,4 @@ def is_place(key: str) -> bool:
     in_corpus = key == "corpus.path" or (
         key.startswith("corpus.") and key.rpartition(".")[2] in ("train", "dev", "test")
     )
-    return in_corpus or key in ("init_from", "gates.masks", "clones.claims")
+    return in_corpus or key in ("init_from", "gates.masks", *files_of_parts())

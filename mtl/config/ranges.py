@@ -9,7 +9,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
+
+from mtl.tasks.catalogue import TASKS
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,10 @@ RANGES = {
     "max_epochs": _COUNT,
     "patience": _COUNT,
     "evaluate_every": _COUNT,
-    "gradient_conflict_every": Range(0, 1_000_000),
     "importance_every": Range(0, 1_000_000),
     "importance_sentences": _COUNT,
     "*dropout": _DROPOUT,
     "*dim": _SIZE,
-    "control.classes": Range(2, 65_536),
-    "control.draw": Range(0, 2**32 - 1),
     "*.threshold": Range(0, 1, open_low=True, open_high=True),
     "*.reach": Range(0, 65_536),
     "batch.tokens": Range(1, 100_000_000),
@@ -83,8 +83,6 @@ RANGES = {
     "gates.temperature": Range(0, 1_000, open_low=True),
     "gates.init_mean": Range(-20, 20),
     "gates.init_std": Range(0, 20),
-    "clones.seed": Range(0, 2**32 - 1),
-    "clones.noise": Range(0, 1),
     "trainer.devices": Range(1, 65_536),
     "trainer.num_nodes": Range(1, 65_536),
     "trainer.threads": Range(1, 65_536),
@@ -101,11 +99,24 @@ def out_of_range(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from out_of_range(value, f"{key}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            allowed = next((row for pattern, row in RANGES.items() if fnmatchcase(key, pattern)), None)
+            allowed = next(
+                (row for pattern, row in ranges_of_keys().items() if fnmatchcase(key, pattern)), None
+            )
             if allowed is not None and value not in allowed:
                 yield f"{key}={_short(value)}: give a number {allowed}"
             elif not math.isfinite(value):
                 yield f"{key}={value}: give a finite number"
+
+
+@cache
+def ranges_of_keys() -> dict[str, Range]:
+    """The rows of `RANGES`, and those of tasks and of parts that packages add."""
+    from mtl.config.part import parts  # which has ranges, too
+
+    of_tasks = {
+        f"{name}.{key}": Range(*ends) for name, task in TASKS.items() for key, ends in task.ranges.items()
+    }
+    return RANGES | of_tasks | {key: row for part in parts() for key, row in part.ranges.items()}
 
 
 def _short(value: int | float) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from mtl.config.task_slots import Slot, slot_per_task
+from mtl.config.part import parts
+from mtl.config.task_slots import Slot, slot_per_task, with_slots
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.task import Task
-from mtl.tasks.twins import task_of, twins_of
+from mtl.tasks.variants import task_of, variants_of
 
 TASK_NAMES = tuple(TASKS)
 """The tasks, each of which has a key for its settings."""
 DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
 """The tasks trained where none are named."""
-_TWINS = {task.name: twins_of(task.name) for task in STRUCTURED}
-NAMES = tuple(name for task in TASK_NAMES for name in (task, *_TWINS.get(task, ())))
-"""What can be trained: the tasks and the twins of those on words (`mtl.tasks.twins`), as in the catalogue."""
+_VARIANTS = {task.name: variants_of(task.name) for task in STRUCTURED}
+NAMES = tuple(name for task in TASK_NAMES for name in (task, *_VARIANTS.get(task, ())))
+"""What can be trained: the tasks, and the variants of those on words (`mtl.tasks.variants`), in order."""
 if TYPE_CHECKING:
     TaskName = str
 else:
@@ -148,7 +149,7 @@ class BalancerConfig:
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """The method that weights the tasks' losses against each other."""
     weights: dict[str, float] = field(default_factory=dict)
-    """For `fixed`: a weight per task, also used for its twins; 1 if none is given."""
+    """For `fixed`: a weight per task, which its variants have, too; 1 if none is given."""
     window: int = 5
     """For `moving_average`: the number of recent losses averaged per task."""
     alpha: float = 1.5
@@ -191,28 +192,6 @@ class GatesConfig:
     masks: str | None = None
     """For `pruning=fixed`: file with the masks, such as the gates.parquet of a run; a mask for each task of
     the run (`per_task`), or the same for all (`shared`)."""
-
-
-CloneKind = Literal["none", "rows", "routed", "shuffled", "split", "transplant"]
-
-
-@dataclass(frozen=True)
-class ClonesConfig:
-    """Heads copied before training, so that tasks need not share them; see docs/remedies.md."""
-
-    kind: CloneKind = "none"
-    """`routed`: each task has a copy, and its sentences see that one only. `shuffled`: the same, but every
-    batch draws anew which task has which. `rows`: sentences in a row per task, nothing copied. `split`:
-    copies share a head's output in one pass. `transplant`: the same, and they overwrite unclaimed heads."""
-    heads: Literal["contested", "uncontested", "all"] = "contested"
-    """The heads that are copied: those claimed by two tasks or more; as many others of the same layers, drawn
-    at random (a placebo); or all."""
-    claims: str | None = None
-    """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
-    seed: int | None = None
-    """Random seed for choosing heads and for the noise; `null`: the run's seed."""
-    noise: float = 0.01
-    """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
 
 
 @dataclass(frozen=True)
@@ -281,8 +260,9 @@ class WandbConfig:
 
 @dataclass(frozen=True)
 @slot_per_task(lambda task: Slot(task, field(default_factory=task), (task.__doc__ or "").split("\n")[0]))
+@with_slots({part.key: part.slot for part in parts()})
 class TrainConfig:
-    """A training run; each task's name is a key too, for its settings."""
+    """A training run; each task's name is a key too, for its settings, and so is each part's (`Part`)."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
@@ -294,8 +274,8 @@ class TrainConfig:
     seed: int = 1
     """Seed of initialisation, batches and dropout."""
     tasks: tuple[TaskName, ...] = DEFAULT_TASKS
-    """The tasks to train; default: all tasks on words. `dep~a,dep~b` are twins: two decoders for one task,
-    each trained on half of its sentences. `control` has a random label per word type."""
+    """The tasks to train; default: all tasks on words. `TASK~VARIANT` is a further decoder for a task,
+    trained on a part of its sentences."""
     max_epochs: int = 30
     """Passes over the training data."""
     patience: int | None = None
@@ -310,8 +290,6 @@ class TrainConfig:
     on frozen encoder and decoders. `fixed`: they are read from a file (`gates.masks`) and not learned."""
     init_from: str | None = None
     """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
-    gradient_conflict_every: int = 0
-    """Measure the cosine between the tasks' gradients per head once per this many updates; 0: never."""
     importance_every: int = 0
     """Measure the importance of all heads once per this many evaluations; 0: never."""
     importance_sentences: int = 200
@@ -323,7 +301,6 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     balancer: BalancerConfig = field(default_factory=BalancerConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
-    clones: ClonesConfig = field(default_factory=ClonesConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 

@@ -1,8 +1,8 @@
-"""A field per task of the catalogue in a configuration."""
+"""Fields of a configuration that follow from tables: one per task of the catalogue, for instance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from mtl.tasks.catalogue import TASKS
@@ -20,19 +20,26 @@ class Slot(NamedTuple):
 
 
 def slot_per_task(slot: Callable[[type[Task]], Slot]) -> Callable[[type[T]], type[T]]:
-    """Give a class, before `dataclass` reads it, a field per task, named as the task.
+    """Give a class, before `dataclass` reads it, a field per task, named as the task."""
+    return with_slots({name: slot(task) for name, task in TASKS.items()})
+
+
+def with_slots(slots: Mapping[str, Slot]) -> Callable[[type[T]], type[T]]:
+    """Give a class, before `dataclass` reads it, further fields.
 
     `--help` reads the help of fields from two places: the attribute docstrings of the source, where these
     fields are not, and the class's docstring, to which their help is added.
     """
 
-    def with_slots(cls: type[T]) -> type[T]:
+    def add(cls: type[T]) -> type[T]:
         help_texts = []
-        for name, task in TASKS.items():
-            cls.__annotations__[name], default, text = slot(task)
+        for name, (hint, default, text) in slots.items():
+            cls.__annotations__[name] = hint
             setattr(cls, name, default)
             help_texts.append(f"    {name}: {text}")
-        cls.__doc__ = "\n".join([cls.__doc__ or "", "", "Attributes:", *help_texts])
+        document = cls.__doc__ or ""
+        title = [] if "\nAttributes:\n" in document else ["", "Attributes:"]
+        cls.__doc__ = "\n".join([document, *title, *help_texts])
         return cls
 
-    return with_slots
+    return add

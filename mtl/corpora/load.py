@@ -19,7 +19,7 @@ from mtl.tasks.catalogue import LAYERS, TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import task_of, tasks_of
+from mtl.tasks.variants import task_of, tasks_of
 
 SPLITS = ("train", "dev", "test")
 
@@ -60,8 +60,8 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none.
 
     A task reads its own files if it has any, else `corpus.files` if their format has its layer, else the
-    folder. The list has them the other way round: folder, `corpus.files`, files of single tasks. Twins read
-    what their task reads. A task that reads words alone (a control task) takes the sentences of those beside
+    folder. The list has them the other way round: folder, `corpus.files`, files of single tasks. Variants
+    read what their task reads. A task that reads words alone takes the sentences of those beside
     it.
     """
     tasks = tasks_of(tasks)

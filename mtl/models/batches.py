@@ -17,7 +17,7 @@ from mtl.models.parallel import ParallelSubwords, ParallelTokens
 from mtl.models.subwords import Subwords, Tokens
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.twins import part_of, task_and_part
+from mtl.tasks.variants import variant_of
 
 
 @runtime_checkable
@@ -53,14 +53,15 @@ def examples(
     labels: Mapping[str, Labels],
     tokens: Sequence[Tokens | ParallelTokens] | None = None,
     *,
-    halves: bool = False,
+    training: bool = False,
 ) -> list[Example]:
     """Tokenise the sentences, unless `tokens` are given, and compute their targets.
 
-    With `halves`, as in training, a twin has only the sentences of its half (`mtl.tasks.twins`).
+    In `training` a variant of a task has only the sentences that it learns from (`mtl.tasks.variants`).
     """
     if tokens is None:
         tokens = [*tokenizer.encode_sentences(sentences)]
+    variants = {name: variant_of(name) if training else None for name in tasks}
     return [
         Example(
             sentence,
@@ -69,7 +70,7 @@ def examples(
             {
                 name: _targets(task, sentence, labels[name], pieces)
                 for name, task in annotated(sentence, tasks)
-                if not halves or task_and_part(name)[1] in (None, part_of(sentence, number))
+                if (variant := variants[name]) is None or variant.learns_from(sentence, number)
             },
         )
         for number, (sentence, pieces) in enumerate(zip(sentences, tokens, strict=True))
@@ -86,7 +87,7 @@ def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | Pa
 def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
     """The tasks that learn from the sentence or are scored on it.
 
-    A task that reads words alone (a control task) takes the sentences that another task is annotated on, or
+    A task that reads words alone takes the sentences that another task is annotated on, or
     all sentences if there are only such tasks.
     """
     there = [(name, task) for name, task in tasks.items() if task.annotated(sentence)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,8 +12,10 @@ from torch import Tensor
 from mtl.errors import InputError
 from mtl.heads.gates import OPEN, Gates
 from mtl.models.routes import Place
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of, variant_of
 
+Reassign = Callable[[Tensor], Tensor]
+"""Given the routes (task, site, head), which task has which heads in this pass, in the same shape."""
 TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
 """A head scale for all tasks, or one per task in the order of the model's tasks."""
 
@@ -41,8 +43,8 @@ class HeadScales:
     gates: Gates | None
     routes: Float[Tensor, "task site head"] | None
     """1 where a task has a head, else 0 (`routes_of`); `None`: all tasks have all heads."""
-    shuffled: bool
-    """Whether, in training, each batch assigns the tasks' sets of heads to tasks at random."""
+    reassign: Reassign | None = None
+    """What each pass in training does to the routes; `None`: nothing."""
 
     @property
     def any(self) -> bool:
@@ -63,8 +65,8 @@ class HeadScales:
         if self.routes is None:
             return scale
         routes = self.routes
-        if training and self.shuffled:
-            routes = routes[torch.randperm(len(routes)).to(routes.device)]
+        if training and self.reassign is not None:
+            routes = self.reassign(routes)
         return routes if scale is None else routes * scale
 
     @torch.no_grad()
@@ -89,7 +91,7 @@ class HeadScales:
         A shared mask serves all annotated tasks, also those that the model was not trained on. A task's own
         mask serves that task. Where some heads belong to some tasks only, each task gets a mask that closes
         the heads of the others. With `gated=False` all heads that a task has are open. Raises `InputError`
-        for twins with a mask each.
+        for variants of a task with a mask each.
         """
         gates = self.gates if gated else None
         if self.routes is None:
@@ -97,11 +99,12 @@ class HeadScales:
                 return [Mask("", tuple(annotated), None)]
             if len(gates.masks) == 1:
                 return [Mask("", tuple(annotated), self.of_task(gates.masks[0]))]
-            if twin := next((name for name in gates.masks if task_of(name) != name), None):
-                raise InputError(
-                    f"twins with a mask each ({twin}) cannot be probed: both are for the labels of "
-                    f"{task_of(twin)}; probe with --masks=false, or single runs"
-                )
+            for name in gates.masks:
+                if (variant := variant_of(name)) is not None:
+                    raise InputError(
+                        f"{variant.kind}s with a mask each ({name}) cannot be probed: both are for the "
+                        f"labels of {task_of(name)}; probe with --masks=false, or single runs"
+                    )
         names = self.tasks if self.routes is not None or gates is None else gates.masks
         return [Mask(name, (name,), self.of_task(name, gated)) for name in names if name in annotated]
 

@@ -25,7 +25,7 @@ from mtl.models.card import HeadsOfTask, Origin, card, origin_of
 from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.finite import not_finite
-from mtl.models.head_scales import HeadScales, TaskScale
+from mtl.models.head_scales import HeadScales, Reassign, TaskScale
 from mtl.models.hub import MODEL_FILE, download, upload
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
@@ -41,7 +41,7 @@ from mtl.tasks.decoders.translator import Translator
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 _WEIGHTS = "decoders.safetensors"
 
@@ -87,8 +87,8 @@ class JointModel(nn.Module):
         self.origin = Origin()
         """What the model was made from and how it scored, where it was loaded from a run or a saved model."""
         self._when_loaded: int | None = None
-        self.shuffle_owners = False
-        """Whether, in training, each batch assigns the tasks' sets of heads (`routes`) to tasks at random."""
+        self.reassign: Reassign | None = None
+        """What each pass in training does to `routes`; it is not saved."""
         there = encoder.tap.remaining
         routes = None if owners is None else routes_of(owners, tuple(tasks), there, encoder.heads)
         self.register_buffer("routes", routes, persistent=False)
@@ -121,8 +121,8 @@ class JointModel(nn.Module):
     def scales(self) -> HeadScales:
         """What multiplies the heads, for each task."""
         tap = self.encoder.tap
-        shuffled = self.shuffle_owners
-        return HeadScales(tuple(self.tasks), tap.remaining, tap.heads, self.gates, self.routes, shuffled)
+        names = tuple(self.tasks)
+        return HeadScales(names, tap.remaining, tap.heads, self.gates, self.routes, self.reassign)
 
     def forward(
         self,
@@ -235,7 +235,7 @@ class JointModel(nn.Module):
         Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Several threads
         may annotate with one model. Raises `InputError` for a sentence that is not a list of words, with more
         than `max_words` words, or without any (unless the model translates), and for models with two
-        decoders for one layer (twins).
+        decoders for one layer.
         """
         layers = [task.layer for task in self.tasks.values() if task.layers]
         if len(set(layers)) < len(layers):

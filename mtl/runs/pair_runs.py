@@ -10,7 +10,7 @@ from mtl.probes.report.data import PAIRS
 from mtl.probes.statistics.contest_cells import CONTROL, TWIN
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.settings import comparable
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mtl.config.schema import PruningRegime, TrainConfig
+from mtl.config.task_slots import with_slots
 from mtl.probes.measures.groups import measured_groups
+from mtl.study.extensions import mask_sources
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
 MASKS: tuple[Masks, ...] = get_args(Masks)
@@ -44,30 +46,13 @@ KINDS: dict[Masks, MaskKind] = {
 
 
 @dataclass(frozen=True)
-class OverlapConfig:
-    """Masks of pairs drawn by chance, with a forced number of heads in common."""
-
-    heads: int = 12
-    """Number of heads in the mask of each task."""
-    shared: tuple[int, ...] = (0, 6, 12)
-    """Numbers of heads that the two masks have in common; runs of each number are made."""
-    pool: int | None = None
-    """Number of heads to draw masks from, the best of both tasks; `null`: twice as many as a mask has."""
-    runs: tuple[str, ...] = ()
-    """Folders (or globs) of finished runs by which heads are ranked for a task."""
-    by: Literal["log_alpha", "importance"] = "log_alpha"
-    """The ranking: mean log alpha of the task's masks when heads were chosen, or mean importance."""
-    seed: int = 1
-    """Seed of the draws."""
-
-
-@dataclass(frozen=True)
+@with_slots({source.key: source.slot for source in mask_sources()})
 class Block:
     """Runs of every setup with every kind of masks and every seed."""
 
     setups: tuple[str, ...] = ("single", "all")
-    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `twins` (each
-    task beside itself), `all`, a name from `sets`, or tasks joined by a plus: `pos+dep`, `dep+control`."""
+    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `all`, a name
+    from `sets`, tasks joined by a plus (`pos+dep`), or a setup that a package adds."""
     masks: tuple[Masks, ...] = ("none",)
     """When head masks are learned, and whether each task has one of its own. `static` starts from the run
     without masks, which is added where it is not asked for. `fixed` masks are read from `gates.masks`, or are
@@ -84,9 +69,6 @@ class Block:
     masks_of: str | None = None
     """For `fixed` masks: the label of the block that learns them. Each run has the masks of that block's run
     of the same tasks and seed, and waits for it."""
-    overlap: OverlapConfig | None = None
-    """Draws the masks of these runs, which must be pairs with `fixed_per_task` masks: one draw for each pair,
-    number of shared heads and seed."""
     probes: dict[str, Any] = field(default_factory=dict)
     """Keys of the study's `probes`, with their values for these runs."""
 

@@ -20,7 +20,7 @@ from mtl.models.unknown_words import describe_unknown
 from mtl.runs.folder.run import Run
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of, variant_of
 from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
@@ -34,9 +34,9 @@ from mtl.training.gate_loss import (
     new_gates_of,
     reach_warning,
 )
-from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.training.initial_model import Start, build_model
 from mtl.training.observer import Observer
+from mtl.training.parts import meters
 from mtl.training.plans import Planner
 from mtl.training.ranks import distributed, rank_and_ranks
 from mtl.training.step import JointTraining
@@ -74,16 +74,16 @@ def assemble(
     corpora = {
         split: examples(
             sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences),
-            halves=split == "train",
+            training=split == "train",
         )
         for split, sentences in splits.items()
     }  # fmt: skip
     for name in model.tasks:
-        if not any(name in example.targets for example in corpora["train"]):
+        variant = variant_of(name)
+        if variant is not None and not any(name in example.targets for example in corpora["train"]):
             raise InputError(
-                f"{name} has no training sentences: its half, split by a hash of their ids, is empty; "
-                "use more sentences, "
-                f"or train {task_of(name)} without a twin"
+                f"{name} has no training sentences: its {variant.part} ({variant.chosen}) is empty; use more "
+                f"sentences, or train {task_of(name)} without a {variant.kind}"
             )
     _report(console, corpora, model.tasks, model.labels)
     if isinstance(tokenizer, SubwordTokenizer):
@@ -92,7 +92,8 @@ def assemble(
                 console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
     plan = Planner(config.batch, config.seed, corpora["train"], tuple(tasks))
     updates = plan.updates(config.max_epochs, config.optimizer.accumulate)
-    conflict, rates = _gradient_conflict(config, model), config.rates()
+    watching = [part.meter(config, model.encoder, tuple(model.tasks)) for part in meters()]
+    used, rates = [meter for meter in watching if meter is not None], config.rates()
     module = JointTraining(
         model,
         balancer_for(config.balancer, tuple(tasks), config.batch.mode),
@@ -107,7 +108,7 @@ def assemble(
         gate_loss=_gate_loss(config, model, updates, console),
         gate_lr=gate_rate(config.gates, updates),
         balancer_lr=config.balancer.lr,
-        conflict=conflict,
+        meters=used,
         seed=config.seed,
     )
     evaluation = Evaluation(
@@ -119,7 +120,7 @@ def assemble(
         console=console,
         observers=observers,
     )
-    callbacks: list[pl.Callback] = [] if conflict is None else [ConflictRecord(run, conflict)]
+    callbacks = [meter.record(run) for meter in used]
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     with distributed(config.trainer):
         trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
@@ -131,12 +132,6 @@ def warmup_share(config: OptimizerConfig, updates: int) -> float:
     if config.warmup_updates is None:
         return config.warmup
     return min(1.0, config.warmup_updates / updates)
-
-
-def _gradient_conflict(config: TrainConfig, model: JointModel) -> GradientConflict | None:
-    """What measures the conflict of the tasks' gradients on heads; `None` unless configured."""
-    every = config.gradient_conflict_every
-    return GradientConflict(model.encoder.tap, tuple(model.tasks), every) if every else None
 
 
 def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtl.config.schema import BalancerConfig
 from mtl.errors import as_input_error
 from mtl.models.tapped import TappedModel
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
 from mtl.training.check import check_balancer
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from mtl.config.effective import ROWS_PER_TASK
+from mtl.config.part import meters, starts
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import TASK_NAMES, BalancerConfig, PruningRegime, TrainConfig
 from mtl.errors import InputError, as_input_error, plain_name
 from mtl.heads.family_table import FAMILIES
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import tasks_of
 from mtl.training.check_gates import check_gates
+from mtl.training.parts import used_starts
 
 _COMPARING = ("gradnorm", "pcgrad")
 """Balancers that compare the tasks' gradients in every step."""
@@ -41,15 +42,14 @@ def check_settings(config: TrainConfig) -> None:
         )
     if config.pruning in ("static", "gates_only") and config.init_from is None:
         raise InputError(f"pruning={config.pruning} starts from a trained model: add --from RUN")
-    check_clones(config, tasks)
+    for start in starts():
+        start.check(config, tasks)
+    if len(found := used_starts(config)) > 1:
+        keys = " and ".join(start.key for start in found)
+        raise InputError(f"{keys} each change the model before training: give one of them")
     check_translation(config, tasks)
-    one_mask = len(tasks) > 1 and config.batch.mode == "aligned" and config.gates.scope == "shared"
-    one_mask = one_mask and config.clones.kind not in ROWS_PER_TASK
-    if config.gradient_conflict_every and not one_mask:
-        raise InputError(
-            "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two tasks, "
-            "batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task"
-        )
+    for meter in meters():
+        meter.check(config, tasks)
 
 
 def check_translation(config: TrainConfig, tasks: tuple[str, ...]) -> None:
@@ -116,31 +116,6 @@ def check_shared_components(config: TrainConfig) -> None:
     if settings.components > settings.width:
         raise InputError(
             f"{given}: give 1 to {settings.width} components (seq2seq.width), as many as heads apart have"
-        )
-
-
-def check_clones(config: TrainConfig, tasks: tuple[str, ...]) -> None:
-    """Raise `InputError` for `clones` settings that do not fit the tasks, `pruning` or each other."""
-    clones = config.clones
-    if clones.kind == "none":
-        return
-    if len(tasks) < 2:
-        raise InputError(f"clones.kind={clones.kind} is for two tasks or more: tasks is {', '.join(tasks)}")
-    if config.pruning in ("static", "gates_only"):
-        raise InputError(
-            f"clones.kind={clones.kind} copies heads before training, and pruning={config.pruning} starts "
-            "from a trained model: give one of them"
-        )
-    if clones.kind == "rows":
-        return
-    if clones.kind == "transplant" and clones.heads == "all":
-        raise InputError(
-            "clones.kind=transplant needs heads to overwrite: give clones.heads=contested or uncontested"
-        )
-    if clones.heads != "all" and clones.claims is None:
-        raise InputError(
-            f"clones.heads={clones.heads} needs the heads that tasks claim: give clones.claims=FILE, for "
-            "instance a file in the folder claims of a study"
         )
 
 

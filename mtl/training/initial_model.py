@@ -15,6 +15,7 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import Seq2SeqConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.models.head_scales import Reassign
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
@@ -25,10 +26,10 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import task_of
-from mtl.training.clones import describe_clones, make_clones
+from mtl.tasks.variants import task_of
 from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
 from mtl.training.initial_seq2seq import seq2seq_checkpoint, seq2seq_from_scratch
+from mtl.training.parts import Started, used_starts
 
 
 def with_settings_of_source(config: TrainConfig) -> TrainConfig:
@@ -146,16 +147,18 @@ class Start:
     encoder: SharedEncoder | None
     """`None`: a translation model from scratch, whose vocabulary is of the training sentences."""
     owners: Owners | None = None
-    """The tasks that own copied heads."""
+    """The tasks that have each of the heads that not all have."""
+    reassign: Reassign | None = None
+    """What each pass of the training does to `JointModel.routes`."""
     source: JointModel | None = None
     """The model of the run to start from, with the same encoder."""
 
 
 def load_start(config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCache, console: Console) -> Start:
-    """Load the encoder or the run to start from, with heads copied as configured.
+    """Load the encoder or the run to start from, changed as configured.
 
     Before any corpus is read, it raises `InputError` for a model that does not fit the tasks or the settings
-    of clones and gates.
+    of starts and gates.
     """
     if config.init_from is not None:
         start = _from_run(config, tasks, console)
@@ -163,7 +166,8 @@ def load_start(config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCach
         start = Start(seq2seq_checkpoint(config, tasks[Translate.name]))
     else:
         encoder = inputs.encoder(config.encoder)
-        start = Start(encoder, _clones(config, encoder, tasks, console))
+        started = _started(config, encoder, tasks, console, None)
+        start = Start(encoder, started.owners, started.reassign)
     if start.encoder is not None:
         with torch.random.fork_rng([]):  # made for their errors: the run's own are drawn later
             if config.pruning == "fixed":
@@ -203,7 +207,7 @@ def build_model(
         for name in tasks:
             if name in source.tasks:
                 model.decoders[name] = source.decoders[name]
-    model.shuffle_owners = config.clones.kind == "shuffled"
+    model.reassign = start.reassign
     model.train()
     if model.gates is not None:
         model.gates.requires_grad_(False).eval()
@@ -230,26 +234,25 @@ def _from_run(config: TrainConfig, tasks: Mapping[str, Task], console: Console) 
             f"{config.init_from} has heads for its own tasks only ({', '.join(source.tasks)}), and {new[0]} "
             "is none of them: start from another run"
         )
-    if config.clones.kind != "none":
-        if owners is not None or source.gates is not None:
-            raise InputError(
-                f"clones.kind={config.clones.kind} copies heads of a model without masks and routes, and "
-                f"{config.init_from} has some: start from another run"
-            )
-        owners = _clones(config, source.encoder, tasks, console)
-    return Start(source.encoder, owners, source)
+    started = _started(config, source.encoder, tasks, console, source)
+    return Start(
+        source.encoder, owners if started.owners is None else started.owners, started.reassign, source
+    )
 
 
-def _clones(
-    config: TrainConfig, encoder: SharedEncoder, tasks: Mapping[str, Task], console: Console
-) -> Owners | None:
-    """Copy the encoder's heads as configured; returns the tasks that own heads (see `make_clones`)."""
-    clones = config.clones
+def _started(
+    config: TrainConfig,
+    encoder: SharedEncoder,
+    tasks: Mapping[str, Task],
+    console: Console,
+    source: JointModel | None,
+) -> Started:
+    """Change the encoder by the start that the run uses, if it uses one."""
     if encoder.translator is not None:
-        return None  # a translation is trained alone, and copies are for several tasks
-    if clones.seed is None:
-        clones = dataclasses.replace(clones, seed=config.seed)
-    plan, owners = make_clones(encoder, clones, tuple(tasks))
-    if message := describe_clones(plan, clones):
-        console.print(message, highlight=False, soft_wrap=True)
-    return owners
+        return Started()  # a translation is trained alone, and starts are for several tasks
+    started = Started()
+    for start in used_starts(config):  # at most one (`check_settings`)
+        started = start.apply(config, encoder, tuple(tasks), source)
+    if started.said:
+        console.print(started.said, highlight=False, soft_wrap=True)
+    return started

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -19,8 +20,8 @@ from mtl.models.joint import JointModel
 from mtl.training.balancers import Balancer
 from mtl.training.balancing import KeptGradients, gram_matrix, shared_parameters
 from mtl.training.gate_loss import GateLoss
-from mtl.training.gradient_conflict import GradientConflict
 from mtl.training.ranks import alike_on_all_ranks
+from mtl.training.step_meter import StepMeter
 from mtl.training.watch import Watch
 
 Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
@@ -51,7 +52,7 @@ class JointTraining(pl.LightningModule):
         gate_loss: What the gates cost; its gates are trained.
         gate_lr: Learning rate of log alpha.
         balancer_lr: Learning rate of the balancer's own weights.
-        conflict: Measures the cosines between the tasks' gradients on each head.
+        meters: What watches the forward passes and losses.
         seed: Of what all ranks draw alike.
     """
 
@@ -74,11 +75,11 @@ class JointTraining(pl.LightningModule):
         gate_loss: GateLoss | None = None,
         gate_lr: float = 0.0,
         balancer_lr: float = 0.0,
-        conflict: GradientConflict | None = None,
+        meters: Sequence[StepMeter] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.model, self.balancer, self.gate_loss, self.conflict = model, balancer, gate_loss, conflict
+        self.model, self.balancer, self.gate_loss, self.meters = model, balancer, gate_loss, tuple(meters)
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
         self.beta2, self.seed = beta2, seed
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
@@ -89,6 +90,8 @@ class JointTraining(pl.LightningModule):
         # update that is not over is no buffer; checkpoints are written between updates.
         self.register_buffer("loss_sum", torch.zeros(len(self.names)))
         self.register_buffer("loss_count", torch.zeros(len(self.names)))
+        for meter in self.meters:
+            self.add_module(meter.name, meter)
         self._losses = torch.zeros(len(self.names))
         self._kept: KeptGradients | None = None
         self._watch = Watch()
@@ -147,11 +150,11 @@ class JointTraining(pl.LightningModule):
         if (scales := self.model.scales).any:
             with alike_on_all_ranks(self.device, self.seed, self.global_step, 0):
                 scale = scales.in_pass(self.model.training)
-        if self.conflict is None:
-            return self.model.losses(batch, self.model(batch, scale))
-        with self.conflict.watching(update) as outputs:
+        with ExitStack() as watching:
+            seen = [watching.enter_context(meter.watching(update)) for meter in self.meters]
             losses = self.model.losses(batch, self.model(batch, scale))
-        self.conflict.add(outputs, losses, last)
+        for meter, of_meter in zip(self.meters, seen, strict=True):
+            meter.add(of_meter, losses, last)
         return losses
 
     def _trained(self) -> list[nn.Parameter]:

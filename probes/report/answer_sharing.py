@@ -12,7 +12,7 @@ from mtl.probes.report.embedded import embedded
 from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.statistics.dose import dose, word_on
 from mtl.probes.statistics.sharing import sharing
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 QUESTION = "Does sharing an encoder hurt?"
 LIMIT = (

@@ -20,7 +20,6 @@ from rich.console import Console
 
 from mtl.analysis.ablation.joint import Ablation
 from mtl.commands import ablate, energy, importance, probe, relevance
-from mtl.config.schema import ClonesConfig
 from mtl.probes.figures.gates_over_time import gates_over_time, heads_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
@@ -36,7 +35,6 @@ from mtl.probes.tables import heads_table, table_files
 from mtl.probes.tables.best_heads import best_heads, markdown, weighted_means
 from mtl.probes.tables.energy_table import MATRICES
 from mtl.runs.figures.table import FIGURES
-from mtl.training.clones import CopiedHead, describe_clones
 
 LAYERS, HEADS = 3, 4
 PLANTED = (2, 1)
@@ -216,9 +214,6 @@ TERMINAL: dict[str, Callable[[Console], None]] = {
     "relevance": lambda console: relevance._show(rows("relevance"), console),
     "ablate": lambda console: console.print(closed("head", {PLANTED}, *PLANTED)),
     "ablate --heads": lambda console: console.print(closed("chosen", {PLANTED})),
-    "clones": lambda console: console.print(
-        describe_clones([CopiedHead(*PLANTED, (("pos",), ("dep",)))], ClonesConfig(kind="split", claims="f"))
-    ),
 }
 
 

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS
-from mtl.tasks.control import Control
 from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from mtl.tasks.task import Task
 from mtl.tasks.tree import Tree
@@ -55,7 +54,7 @@ def test_figures_are_those_of_the_metric(kind: type[Task]) -> None:
 def test_layers_are_fields_of_the_sentence_or_its_label_and_hold_the_own_one(kind: type[Task]) -> None:
     task = kind()
     fields = {field.name for field in dataclasses.fields(Sentence)} - {"id", "text"}
-    of_words = kind in STRUCTURED or kind is Control
+    of_words = kind in STRUCTURED or not kind.layers
     assert set(kind.layers) <= fields - {"labels"} if of_words else kind.layers == (kind.name,)
     assert not fields & set(SENTENCE_TASKS)
     assert task.layer in (*kind.layers, "words")

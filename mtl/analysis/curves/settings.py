@@ -7,10 +7,11 @@ from pathlib import Path
 
 from mtl.analysis.curves.start import Start
 from mtl.config.parse import read_configuration
-from mtl.config.schema import ClonesConfig, TrainConfig, WandbConfig
+from mtl.config.part import parts
+from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.models.device import Accelerator
 from mtl.runs.folder.run import Run
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import tasks_of
 
 
 def gate_settings(
@@ -48,13 +49,13 @@ def settings_of(
     """The run's own training, on these of its tasks and from the trained model `init_from`.
 
     Settings without a use are reset, since a run that has them is refused: loss weights of other tasks, a
-    mask file, the comparison of the tasks' gradients, and copies of heads, which the trained model has
-    already.
+    mask file, meters, and starts, which were applied to the trained model already.
     """
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
     weights = {
         task: weight for task, weight in config.balancer.weights.items() if task in (*tasks, *tasks_of(tasks))
     }
+    default = TrainConfig()
     return dataclasses.replace(
         config,
         name=name,
@@ -64,8 +65,7 @@ def settings_of(
         pruning="none",
         balancer=dataclasses.replace(config.balancer, weights=weights),
         gates=dataclasses.replace(config.gates, masks=None),
-        clones=ClonesConfig(),
-        gradient_conflict_every=0,
+        **{part.key: getattr(default, part.key) for part in parts()},
         overwrite=False,
         wandb=WandbConfig(),
         trainer=dataclasses.replace(config.trainer, accelerator=accelerator),

@@ -30,7 +30,7 @@ from mtl.runs.folder.heads_file import check_place, write_measures
 from mtl.runs.folder.run import Run, git_revision, versions
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]

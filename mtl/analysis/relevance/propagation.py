@@ -93,7 +93,7 @@ class Explainer:
         batch_tokens: maximum number of padded positions per batch.
 
     Raises:
-        InputError: `output="predicted"` for a model with a control task, which annotates nothing.
+        InputError: `output="predicted"` for a model with a task that annotates nothing.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
 from mtl.tasks.catalogue import TASKS
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 _INTERVALS = ("sentences", "seeds", "both")
 SCHEMA = pl.Schema(

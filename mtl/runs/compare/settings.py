@@ -20,26 +20,27 @@ from mtl.config.effective import (
     settings_in,
     unused_keys,
 )
+from mtl.config.part import files_of_parts, meters, starts
 from mtl.config.schema import Files
 from mtl.errors import InputError, counted
-from mtl.runs.folder.content import Content, claims_fingerprint, digest_of, draw_of, drawn_content, place_now
+from mtl.runs.folder.content import Content, digest_of, draw_of, drawn_content, place_now
 from mtl.runs.folder.run import Run, derivation_in
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
-from mtl.tasks.twins import task_of, tasks_of
+from mtl.tasks.variants import task_of, tasks_of
 
 OF_ONE_RUN = (
     "name", "runs", "overwrite", "seed", "control.draw", "wandb", "trainer.threads",
     "trainer.checkpoint_minutes",
 )  # fmt: skip
 """Keys in which runs that are repetitions of each other may differ."""
-MEASURING = ("gradient_conflict_every", "importance_every", "importance_sentences")
+MEASURING = (*(meter.key for meter in meters()), "importance_every", "importance_sentences")
 """Keys of what is measured while training goes on; they do not change what is trained."""
 MASKS = ("pruning", "gates")
 """What a comparison declares to be free if it compares runs whatever their masks."""
 _SOURCE_OF_MASKS = "gates.init_from"
 """The key for the run without masks that masks are learned on, where they are learned after training."""
-ORIGINS = ("init_from", _SOURCE_OF_MASKS, "gates.masks", "clones.claims")
+ORIGINS = ("init_from", _SOURCE_OF_MASKS, "gates.masks", *files_of_parts())
 """The keys of what other runs made; a run's status records what it was when the run started."""
 GONE = "a run that is gone"
 NAMED = 4
@@ -352,11 +353,13 @@ def _origins(
             found["init_from"] = None if path is None else settings_of_run(Run.open(path)).values["init_from"]
     else:
         found["init_from"] = path and _run(path)
-    masks, claims = values.get("gates.masks"), values.get("clones.claims")
+    masks = values.get("gates.masks")
     if isinstance(masks, str):
         found["gates.masks"] = _masks(place_now(masks, config, folder), status)
-    if isinstance(claims, str):
-        found["clones.claims"] = Content(claims, claims_fingerprint(place_now(claims, config, folder)))
+    for start in starts():
+        for key in start.files:
+            if isinstance(file := values.get(key), str):
+                found[key] = Content(file, start.content(place_now(file, config, folder)))
     return found
 
 

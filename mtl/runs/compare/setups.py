@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+from mtl.config.part import files_of_parts, starts
 from mtl.probes.report.data import Setup
 from mtl.runs.compare.settings import MASKS, MEASURING, UNUSED, Settings, settings_of
 from mtl.runs.folder.content import Content
@@ -34,9 +35,7 @@ _KEYS_IN_WORDS = {
 }
 _BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} target {}"}
 """Keys that may have a value for each kind of attention."""
-_PLAIN_COPIES = {"seed": None, "noise": 0.01}
-"""Default settings of copies of heads; a setup's name has other values only."""
-_OF_NAME = ("tasks", "pruning", "derivation", "clones")
+_OF_NAME = ("tasks", "pruning", "derivation", *(start.key for start in starts()))
 """What a setup's name says in its own way."""
 
 
@@ -72,7 +71,7 @@ def _name(
     tasks = f" {'+'.join(settings.tasks)}" if len(sets[size]) > 1 else ""
     keys = [key for key in named[size] if settings.values.get(key, UNUSED) is not UNUSED]
     words = dict.fromkeys(word for key in keys for word in words_of(key, settings.values[key]))
-    variant = tuple(word for word in (_masks(settings), _copies(settings), *words) if word)
+    variant = tuple(word for word in (_masks(settings), *_starts(settings), *words) if word)
     return "STL" if size == 1 else f"MTL-{size}{tasks}", variant
 
 
@@ -161,17 +160,10 @@ def _masks(settings: Settings) -> str:
     return ", ".join(filter(None, (pruned, settings.derivation)))
 
 
-def _copies(settings: Settings) -> str:
-    """Copies of heads, in words; empty without any."""
+def _starts(settings: Settings) -> list[str]:
+    """What was done to the model before training, in words."""
     used = {key: value for key, value in settings.values.items() if value is not UNUSED}
-    values = {key: used.get(f"clones.{key}") for key in ("kind", "heads", *_PLAIN_COPIES)}
-    if values["kind"] is None:
-        return ""
-    words = [str(values["kind"])] + ([] if values["heads"] is None else [str(values["heads"])])
-    words += [
-        f"{key} {values[key]}" for key, plain in _PLAIN_COPIES.items() if values[key] not in (None, plain)
-    ]
-    return f"clones {' '.join(words)}"
+    return [start.in_words(used) for start in starts()]
 
 
 def words_of(key: str, value: Any) -> list[str]:
@@ -213,7 +205,7 @@ def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
     return named
 
 
-_SAID_ONLY_BY_KEY = ("clones.claims",)
+_SAID_ONLY_BY_KEY = files_of_parts()
 
 
 def _among(key: str, settings: Settings) -> Hashable:

@@ -20,7 +20,7 @@ from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 from mtl.tasks.catalogue import TASKS
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 MAY_DIFFER = MASKS
 """In what runs of one regime may differ: masks, of which a note tells."""

@@ -10,10 +10,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from mtl.config.part import modules_of_parts
 from mtl.config.schema import BalancerConfig
+from mtl.registries import module_of, names
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.translate import Translate
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import module_of_variant, tasks_of
 
 TRAINING = "mtl.training.train"
 """The entry module of training: it imports everything that this runs."""
@@ -57,6 +59,18 @@ def code_fingerprint(*entries: str, unused: frozenset[str] = frozenset()) -> str
 def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]:
     """The names of the modules that the fingerprint of these entries covers."""
     return sorted(_imported(entries, unused))
+
+
+def used_modules(config: Mapping[str, Any]) -> list[str]:
+    """The entry modules of a run with this configuration: training, and what registries name that it uses."""
+    return [TRAINING, *modules_of_parts(config), *modules_of_tasks(config)]
+
+
+def modules_of_tasks(config: Mapping[str, Any]) -> list[str]:
+    """The modules of a run's tasks that registries name, and of their variants."""
+    tasks = config.get("tasks") or ()
+    added = [module_of("tasks", name) for name in tasks_of(tasks) if name in names("tasks")]
+    return [*added, *(module for name in tasks if (module := module_of_variant(name)) is not None)]
 
 
 def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:

@@ -88,12 +88,3 @@ def drawn_content(record: Mapping[str, Any]) -> Content:
     kind = {key: value for key, value in record.items() if key != "draw"}
     words = f"{'+'.join(record.get('tasks', ()))}-overlap{record.get('overlap')}"
     return Content(words, digest_of(sorted(kind.items())))
-
-
-def claims_fingerprint(path: str | Path) -> str | None:
-    """A sha256 of the claimed heads in a file of claims; `None` if it cannot be read."""
-    try:
-        claims = json.loads(Path(path).read_text(encoding="utf-8"))
-        return digest_of([claims["layers"], claims["heads"], sorted(claims["claims"].items())])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None

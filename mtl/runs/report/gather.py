@@ -34,7 +34,7 @@ from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.pair_cosines import cosines_of
 from mtl.runs.pair_runs import pairs_of
 from mtl.runs.remedies import has_remedy, remedy_scores
-from mtl.tasks.twins import task_of
+from mtl.tasks.variants import task_of
 
 Split = Literal["dev", "test"]
 FACTS = (

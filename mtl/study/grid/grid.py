@@ -15,12 +15,12 @@ from mtl.config.keys import known_keys_of
 from mtl.config.parse import configuration_from
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.study.config import KINDS, Block, Masks, OverlapConfig, ProbesConfig, StudyConfig
-from mtl.study.grid.task_sets import STATIC, TWINS, check_sets, measurable, on_words, task_sets
-from mtl.study.jobs.job import Draw, Job
+from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig
+from mtl.study.extensions import MaskSource, MasksToMake, mask_sources, preparations
+from mtl.study.grid.task_sets import NAMED, STATIC, check_sets, measurable, on_words, task_sets
+from mtl.study.jobs.job import Job
 from mtl.study.measures.check_measures import check_measures
-from mtl.study.study_claims import with_claims
-from mtl.tasks.twins import tasks_of
+from mtl.tasks.variants import tasks_of
 
 _OF_THE_GRID = {
     "name": "the study names its runs",
@@ -63,8 +63,9 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     block_of: dict[str, int] = {}
     for number, block in enumerate(study.grid):
         train, probes = settings(study.train, block), probes_of(study, block)
-        if block.overlap is not None:
-            _check_overlap(block, block.overlap)
+        source = _made_by(block)
+        if source is not None:
+            source.check(block)
         if block.masks_of is not None:
             _check_masks_of(block)
         seeds = study.seeds if block.seeds is None else block.seeds
@@ -75,19 +76,23 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
             for tasks, control in _drawn(task_sets(setup, study), block.control_draws):
                 cell = _Cell(study, folder, setup, tasks, seed, probes, control)
-                if block.overlap is not None:
-                    for shared in block.overlap.shared:
-                        _add(runs, cell.drawn(masks, train, block.label, Draw(block.overlap, shared)))
+                if source is not None:
+                    for kind, wanted in source.kinds(block, setup, tasks):
+                        label = kind if block.label is None else f"{block.label}-{kind}"
+                        _add(runs, cell.made(masks, train, label, MasksToMake(source.key, wanted)))
                     continue
                 for run in _with_sources(cell, block, masks, train):
                     _add(runs, run)
         block_of = dict.fromkeys(runs, number) | block_of
 
-    planned = {run.name: run for run in with_claims(list(runs.values()), folder)}
+    in_order = list(runs.values())
+    for preparation in preparations():
+        in_order = preparation.with_sources(in_order, folder)
+    planned = {run.name: run for run in in_order}
 
     def place(run: Job) -> tuple[object, ...]:
         sizes = len(run.config.tasks), run.config.seed
-        waits = _waits_for_claims(run, planned), _sources_before(run, planned)
+        waits = _is_prepared(run, planned), _sources_before(run, planned)
         return *waits, block_of[run.name], run.masks != "none", *sizes
 
     return sorted(planned.values(), key=place)
@@ -119,9 +124,19 @@ def _drawn(
         yield from ((tasks, draw) for draw in (draws if several and draws else (None,)))
 
 
-def _waits_for_claims(run: Job, runs: Mapping[str, Job]) -> bool:
-    """Whether a run, or one that it needs, copies heads by the claims of other runs."""
-    return bool(run.claims_from) or (run.needs is not None and _waits_for_claims(runs[run.needs], runs))
+def _made_by(block: Block) -> MaskSource | None:
+    """What makes the masks of a block's runs; `None`: they are learned, or read from files."""
+    found = [source for source in mask_sources() if getattr(block, source.key) is not None]
+    if len(found) > 1:
+        raise InputError(
+            f"{' and '.join(source.key for source in found)} each make a block's masks: give one"
+        )
+    return found[0] if found else None
+
+
+def _is_prepared(run: Job, runs: Mapping[str, Job]) -> bool:
+    """Whether a run, or one that it needs, is prepared from other runs."""
+    return bool(run.prepared_from) or (run.needs is not None and _is_prepared(runs[run.needs], runs))
 
 
 def _sources_before(run: Job, runs: Mapping[str, Job]) -> int:
@@ -155,8 +170,9 @@ def _check_masks_of(block: Block) -> None:
     """Raise `InputError` for a block that cannot have the masks of another one."""
     if not all(KINDS[masks].regime == "fixed" for masks in block.masks):
         raise InputError(f"masks_of={block.masks_of}: give masks: [fixed] or [fixed_per_task] beside it")
-    if "gates.masks" in block.set or block.overlap is not None:
-        raise InputError(f"masks_of={block.masks_of} names the masks: leave gates.masks and overlap out")
+    if "gates.masks" in block.set or _made_by(block) is not None:
+        others = " and ".join(["gates.masks", *(source.key for source in mask_sources())])
+        raise InputError(f"masks_of={block.masks_of} names the masks: leave {others} out")
 
 
 def _mask_source(
@@ -180,23 +196,6 @@ def _mask_source(
             f"{'+'.join(tasks)} ({wanted}): name the label of one block that does"
         )
     return sources[0]
-
-
-def _check_overlap(block: Block, overlap: OverlapConfig) -> None:
-    """Raise `InputError` for a block whose masks cannot be drawn."""
-    if block.masks != ("fixed_per_task",):
-        raise InputError(
-            "overlap draws a mask for each task of a pair: give masks: [fixed_per_task] beside it"
-        )
-    if "gates.masks" in block.set:
-        raise InputError("overlap draws the masks: leave gates.masks out of the block's set")
-    if overlap.heads < 1 or not overlap.shared:
-        raise InputError("overlap: give heads of 1 or more, and a list of numbers of shared heads")
-    for shared in overlap.shared:
-        if not 0 <= shared <= overlap.heads:
-            raise InputError(
-                f"overlap.shared={shared}: give a number from 0 to overlap.heads={overlap.heads}"
-            )
 
 
 def _check_once(seeds: Sequence[int], what: str) -> None:
@@ -315,23 +314,18 @@ class _Cell:
     control: int | None = None
     """The draw of the control task's labels, where the block gives several."""
 
-    def drawn(self, masks: Masks, train: TrainConfig, label: str | None, draw: Draw) -> Job:
-        """The run of a pair under drawn masks; draws of one number of shared heads differ in their seeds."""
-        if len(self.tasks) != 2:
-            raise InputError(
-                f"overlap is between two tasks, and setup '{self.setup}' has {'+'.join(self.tasks)}"
-            )
-        label = "-".join(part for part in (label, f"overlap{draw.shared}") if part is not None)
+    def made(self, masks: Masks, train: TrainConfig, label: str, makes: MasksToMake) -> Job:
+        """The run under masks that the study makes; draws of one kind (`label`) differ in their seeds."""
         path = self.folder / "masks" / f"{'+'.join(self.tasks)}-{label}-draw{self.seed}.parquet"
         gates = dataclasses.replace(train.gates, masks=str(path))
         run = self.run(masks, dataclasses.replace(train, gates=gates), label, None)
-        return dataclasses.replace(run, draw=draw)
+        return dataclasses.replace(run, makes=makes)
 
     def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Job:
         """The run with these masks; `needs` names the run that it starts from, or whose masks it has."""
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
-        kind = [self.setup if self.setup in ("single", "pairs", TWINS) else base]
+        kind = [self.setup if self.setup in NAMED else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
         draws: list[str] = []
         if self.control is not None:

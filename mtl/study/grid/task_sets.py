@@ -7,12 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
 from mtl.errors import InputError, did_you_mean, plain_name
+from mtl.registries import entry, names
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.tasks.catalogue import TASKS
-from mtl.tasks.twins import task_of, twins_of
+from mtl.tasks.variants import task_of
 
-STATIC, TWINS = "static", "twins"
-SETUPS = (STATIC, "single", "pairs", TWINS, "all")
+STATIC = "static"
+NAMED = ("single", "pairs", *names("setups"))
+"""The setups of several sets of tasks; those of packages are functions from tasks to sets."""
+SETUPS = (STATIC, *NAMED, "all")
 """The setups that every study knows."""
 
 
@@ -53,34 +56,26 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
         if len(tasks) < 2:
             raise InputError(f"setup 'pairs' needs two tasks, but train.tasks is {', '.join(tasks)}")
         return list(itertools.combinations(_known(tasks), 2))
-    if setup == TWINS:
-        return [_twins(task) for task in _known(tasks)]
+    if setup in names("setups"):
+        sets: list[tuple[TaskName, ...]] = entry("setups", setup)(_known(tasks))
+        return sets
     if setup == "all":
         return [_known(tasks)]
-    names = study.sets.get(setup, setup.split("+"))
-    controls = [name for name in NAMES if name not in TASK_NAMES and task_of(name) in tasks]
-    controls += [name for name in TASK_NAMES if not TASKS[name].layers]
-    for name in names:
-        if name not in tasks and name not in controls:
+    given = study.sets.get(setup, setup.split("+"))
+    beside = [name for name in NAMES if name not in TASK_NAMES and task_of(name) in tasks]
+    beside += [name for name in TASK_NAMES if not TASKS[name].layers]
+    for name in given:
+        if name not in tasks and name not in beside:
             is_setup = name == setup
             of_study = [*study.sets, *SETUPS] if is_setup else []
-            choices = [*tasks, *controls, *of_study]
+            choices = [*tasks, *beside, *of_study]
             kind = "setup" if is_setup else f"task in setup '{setup}'"
             outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""
             raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
-    return [_known(names)]
+    return [_known(given)]
 
 
 def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
     """The names as the configuration types them, in the catalogue's order."""
     chosen = set(names)
     return tuple(name for name in NAMES if name in chosen)
-
-
-def _twins(task: TaskName) -> tuple[TaskName, ...]:
-    names = twins_of(task)
-    if not set(names) <= set(NAMES):
-        raise InputError(
-            f"setup '{TWINS}': {task} has no twins, only tasks on words have: name the setups instead"
-        )
-    return names

@@ -11,7 +11,8 @@ from typing import Any
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.probes.measures.groups import measured_groups
-from mtl.study.config import KINDS, MaskKind, Masks, OverlapConfig, ProbesConfig
+from mtl.study.config import KINDS, MaskKind, Masks, ProbesConfig
+from mtl.study.extensions import MasksToMake
 from mtl.workers import queue
 from mtl.workers.queue import State
 from mtl.workers.records import restored
@@ -30,15 +31,6 @@ _NOT_OF_TRAINING = {*MEASURED, *map(code_part, MEASURED)}
 
 
 @dataclass(frozen=True)
-class Draw:
-    """How the masks of one run are drawn; the run's seed is the number of the draw."""
-
-    overlap: OverlapConfig
-    shared: int
-    """Heads that the two masks have in common."""
-
-
-@dataclass(frozen=True)
 class Job:
     """A run with its measurements, or the probing of the encoder before training, as the study wants it."""
 
@@ -52,19 +44,19 @@ class Job:
     probes: ProbesConfig | None = None
     """The measurements on its heads; `None`: its heads are not measured."""
     label: str | None = None
-    """The label of its block; with drawn masks, also the number of heads that they share."""
-    claims_from: tuple[str, ...] = ()
-    """The single-task runs whose masks determine which heads the tasks claim, and which are copied."""
-    draw: Draw | None = None
-    """How its masks are drawn; `None`: its masks are not drawn."""
+    """The label of its block; with masks that the study makes, also their kind."""
+    prepared_from: tuple[str, ...] = ()
+    """The runs that it is prepared from (`Preparation`)."""
+    makes: MasksToMake | None = None
+    """The masks that the study makes for it; `None`: it makes none."""
     trained: bool = True
     """Whether it trains; the encoder before training is only probed."""
     number: int = 0
     """Its place in the order in which jobs are started."""
     made_of: dict[str, str] = field(default_factory=dict)
-    """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or drawn `masks`, the run
-    that it `needs` and the `claims` (their file, or the runs that they come from); for each measure that is
-    made on its heads, of its settings (`importance`) and of its code (`importance.code`)."""
+    """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or made `masks`, the run
+    that it `needs` and what it is prepared with (`Preparation.part`); for each measure that is made on its
+    heads, of its settings (`importance`) and of its code (`importance.code`)."""
 
     @classmethod
     def of(cls, record: Any) -> Job:
@@ -75,6 +67,8 @@ class Job:
         values = with_known_parts(record)
         if "setup" in values:  # the name of a field in versions up to 6ad6363
             values["grid_cell"] = values.pop("setup")
+        if "claims_from" in values:  # up to 0750196
+            values["prepared_from"] = values.pop("claims_from")
         if "probe" in values:  # up to 0750196, beside arguments that now follow from the configuration
             values["probes"] = probe = values.pop("probe")
             if not values["config"]:
@@ -112,7 +106,7 @@ class Job:
 
     def after(self) -> list[str]:
         """The runs that have to be finished before it starts."""
-        return [*([] if self.needs is None else [self.needs]), *self.claims_from]
+        return [*([] if self.needs is None else [self.needs]), *self.prepared_from]
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.study.check_copies import copies_that_fail
 from mtl.study.config import StudyConfig
+from mtl.study.extensions import preparation_of, preparations
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import MEASURED, Job, Progress, code_part, of_training, trained_alike
 from mtl.study.jobs.wanted import digest, wanted_jobs
 from mtl.workers.lease import Holder, lease
 
 if TYPE_CHECKING:
-    from mtl.study.drawn_masks import DrawnMasks
+    from mtl.study.made_masks import MadeMasks
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Plan:
     changes: tuple[Change, ...]
     text: str
     """The study's file, with all keys."""
-    masks: Mapping[str, DrawnMasks]
-    """The masks that are drawn for runs, by path; written when the plan is carried out."""
+    masks: Mapping[str, MadeMasks]
+    """The masks that are made for runs, by path; written when the plan is carried out."""
     notes: tuple[str, ...] = ()
     """Lines on runs of which it is known beforehand that they will fail."""
 
@@ -75,7 +75,8 @@ def make_plan(
     text = dump(plain(dataclasses.asdict(study)))
     jobs, changes = _beside(wanted, folder, keep_code)
     changed = {change.name for change in changes}
-    notes = tuple(copies_that_fail({job.name: job for job in jobs}, changed, folder))
+    by_name = {job.name: job for job in jobs}
+    notes = tuple(note for each in preparations() for note in each.notes(by_name, changed, folder))
     return Plan(folder, wanted, keep_code, jobs, changes, text, masks, notes)
 
 
@@ -90,8 +91,9 @@ def _beside(
         made_of = dict(job.made_of)
         if job.needs is not None:  # what that run is made of counts, and its old code may be kept
             made_of["needs"] = digest(of_training(jobs[job.needs].made_of))
-        if job.claims_from:
-            made_of["claims"] = digest([of_training(jobs[name].made_of) for name in job.claims_from])
+        if job.prepared_from and (preparation := preparation_of(job.settings)) is not None:
+            before_it = [of_training(jobs[name].made_of) for name in job.prepared_from]
+            made_of[preparation.part] = digest(before_it)
         progress = folder.last_progress(job.name)
         if keep_code and progress.state == "finished":
             made_of = _keep_old_code(made_of, progress.made_of)
@@ -151,7 +153,7 @@ def _carry_out(plan: Plan) -> None:
         else:
             _archive_measures(folder, change.name, change.forgotten)
     if plan.masks:
-        from mtl.study.drawn_masks import write_masks
+        from mtl.study.made_masks import write_masks
 
         write_masks(plan.masks)
     wanted = {job.name for job in plan.jobs}
@@ -216,7 +218,7 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
         "corpus": "the corpus changed",
         "masks": "the masks in its file changed",
         "code": "the code changed",
-        "claims": "the masks that its claims come from changed",
+        **{each.part: each.changed for each in preparations()},
     }
     reasons = [reason for part, reason in changes.items() if old.get(part) != new.get(part)]
     takes = "has the masks of" if job.config.pruning == "fixed" else "starts from"

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig, TrainConfig
@@ -18,24 +18,27 @@ from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.folder.code_fingerprint import TRAINING, code_fingerprint, unused_modules
-from mtl.study.check_copies import check_copies
+from mtl.runs.folder.code_fingerprint import (
+    code_fingerprint,
+    modules_of_tasks,
+    unused_modules,
+    used_modules,
+)
 from mtl.study.config import ProbesConfig, StudyConfig
+from mtl.study.extensions import preparations
 from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.study.grid.task_sets import STATIC
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, code_part
+from mtl.study.made_masks import MadeMasks, made_masks
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
-
-if TYPE_CHECKING:
-    from mtl.study.drawn_masks import DrawnMasks
 
 
 def wanted_jobs(
     study: StudyConfig, folder: StudyFolder, inputs: InputCache | None
-) -> tuple[tuple[Job, ...], Mapping[str, DrawnMasks]]:
-    """A job for every run, each after the one that it needs, and the masks that are drawn for them, by path.
+) -> tuple[tuple[Job, ...], Mapping[str, MadeMasks]]:
+    """A job for every run, each after the one that it needs, and the masks that are made for them, by path.
 
     Without `inputs` a corpus is read up to the first annotated sentence of each task only (`check_inputs`).
     Raises `InputError` for runs that would fail.
@@ -44,11 +47,7 @@ def wanted_jobs(
     jobs = [_encoder_before_training(study), *runs] if probes_the_encoder(study) else runs
     if not jobs:
         raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
-    masks: Mapping[str, DrawnMasks] = {}
-    if any(run.draw is not None for run in runs):
-        from mtl.study.drawn_masks import drawn_masks
-
-        masks = drawn_masks(runs)
+    masks = made_masks(runs)
     _check(study, runs, inputs, masks)
     contents = _Contents(masks)
     return tuple(
@@ -64,7 +63,7 @@ def _encoder_before_training(study: StudyConfig) -> Job:
 
 
 def _check(
-    study: StudyConfig, runs: Sequence[Job], inputs: InputCache | None, masks: Mapping[str, DrawnMasks]
+    study: StudyConfig, runs: Sequence[Job], inputs: InputCache | None, masks: Mapping[str, MadeMasks]
 ) -> None:
     """Raise `InputError` for settings, encoders and corpora that cannot be used, before the first run."""
     check_encoder(study.train.encoder.name)
@@ -73,7 +72,8 @@ def _check(
             check_settings(run.config)
         except InputError as error:
             raise InputError(f"run {run.name}: {error}") from error
-    check_copies(runs)
+    for preparation in preparations():
+        preparation.check(runs)
     of_runs = [str(run.config.gates.masks) for run in runs if run.needs is not None]
     check_inputs((run.config for run in runs), inputs, {*masks, *of_runs})
 
@@ -97,7 +97,7 @@ def _made_of(job: Job, contents: _Contents) -> dict[str, str]:
     return {
         **made_of,
         **(contents.masks(config) if job.needs is None else {}),
-        **contents.claims(job),
+        **contents.prepared(job),
         **{name: digest(used) for name, used in measured.items()},
         **{code_part(name): codes[code_part(name)] for name in measured},
     }
@@ -107,21 +107,24 @@ def codes_of(job: Job) -> dict[str, str]:
     """The fingerprints of the code that makes a job (`code`) and of the code of each measure."""
     settings = job.settings
     corpus = settings["corpus"]
-    codes = {code_part(name): _measuring_code(name, job.probes, corpus) for name in job.measures()}
+    codes = {code_part(name): _measuring_code(name, job.probes, settings) for name in job.measures()}
     if not job.trained:
         return {"code": codes[code_part("probes")]}
     readers = reader_modules(corpus)
-    return codes | {"code": code_fingerprint(TRAINING, *readers, unused=unused_modules(settings))}
+    return codes | {
+        "code": code_fingerprint(*used_modules(settings), *readers, unused=unused_modules(settings))
+    }
 
 
-def _measuring_code(measure: str, probes: ProbesConfig | None, corpus: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of a measure, of its row, and of the readers of what it reads.
+def _measuring_code(measure: str, probes: ProbesConfig | None, config: Mapping[str, Any]) -> str:
+    """The fingerprint of the code of a measure, its row, the run's tasks, and the readers of what it reads.
 
     These are the readers of the run's corpus and of another one that the measure reads (`Group.corpus`).
     """
     group = GROUPS[measure]
     read = {"path": getattr(probes, group.corpus) if group.corpus else None}
-    code = code_fingerprint(*group.modules, *reader_modules(corpus), *reader_modules(read))
+    readers = (*reader_modules(config["corpus"]), *reader_modules(read))
+    code = code_fingerprint(*group.modules, *modules_of_tasks(config), *readers)
     return digest([code, [[*made.names, made.probes] for made in group.measures]])
 
 
@@ -154,7 +157,7 @@ def probe_settings(probes: ProbesConfig, measure: str) -> dict[str, Any]:
 class _Contents:
     """Fingerprints of files by their content; every file is read once."""
 
-    def __init__(self, masks: Mapping[str, DrawnMasks]) -> None:
+    def __init__(self, masks: Mapping[str, MadeMasks]) -> None:
         self._masks = masks
         self._known: dict[tuple[Path, ...], str] = {}
 
@@ -209,14 +212,12 @@ class _Contents:
         masks = check_masks(Path(path), config.gates.scope, tuple(config.chosen()))
         return {"masks": masks_fingerprint(masks)}
 
-    def claims(self, run: Job) -> dict[str, str]:
-        """The fingerprint of a given file of claims; the study's own claims are in the plan."""
-        given = run.config.clones.claims
-        if given is None or run.claims_from:
-            return {}
-        if not Path(given).is_file():
-            raise InputError(f"run {run.name}: clones.claims={given}: no such file")
-        return {"claims": self._of((Path(given),))}
+    def prepared(self, run: Job) -> dict[str, str]:
+        """The fingerprints of files given to a start; what the study prepares itself is in the plan."""
+        found: dict[str, str] = {}
+        for preparation in preparations():
+            found |= preparation.fingerprints(run, self._of)
+        return found
 
     def _of(self, paths: tuple[Path, ...]) -> str:
         if paths not in self._known:

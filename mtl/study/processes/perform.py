@@ -17,11 +17,11 @@ from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.run import Run
+from mtl.study.extensions import preparation_of
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, Progress, code_part, kept_measures, trained_alike
 from mtl.study.jobs.wanted import codes_of
 from mtl.study.measures.measure import measure
-from mtl.study.study_claims import write_claims_of
 from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source
 from mtl.workers import queue
@@ -99,8 +99,8 @@ class StudyJobs:
         from mtl.analysis.observers import default_observers
         from mtl.training.train import train
 
-        if job.claims_from:
-            write_claims_of(job, self.folder)
+        if job.prepared_from and (preparation := preparation_of(job.settings)) is not None:
+            preparation.prepare(job, self.folder)
         console = Console(markup=False, emoji=False)
         observers = default_observers(job.config, console, self.inputs)
         return train(job.config, console=console, inputs=self.inputs, observers=observers)

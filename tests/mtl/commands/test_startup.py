@@ -43,9 +43,6 @@ def run(*words: str, code: int = 0) -> tuple[str, float]:
 def test_a_study_is_planned_without_anything_heavy(toy):
     words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
     assert run(*words)[0] == ""
-    # Runs with copied heads, whose encoder's family is looked up.
-    words = ("study", "configs/study/remedy.yaml", "--dry-run", f"--train.corpus.path={toy}")
-    assert run(*words)[0] == ""
 
 
 def test_mistyped_keys_and_printed_configurations_load_nothing_heavy():

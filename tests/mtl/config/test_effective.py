@@ -18,6 +18,7 @@ from mtl.config.effective import (
     with_older_defaults,
 )
 from mtl.config.parse import configured, read_configuration
+from mtl.config.part import files_of_parts
 from mtl.config.schema import (
     DEFAULT_TASKS,
     BalancerConfig,
@@ -204,7 +205,9 @@ def test_a_run_folder_of_before_a_key_can_be_resumed(tmp_path, changed):
         Run(tmp_path).holds(new, "corpus")
 
 
-@pytest.mark.parametrize("key", ["corpus.path", "encoder.name", "init_from", "gates.masks", "clones.claims"])
+@pytest.mark.parametrize(
+    "key", ["corpus.path", "encoder.name", "init_from", "gates.masks", *files_of_parts()]
+)
 def test_a_run_is_resumed_however_the_paths_of_its_inputs_are_spelt(tmp_path, key, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "place").mkdir()

@@ -17,10 +17,10 @@ GATES = {"shared": torch.tensor([[[0.5, 1.0, 0.0], [1.0, 0.25, 1.0]]])}
 GATES["per_task"] = torch.cat([GATES["shared"], 1 - GATES["shared"]])
 
 
-def scales_of(gates: str | None, owned: bool, shuffled: bool = False) -> HeadScales:
+def scales_of(gates: str | None, owned: bool) -> HeadScales:
     names = {"shared": ("shared",), "per_task": TASKS}
     fixed = None if gates is None else FixedGates(GATES[gates], names[gates])
-    return HeadScales(TASKS, THERE, 3, fixed, routes_of(OWNERS, TASKS, THERE, 3) if owned else None, shuffled)
+    return HeadScales(TASKS, THERE, 3, fixed, routes_of(OWNERS, TASKS, THERE, 3) if owned else None)
 
 
 def by_hand(task: str, gates: str | None, owned: bool) -> torch.Tensor:

@@ -59,7 +59,10 @@ def test_fixed_masks_of_a_block_are_those_of_its_run_with_the_same_seed(tmp_path
         (dataclasses.replace(SCRATCH, masks_of="other"), "masks_of=other: 0 blocks of this label"),
         (dataclasses.replace(SCRATCH, masks=("fixed_per_task",)), "with a mask per task"),
         (dataclasses.replace(SCRATCH, masks=("dynamic",)), r"give masks: \[fixed\]"),
-        (dataclasses.replace(SCRATCH, set={"gates.masks": "m.parquet"}), "leave gates.masks and overlap out"),
+        (
+            dataclasses.replace(SCRATCH, set={"gates.masks": "m.parquet"}),
+            "names the masks: leave gates.masks",
+        ),
     ],
 )
 def test_masks_of_no_other_block_are_one_line(block, message, tmp_path):

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 import pytest
 
 from mtl.commands.main import main
-from mtl.config.ranges import RANGES, Range, out_of_range
+from mtl.config.part import starts
+from mtl.config.ranges import Range, out_of_range, ranges_of_keys
 from mtl.config.schema import BalancerConfig, BatchConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.training import balancers
@@ -25,7 +26,7 @@ from mtl.training.check_gates import check_target
         "--encoder.word_dropout=1", "--patience=0", "--trainer.checkpoint_minutes=-1", "--trainer.threads=0",
         "--max_epochs=100000000000000000000000", "--max_epochs=0", "--gates.lr=0", "--batch.temperature=0",
         "--gates.target_open=0", "--gates.target_open=3.5", "--gates.penalty=inf", "--seed=-1",
-        "--batch.sentences=0", "--balancer.weights.dep=-1", "--gradient_conflict_every=-1",
+        "--batch.sentences=0", "--balancer.weights.dep=-1",
         "--optimizer.accumulate=0", "--srl.dim=0", "--gates.temperature=0", "--trainer.devices=0",
     ],
 )  # fmt: skip
@@ -91,14 +92,19 @@ def test_the_defaults_are_in_range_and_every_row_is_of_a_key():
     # A row that matched no key would be a misspelt one.
     numbers = {**config, "patience": 0, "batch": {**config["batch"], "sentences": 0}}
     numbers["gates"] = {**config["gates"], "lr": -1.0, "target_open": -1.0, "penalty": -1.0, "at_most": 0}
-    numbers["clones"] = {**config["clones"], "seed": -1}
+    for start in starts():
+        given = {
+            key: -1 if f"{start.key}.{key}" in start.ranges else value
+            for key, value in config[start.key].items()
+        }
+        numbers[start.key] = given
     numbers["optimizer"] = {**config["optimizer"], "warmup_updates": 0, "encoder_lr": 1.0, "decoder_lr": 1.0}
     numbers["seq2seq"] = {**config["seq2seq"], "components": 0}
     numbers["trainer"] = {**config["trainer"], "threads": 0}
     keys = [key for key, _ in _numbers(numbers)]
-    assert all(any(fnmatchcase(key, pattern) for key in keys) for pattern in RANGES)
+    assert all(any(fnmatchcase(key, pattern) for key in keys) for pattern in ranges_of_keys())
     # Every number of a run has a row.
-    assert [key for key in keys if not any(fnmatchcase(key, pattern) for pattern in RANGES)] == []
+    assert [key for key in keys if not any(fnmatchcase(key, pattern) for pattern in ranges_of_keys())] == []
 
 
 def _numbers(config, prefix=""):

@@ -13,6 +13,8 @@ import polars
 import pytest
 import torch
 
+from mtl.config.keys import known_keys_of
+from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
@@ -25,7 +27,7 @@ VALUES = {
     "scope": ("none", "shared", "per_task"),
     "balancer": BALANCERS,
     "sampling": ("aligned", "proportional", "tempered"),
-    "conflict": (0, 2),
+    "conflict": (0, 2) if "gradient_conflict_every" in known_keys_of(TrainConfig) else (0,),
     "accumulate": (1, 2, 3),
     "stop": (None, 3, 7),
     "sentences": (4, 5),  # of 17: the last batch has one, or two, and so fewer than three ranks
@@ -44,8 +46,9 @@ def words_of(combination: Combination) -> list[str]:
     words = [
         "--max_epochs=2", f"--batch.sentences={combination['sentences']}",
         f"--balancer.name={combination['balancer']}", f"--optimizer.accumulate={combination['accumulate']}",
-        f"--gradient_conflict_every={combination['conflict']}",
     ]  # fmt: skip
+    if combination["conflict"]:
+        words.append(f"--gradient_conflict_every={combination['conflict']}")
     if combination["balancer"] == "fixed":
         words.append("--balancer.weights={pos: 0.5, srl: 2}")
     if scope != "none":

@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from mtl.config.keys import known_keys_of
 from mtl.config.parse import configured
-from mtl.config.schema import TrainConfig
+from mtl.config.part import files_of_parts
+from mtl.config.schema import NAMES, TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
@@ -53,6 +55,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "seq2seq.components": ("null", "8"),
 }  # fmt: skip
 """By key its values; what follows a value are other keys that it needs."""
+VALUES = {key: values for key, values in VALUES.items() if key in known_keys_of(TrainConfig)}
+VALUES["tasks"] = tuple(names for names in VALUES["tasks"] if set(names.split(",")) <= set(NAMES))
+# Keys and tasks of packages beside the core are there with these.
 
 
 class Watched(InputCache):
@@ -80,9 +85,12 @@ MASK = {"task": ["pos"] * 4, "attention": "self", "layer": [0, 0, 1, 1], "head":
             "a mask over 2 layers of 2 heads, but the encoder has 3",
         ),
         (["--encoder.layers=mix", "--encoder.word_dropout=2"], "encoder.word_dropout=2"),
-        (
-            ["--tasks=pos,dep", "--clones.kind=split", "--clones.claims=CLAIMS"],
-            "about 2 layers of 2 heads, and the encoder has 3 layers of 4",
+        *(
+            (
+                ["--tasks=pos,dep", "--clones.kind=split", f"--{key}=CLAIMS"],
+                "about 2 layers of 2 heads, and the encoder has 3 layers of 4",
+            )
+            for key in files_of_parts()
         ),
         (["--from=MODEL", "--tasks=dep", "--pruning=static"], "was not trained on dep"),
         (["--from=MODEL", "--tasks=translate"], "a translation model cannot become a labelling model"),

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from mtl.config.effective import neutral_values, plain
-from mtl.config.schema import BalancerConfig, BatchConfig, ClonesConfig, GatesConfig, TrainConfig
+from mtl.config.part import files_of_parts, starts
+from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.probes.report.answer_sharing import sharing_groups, unlike_baselines
 from mtl.probes.report.data import ReportData
@@ -41,6 +42,18 @@ from mtl.runs.report.gather import gather
 from tests.mtl.studies import Study
 
 PAIR = TrainConfig(tasks=("pos", "dep"))
+KINDS_OF_STARTS = {start.key: start.slot.type for start in starts()}
+COPIES = {
+    "routed copies": {"kind": "routed", "heads": "uncontested", "claims": "a.json"},
+    "rows": {"kind": "rows"},
+    "copies": {"kind": "split", "heads": "contested", "claims": "a.json"},
+}
+STARTED = {
+    name: {"clones": KINDS_OF_STARTS["clones"](**settings)}
+    for name, settings in COPIES.items()
+    if "clones" in KINDS_OF_STARTS
+}
+"""Settings of a start, where there is that one."""
 CONTEXTS = {
     "pair": PAIR,
     "separate": replace(PAIR, batch=BatchConfig(mode="separate", sampling="tempered")),
@@ -57,9 +70,7 @@ CONTEXTS = {
         PAIR, pruning="static", init_from="gone", gates=GatesConfig(scope="per_task", penalty=0.1)
     ),
     "masks": replace(PAIR, pruning="fixed", gates=GatesConfig(scope="per_task", masks="a.parquet")),
-    "routed copies": replace(PAIR, clones=ClonesConfig(kind="routed", heads="uncontested", claims="a.json")),
-    "rows": replace(PAIR, clones=ClonesConfig(kind="rows")),
-    "copies": replace(PAIR, clones=ClonesConfig(kind="split", heads="contested", claims="a.json")),
+    **{name: replace(PAIR, **values) for name, values in STARTED.items()},
     "alone": TrainConfig(tasks=("ner",)),
     "translation": TrainConfig(tasks=("translate",)),
     "sentences": TrainConfig(tasks=("cola", "classify")),
@@ -223,7 +234,10 @@ def alike(*runs: tuple[Mapping[str, Any], Mapping[str, Any]]) -> tuple[bool, lis
         ("encoder.name", lambda digest: {"encoder_fingerprint": digest}, "pair"),
         ("gates.masks", lambda digest: {"masks_fingerprint": digest}, "masks"),
         ("gates.masks", lambda digest: {"origins": {"gates.masks": ["a", digest]}}, "masks"),
-        ("clones.claims", lambda digest: {"origins": {"clones.claims": ["a", digest]}}, "copies"),
+        *(
+            (key, lambda digest, key=key: {"origins": {key: ["a", digest]}}, "copies")
+            for key in files_of_parts()
+        ),
         ("init_from", lambda digest: {"origins": {"init_from": ["a", digest]}}, "pair"),
     ],
 )
@@ -330,7 +344,7 @@ def a_run(folder: Path, config: Mapping[str, Any]) -> Run:
 
 
 def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):
-    copied = plain(asdict(replace(PAIR, clones=ClonesConfig(kind="routed", heads="all"))))
+    copied = plain(asdict(PAIR)) | {"clones": {"kind": "routed", "heads": "all"}}
     like = [a_run(tmp_path / f"like{seed}", {**copied, "seed": seed}) for seed in (1, 2)]
     for number, (key, first, second) in enumerate(keys_of(PAIR)):
         if key.startswith("clones."):

@@ -7,12 +7,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import numpy as np
 import polars as pl
 import pytest
-import pytorch_lightning as pl_trainer
 
 from mtl.analysis.curves.file import CurveFiles, part
 from mtl.errors import InputError
@@ -20,7 +18,6 @@ from mtl.probes.tables import curve_table
 from mtl.probes.tables import heads_table as table
 from mtl.runs.folder.heads_file import forget_measures, write_measures
 from mtl.runs.folder.run import Run
-from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.workers.lease import Holder
 
 
@@ -148,24 +145,3 @@ def test_a_killed_holder_of_the_lock_does_not_block_the_next(tmp_path: Path) -> 
     (tmp_path / ".heads.parquet.lock").write_text(json.dumps(dataclasses.asdict(dead)))
     write_measures(path, rows("attention", 1.0), ["attention"], {})
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: Path) -> None:
-    """Resuming a training whose heads were measured meanwhile keeps these measures."""
-    run, path = Run(tmp_path), tmp_path / "heads.parquet"
-    write_measures(path, rows("attention", 1.0), ["attention"], {"split": "test"})
-    row = {
-        "measure": "gradient_conflict", "task": "", "label": "pos-ner", "attention": "self", "layer": 0,
-        "head": 0, "value": 0.5, "count": 1,
-    }  # fmt: skip
-    conflict = MagicMock(GradientConflict, rows=lambda epoch: [row | {"choice": f"epoch {epoch}"}])
-    record = ConflictRecord(run, conflict)
-    for epoch in range(2):
-        trainer = MagicMock(pl_trainer.Trainer, current_epoch=epoch, is_global_zero=True)
-        record.on_train_epoch_end(trainer, MagicMock(pl_trainer.LightningModule))
-        write_measures(path, rows("importance", float(epoch)), ["importance"], {"importance.split": "dev"})
-    heads, provenance = table.read(path)
-    assert heads["measure"].value_counts().sort("measure").rows() == [
-        ("attention", 2), ("gradient_conflict", 2), ("importance", 2),
-    ]  # fmt: skip
-    assert provenance["split"] == "test"

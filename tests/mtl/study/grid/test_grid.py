@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -56,28 +55,6 @@ def test_every_example_is_a_study(file):
     assert runs
     for run in runs:
         check_settings(run.config)
-
-
-def test_the_study_of_contested_heads_has_its_controls_in_the_order_of_what_is_decided_first():
-    runs = planned(configured("", StudyConfig, ["configs/study/contest.yaml"]), HERE)
-    counts = Counter(run.grid_cell for run in runs)
-    assert list(counts.items()) == [
-        ("single", 15), ("all", 3), ("all twice", 3), ("single dynamic k14", 15), ("control dynamic k14", 3),
-        ("pairs", 30), ("twins", 15), ("pos+control", 3), ("dep+control", 3), ("all by-scale", 3),
-        ("single dynamic k9", 15), ("single dynamic k22", 15),
-        ("single twice", 15),
-    ]  # fmt: skip
-    assert {run.config.seed for run in runs if run.masks != "none"} == {11, 12, 13}
-    assert {run.config.seed for run in runs if run.masks == "none"} == {1, 2, 3}
-    updates = {run.grid_cell: run.config.max_epochs for run in runs if len(run.config.tasks) == 5}
-    assert updates == {"all": 5, "all twice": 10, "all by-scale": 5}
-
-
-def test_the_study_of_forced_overlap_draws_for_every_seed():
-    runs = planned(configured("", StudyConfig, ["configs/study/overlap.yaml"]), HERE)
-    assert len(runs) == 3 * 3 * 6
-    assert {run.draw.shared for run in runs} == {0, 6, 12}
-    assert len({run.config.gates.masks for run in runs}) == len(runs)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +119,9 @@ def test_static_masks_do_not_start_from_a_run_that_a_label_sets_apart():
 
 
 def test_settings_hold_in_the_runs_that_they_concern():
-    train = TrainConfig(gradient_conflict_every=5, gates=GatesConfig(overlap_penalty=0.5), dep=Dep(arc_dim=7))
+    train = TrainConfig(gates=GatesConfig(overlap_penalty=0.5), dep=Dep(arc_dim=7))
     grid = (Block(("pos", "dep", "all"), ("none", "dynamic", "dynamic_per_task")),)
     runs = {run.name: run.config for run in planned(StudyConfig(train=train, grid=grid, seeds=(1,)), HERE)}
-    assert {name for name, config in runs.items() if config.gradient_conflict_every} == {
-        "all-seed1", "all-dynamic-seed1"
-    }  # fmt: skip
     assert {name for name, config in runs.items() if config.gates.overlap_penalty} == {
         "all-dynamic_per_task-seed1"
     }
@@ -317,38 +291,6 @@ def test_names_that_would_leave_their_folder_are_refused(name):
 
 def test_the_same_run_twice_is_one():
     assert names(Block(("all",)), Block(("all", "pos+ner+dep+con+srl")), seeds=(1,)) == ["all-seed1"]
-
-
-def test_twins_are_a_task_beside_itself():
-    runs = planned(StudyConfig(grid=(Block(("twins",)),), seeds=(1,)), HERE)
-    assert [run.name for run in runs] == [f"{task}~a+{task}~b-seed1" for task in TASKS]
-    assert [run.config.tasks for run in runs] == [(f"{task}~a", f"{task}~b") for task in TASKS]
-    assert {run.grid_cell for run in runs} == {"twins"}
-    # Settings of the task count, those of others do not.
-    assert runs[2].config.dep == Dep()
-    assert (
-        planned(
-            StudyConfig(
-                grid=(Block(("twins",)),), seeds=(1,), train=TrainConfig(dep=replace(Dep(), arc_dim=7))
-            ),
-            HERE,
-        )[2].config.dep.arc_dim
-        == 7
-    )
-
-
-def test_a_control_task_and_a_twin_are_spelled_as_pairs_are():
-    runs = planned(StudyConfig(grid=(Block(("control+dep", "dep~a", "control")),), seeds=(1,)), HERE)
-    assert sorted((run.name, run.config.tasks, run.probes is not None) for run in runs) == [
-        ("control-seed1", ("control",), False),
-        ("dep+control-seed1", ("dep", "control"), True),
-        ("dep~a-seed1", ("dep~a",), True),
-    ]
-    assert "control" not in planned(StudyConfig(grid=(Block(("all",)),)), HERE)[0].config.tasks
-    with pytest.raises(
-        InputError, match=r"unknown task in setup 'srl~a\+pos': 'srl~a'; train.tasks leaves it out"
-    ):
-        names(Block(("srl~a+pos",)), train=TrainConfig(tasks=("pos", "dep")))
 
 
 def test_a_block_has_seeds_of_its_own():

@@ -14,6 +14,7 @@ import pytest
 
 from mtl.config import effective
 from mtl.config.parse import configured
+from mtl.config.part import meters
 from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
@@ -367,7 +368,7 @@ def test_code_is_kept_for_runs_that_start_from_others_too(world, monkeypatch):
         ["--train.gates.penalty=0.5", "--train.gates.target_open=3"],
         ["--train.dep.arc_dim=7"],
         ["--train.balancer.window=9", "--train.batch.temperature=5"],
-        ["--train.gradient_conflict_every=2"],
+        *([f"--train.{meter.key}=2"] for meter in meters()),
         ["--train.corpus.dep.train=nowhere.conllu"],
         ["--split=dev"],
     ],

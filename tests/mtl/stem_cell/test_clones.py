@@ -11,13 +11,14 @@ import torch
 
 from mtl.commands.main import main
 from mtl.config.effective import counting_settings, different_keys, only_used, plain
-from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.families import cloned_heads
 from mtl.models.joint import JointModel
 from mtl.probes.tables import heads_table
-from mtl.training.claims_file import Claims, read_claims, write_claims
-from mtl.training.clones import CopiedHead, planned_copies
+from mtl.stem_cell.claims_file import Claims, read_claims, write_claims
+from mtl.stem_cell.clones import CopiedHead, describe_clones, planned_copies, swapped
+from mtl.stem_cell.clones_config import ClonesConfig
 
 THERE = [tuple(range(6))] * 3
 CLAIMS = Claims(
@@ -156,11 +157,26 @@ def test_runs_train_with_copies(
     model = JointModel.from_pretrained(tmp_path / "run")
     assert cloned_heads(model.encoder.transformer) == copies
     assert (model.routes is not None) == routed
-    assert not model.shuffle_owners
+    assert model.reassign is None
     assert main(["evaluate", str(tmp_path / "run"), "--split=dev"]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert set(metrics["test"]) == {"pos", "dep"}
     assert main(words) == 0  # finished already
+
+
+def test_what_was_copied_is_said_by_the_heads_names() -> None:
+    copied = [CopiedHead(2, 1, (("pos",), ("dep",)))]
+    said = describe_clones(copied, ClonesConfig(kind="split", claims="f"))
+    assert said == "clones: split, contested: 1 head: L2H1 x 2"
+
+
+def test_sets_of_heads_are_swapped_at_random() -> None:
+    routes = torch.eye(2)[:, None]
+    torch.manual_seed(0)
+    drawn = [swapped(routes) for _ in range(20)]
+    flipped = [torch.equal(each, routes.flip(0)) for each in drawn]
+    assert 4 < sum(flipped) < 16
+    assert all(flip or torch.equal(each, routes) for flip, each in zip(flipped, drawn, strict=True))
 
 
 def test_a_transplanted_run_has_no_more_parameters(words: list[str], tmp_path: Path, capsys) -> None:

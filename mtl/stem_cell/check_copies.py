@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, no_copies_because
 from mtl.models.known_encoders import encoder_configuration, encoder_shape
+from mtl.stem_cell.claims_file import Claims, nothing_contested, read_claims
+from mtl.stem_cell.clones_config import ClonesConfig, clones_of
+from mtl.stem_cell.study_claims import claims_of
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job
-from mtl.study.study_claims import claims_of
-from mtl.training.claims_file import Claims, nothing_contested, read_claims
 
 
 def check_copies(runs: Sequence[Job]) -> None:
@@ -21,25 +22,16 @@ def check_copies(runs: Sequence[Job]) -> None:
     Claims are known here where `clones.claims` names a file; see `copies_that_fail` for the study's own.
     """
     for run in runs:
-        if copies_heads(run.config.clones):
+        clones = clones_of(run.config)
+        if clones.copy_heads:
             check_family(run.name, run.config)
-        if copies_claimed_heads(run.config.clones) and not run.claims_from:
-            path, tasks = str(run.config.clones.claims), tuple(run.config.chosen())
+        if clones.copy_claimed_heads and not run.prepared_from:
+            path, tasks = str(clones.claims), tuple(run.config.chosen())
             claims = read_claims(Path(path), tasks, encoder_shape(run.config.encoder.name))
             if not claims.contested(tasks):
                 raise InputError(f"run {run.name}: {nothing_contested(tasks, path)}")
-            if reason := too_few_heads(claims, tasks, run.config.clones):
+            if reason := too_few_heads(claims, tasks, clones):
                 raise InputError(f"run {run.name}: {reason}")
-
-
-def copies_heads(clones: ClonesConfig) -> bool:
-    """Whether a run has copies of heads."""
-    return clones.kind not in ("none", "rows")
-
-
-def copies_claimed_heads(clones: ClonesConfig) -> bool:
-    """Whether claims say which heads a run copies."""
-    return copies_heads(clones) and clones.heads != "all"
 
 
 def check_family(name: str, config: TrainConfig) -> None:
@@ -58,7 +50,7 @@ def check_family(name: str, config: TrainConfig) -> None:
 
 def too_few_heads(claims: Claims, tasks: Sequence[str], clones: ClonesConfig) -> str:
     """Why a layer of the uncut encoder has too few heads for these copies; empty if it has enough."""
-    from mtl.training.clones import planned_copies  # it loads torch, and few studies come here
+    from mtl.stem_cell.clones import planned_copies  # it loads torch, and few studies come here
 
     layers, heads = claims.shape
     try:
@@ -76,12 +68,12 @@ def copies_that_fail(jobs: Mapping[str, Job], changed: set[str], study: StudyFol
     """
     known: dict[str, Claims] = {}
     for job in jobs.values():
-        sources = job.claims_from
+        sources = job.prepared_from
         if not sources or not changed.isdisjoint({job.name, *sources}) or _finished(study, [job.name]):
             continue
         if not _finished(study, sources):
             continue
-        path, tasks = str(job.config.clones.claims), job.config.tasks
+        path, tasks = str(clones_of(job.config).claims), job.config.tasks
         try:
             if path not in known:
                 known[path], _ = claims_of(job, study, jobs)
@@ -93,7 +85,7 @@ def copies_that_fail(jobs: Mapping[str, Job], changed: set[str], study: StudyFol
                 f"{job.name} will fail: {nothing_contested(tasks, path)}; leave its tasks out, or keep more "
                 "heads open in their masks"
             )
-        elif reason := too_few_heads(known[path], tasks, job.config.clones):
+        elif reason := too_few_heads(known[path], tasks, clones_of(job.config)):
             yield f"{job.name} will fail: {reason}"
 
 

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtl.config.effective import ROWS_PER_TASK
-from mtl.config.schema import ClonesConfig
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from mtl.errors import InputError, counted
 from mtl.heads.clone import clone_heads, transplant_heads
 from mtl.models.routes import Owners, Place
 from mtl.models.tapped import TappedModel
 from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site
-from mtl.training.claims_file import Claims, nothing_contested, read_claims
+from mtl.stem_cell.claims_file import Claims, nothing_contested, read_claims
+from mtl.stem_cell.clones_config import ROWS_PER_TASK, ClonesConfig
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,11 @@ def planned_copies(
             groups = ((names[0], *rest), *((name,) for name in names[1:]))
             plan.append(CopiedHead(layer, source, groups, tuple(sorted(targets))))
     return sorted(plan, key=lambda copied: (copied.layer, copied.head))
+
+
+def swapped(routes: Float[Tensor, "task site head"]) -> Float[Tensor, "task site head"]:
+    """The sets of heads, assigned to tasks at random."""
+    return routes[torch.randperm(len(routes)).to(routes.device)]
 
 
 def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig) -> str:

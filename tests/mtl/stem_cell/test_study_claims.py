@@ -9,15 +9,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mtl.config.schema import ClonesConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
+from mtl.stem_cell.claims_file import read_claims
+from mtl.stem_cell.clones_config import ClonesConfig, clones_of
+from mtl.stem_cell.study_claims import write_claims_of
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid.grid import planned
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, Progress, Snapshot
-from mtl.study.study_claims import write_claims_of
-from mtl.training.claims_file import read_claims
 from tests.mtl.study import small
 
 HERE = Path("studies/s")
@@ -36,11 +37,11 @@ def test_runs_with_copies_come_after_the_masks_of_their_tasks() -> None:
     assert list(found)[-2:] == ["all-C-seed1", "all-C-seed2"]
     for seed in (1, 2):
         run = found[f"all-C-seed{seed}"]
-        assert run.claims_from == (
+        assert run.prepared_from == (
             "pos-dynamic-seed1", "pos-dynamic-seed2", "dep-dynamic-seed1", "dep-dynamic-seed2",
         )  # fmt: skip
-        assert run.config.clones.claims == str(HERE / "claims" / "pos+dep.json")
-    assert all(not run.claims_from for name, run in found.items() if "-C-" not in name)
+        assert clones_of(run.config).claims == str(HERE / "claims" / "pos+dep.json")
+    assert all(not run.prepared_from for name, run in found.items() if "-C-" not in name)
 
 
 def test_what_starts_from_a_run_with_copies_comes_after_it() -> None:
@@ -57,14 +58,14 @@ def test_rows_and_all_heads_need_no_claims_and_given_ones_are_taken() -> None:
         {"clones.kind": "routed", "clones.claims": "claims.json"},
     ):
         [run] = runs(Block(("pos+dep",), set=settings), seeds=(1,)).values()
-        assert run.claims_from == ()
-        assert run.config.clones.claims == settings.get("clones.claims")
+        assert run.prepared_from == ()
+        assert clones_of(run.config).claims == settings.get("clones.claims")
 
 
 def test_copies_for_the_whole_study_concern_sets_of_tasks_only() -> None:
     train = dataclasses.replace(TASKS, clones=ClonesConfig("rows"))
     found = runs(Block(("single", "all")), train=train, seeds=(1,))
-    assert {name: run.config.clones.kind for name, run in found.items()} == {
+    assert {name: clones_of(run.config).kind for name, run in found.items()} == {
         "pos-seed1": "none", "dep-seed1": "none", "all-seed1": "rows",
     }  # fmt: skip
 
@@ -74,9 +75,9 @@ def test_labels_say_which_masks_count() -> None:
     large = Block(("single",), ("dynamic",), {"gates.target_open": 22}, "k22")
     own = dataclasses.replace(ROUTED, label="k9")
     run = runs(small, large, own, seeds=(1,))["all-k9-seed1"]
-    assert run.claims_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
+    assert run.prepared_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
     run = runs(small, ROUTED, seeds=(1,))["all-C-seed1"]
-    assert run.claims_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
+    assert run.prepared_from == ("pos-dynamic-k9-seed1", "dep-dynamic-k9-seed1")
     with pytest.raises(InputError, match="the claims of pos from the runs labelled k22 or k9"):
         runs(small, large, ROUTED)
 
@@ -107,7 +108,7 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
         study.write_job(Job(name, "single dynamic", TrainConfig(seed=int(name[-1]))))
     path = tmp_path / "claims" / "pos+dep.json"
     config = dataclasses.replace(TASKS, clones=ClonesConfig("routed", claims=str(path)))
-    job = Job("C", "C", config, claims_from=tuple(opened))
+    job = Job("C", "C", config, prepared_from=tuple(opened))
     write_claims_of(job, study)
     first = path.read_bytes()
     assert read_claims(path, ("pos", "dep"), (2, 3)).of_task == {"pos": ((0, 0), (1, 1)), "dep": ((0, 0),)}
@@ -121,7 +122,7 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
 
 def test_a_run_waits_for_all_masks_and_fails_with_any() -> None:
     jobs = {name: Job(name, "", TrainConfig()) for name in ("pos", "dep")}
-    jobs["C"] = Job("C", "", TrainConfig(), claims_from=("pos", "dep"))
+    jobs["C"] = Job("C", "", TrainConfig(), prepared_from=("pos", "dep"))
     progress = {"pos": Progress("finished"), "dep": Progress("running"), "C": Progress()}
     assert not Snapshot(jobs, progress).ready("C")
     assert Snapshot(jobs, {**progress, "dep": Progress("finished")}).ready("C")
@@ -151,3 +152,13 @@ def test_a_study_copies_what_its_own_masks_claim(toy: Path, tiny_encoder: Path, 
         copied = {(int(layer), head) for layer, of in config["cloned_heads"].items() for head in of.values()}
         assert copied == contested
     assert "Does a remedy help?" in (folder / "report.html").read_text()
+
+
+def test_a_job_of_an_older_study_says_where_its_claims_come_from(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    written = {"name": "C", "number": 0, "grid_cell": "pos+dep C", "config": {}, "made_of": {"claims": "x"}}
+    (tmp_path / "jobs" / "C.job.json").write_text(json.dumps({**written, "prepared_from": ["pos", "dep"]}))
+    [job] = study.jobs()
+    assert job == Job(**written, prepared_from=["pos", "dep"])
+    assert job.after() == ["pos", "dep"]

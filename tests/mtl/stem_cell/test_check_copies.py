@@ -10,13 +10,15 @@ import polars as pl
 import pytest
 
 from mtl.commands.main import main
-from mtl.config.schema import ClonesConfig, EncoderConfig, TrainConfig
+from mtl.config.schema import EncoderConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
-from mtl.study.check_copies import check_family, copies_that_fail
+from mtl.stem_cell.check_copies import check_family, copies_that_fail
+from mtl.stem_cell.claims_file import Claims, write_claims
+from mtl.stem_cell.clones_config import ClonesConfig
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, Progress
-from mtl.training.claims_file import Claims, write_claims
+from tests.mtl.commands.test_startup import run as run_program
 from tests.mtl.study import small
 
 GRID = [
@@ -121,7 +123,7 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
     study = StudyFolder(tmp_path)
     tasks = TrainConfig(tasks=("pos", "dep"), clones=ClonesConfig("routed", claims=str(tmp_path / "c.json")))
     jobs = {name: Job(name, "single dynamic", TrainConfig(seed=1)) for name in ("pos", "dep")}
-    jobs["C"] = Job("C", "C", tasks, claims_from=("pos", "dep"))
+    jobs["C"] = Job("C", "C", tasks, prepared_from=("pos", "dep"))
     for name, opened in (("pos", 0), ("dep", 1)):
         gates(study.run(name), name, opened)
         study.write_job(jobs[name])
@@ -146,3 +148,9 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
     line, _ = copies_that_fail(jobs, set(), study)
     assert line.startswith("C will fail: ")
     assert line.endswith("train dep again")
+
+
+def test_runs_with_copied_heads_are_planned_without_anything_heavy(toy):
+    """Their encoder's family is looked up in its config.json."""
+    words = ("study", "configs/study/remedy.yaml", "--dry-run", f"--train.corpus.path={toy}")
+    assert run_program(*words)[0] == ""

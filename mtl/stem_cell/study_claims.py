@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.stem_cell.claims_file import Claims, Head, write_claims
+from mtl.stem_cell.clones_config import clones_of
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job
-from mtl.training.claims_file import Claims, Head, write_claims
 
 
 def with_claims(runs: Sequence[Job], folder: Path) -> list[Job]:
@@ -28,8 +30,8 @@ def with_claims(runs: Sequence[Job], folder: Path) -> list[Job]:
 
 
 def _needs_claims(config: TrainConfig) -> bool:
-    clones = config.clones
-    return clones.kind not in ("none", "rows") and clones.heads != "all" and clones.claims is None
+    clones = clones_of(config)
+    return clones.copy_claimed_heads and clones.claims is None
 
 
 def _with_claims(run: Job, runs: Sequence[Job], folder: Path) -> Job:
@@ -54,17 +56,19 @@ def _with_claims(run: Job, runs: Sequence[Job], folder: Path) -> Job:
         used |= {chosen} if chosen else set()
         sources += [other.name for other in masked if other.label == chosen]
     path = folder / "claims" / f"{'-'.join(['+'.join(run.config.tasks), *sorted(used)])}.json"
-    config = dataclasses.replace(run.config, clones=dataclasses.replace(run.config.clones, claims=str(path)))
-    return dataclasses.replace(run, config=config, claims_from=tuple(sources))
+    clones = dataclasses.replace(clones_of(run.config), claims=str(path))
+    slot: dict[str, Any] = {"clones": clones}
+    config = dataclasses.replace(run.config, **slot)
+    return dataclasses.replace(run, config=config, prepared_from=tuple(sources))
 
 
 def write_claims_of(job: Job, study: StudyFolder) -> None:
-    """Write the file of claims that a run reads, from the masks of the runs in `job.claims_from`.
+    """Write the file of claims that a run reads, from the masks of the runs in `job.prepared_from`.
 
     Every process writes the same file from the same masks. Raises `InputError` for masks that cannot be read.
     """
     claims, names = claims_of(job, study, {other.name: other for other in study.jobs()})
-    path = Path(str(job.config.clones.claims))
+    path = Path(str(clones_of(job.config).claims))
     path.parent.mkdir(exist_ok=True)
     write_claims(path, claims, names)
 
@@ -81,7 +85,7 @@ def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Cl
 
     tables: dict[str, list[pl.DataFrame]] = {}
     names: dict[str, list[str]] = {}
-    for name in job.claims_from:
+    for name in job.prepared_from:
         path = study.run(name) / "gates.parquet"
         try:
             gates = read_gates(path)

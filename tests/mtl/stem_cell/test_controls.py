@@ -25,8 +25,8 @@ from mtl.models.batches import examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.runs.compare.tables import heads_of
+from mtl.stem_cell.twins import part_of
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.twins import part_of
 from mtl.training.train import train
 
 QUIET = Console(quiet=True)
@@ -71,7 +71,7 @@ def test_every_training_sentence_is_one_twins_and_only_one(toy, tiny_encoder):
     sentences[0] = dataclasses.replace(sentences[0], arcs=None)
     tokenizer = Encoder.from_pretrained(str(tiny_encoder)).tokenizer
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
-    corpus = examples(sentences, tokenizer, tasks, labels, halves=True)
+    corpus = examples(sentences, tokenizer, tasks, labels, training=True)
     assert set(corpus[0].targets) == {"pos"}
     for number, example in enumerate(corpus[1:], start=1):
         assert set(example.targets) == {"pos", f"dep~{part_of(example.sentence, number)}"}

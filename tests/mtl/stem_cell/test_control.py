@@ -6,7 +6,7 @@ from collections import Counter
 
 import torch
 
-from mtl.tasks.control import Control
+from mtl.stem_cell.control import Control
 from mtl.tasks.sentence import Sentence
 
 WORDS = tuple(f"w{number}" for number in range(4000))

@@ -12,17 +12,18 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.probes.tables import heads_table as table
 from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
+from mtl.training.step_meter import StepMeter
 
 MEASURE = "gradient_conflict"
 
 
-class GradientConflict(nn.Module):
+class GradientConflict(StepMeter):
     """Mean cosine per head and pair of tasks over the measured updates of an epoch.
 
     A gradient is that of a task's loss with respect to the head's output (the input of its layer's output
@@ -30,6 +31,7 @@ class GradientConflict(nn.Module):
     neither gradient is zero. Every `every`-th update of an epoch is measured.
     """
 
+    name = "conflict"
     total: Tensor
     steps: Tensor
 
@@ -53,13 +55,11 @@ class GradientConflict(nn.Module):
         with self.tap.observe() as outputs:
             yield outputs
 
-    def add(
-        self, outputs: HeadOutputs | list[Tensor], losses: Mapping[str, Tensor], ends: bool = True
-    ) -> None:
+    def add(self, seen: HeadOutputs | list[Tensor], losses: Mapping[str, Tensor], ends: bool = True) -> None:
         """Measure the losses of one forward pass, before its backward pass; `ends`: the update's last one."""
-        if not len(outputs):
+        if not len(seen):
             return
-        sites = list(outputs)
+        sites = list(seen)
         none = torch.zeros_like(_per_head(sites))
         gradients = torch.stack(
             [
@@ -74,6 +74,10 @@ class GradientConflict(nn.Module):
         if ends:
             self._add_update(self._products)
             self._products = None
+
+    def record(self, run: Run) -> ConflictRecord:
+        """What writes every epoch's means to the run's heads.parquet."""
+        return ConflictRecord(run, self)
 
     def _add_update(self, products: Float[Tensor, "task task site head"]) -> None:
         if dist.is_available() and dist.is_initialized():

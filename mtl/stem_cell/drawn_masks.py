@@ -3,71 +3,49 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
 from mtl.errors import InputError, as_input_error
-from mtl.files import matching, whole_file, write_json
+from mtl.files import matching
 from mtl.heads.gate_file import SCHEMA, last_log_alphas
 from mtl.probes.sites import Site, grid, shape_text, sites_of
 from mtl.probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
 from mtl.probes.tables import heads_table
-from mtl.probes.tables.table_files import write_parquet
-from mtl.runs.folder.content import DRAWS
 from mtl.runs.folder.run import Run
-from mtl.study.config import OverlapConfig
+from mtl.stem_cell.overlap import Draw, OverlapConfig
 from mtl.study.jobs.job import Job
+from mtl.study.made_masks import MadeMasks
 
 
-@dataclass(frozen=True)
-class DrawnMasks:
-    """The masks of one pair and draw, not yet written."""
-
-    path: Path
-    table: pl.DataFrame
-    """The rows of a gates.parquet."""
-    record: dict[str, Any]
-    """How they were drawn, for `draws.json`."""
-
-
-def drawn_masks(runs: Sequence[Job]) -> dict[str, DrawnMasks]:
-    """The masks of the runs that draw theirs, by path (the value of `gates.masks`); the same in every call.
+def drawn_masks(runs: Sequence[Job]) -> dict[str, MadeMasks]:
+    """The masks of these runs, by path (the value of `gates.masks`); the same in every call.
 
     Raises `InputError` where the given runs do not measure a task, or masks of this size cannot be drawn.
     """
     known: dict[OverlapConfig, _Best] = {}
     drawn = {}
     for run in runs:
-        if run.draw is None:
-            continue
-        overlap = run.draw.overlap
+        overlap = _draw_of(run).overlap
         best = known.setdefault(overlap, _Best(overlap))
         path = str(run.config.gates.masks)
         drawn[path] = _drawn(Path(path), run, best)
     return drawn
 
 
-def write_masks(masks: Mapping[str, DrawnMasks]) -> None:
-    """Write the mask files, and in their folder `draws.json`, which records how each was drawn."""
-    by_folder: dict[Path, dict[str, Any]] = {}
-    for drawn in masks.values():
-        drawn.path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(drawn.path) as path:
-            write_parquet(drawn.table, path)
-        by_folder.setdefault(drawn.path.parent, {})[drawn.path.name] = drawn.record
-    for folder, records in by_folder.items():
-        write_json(folder / DRAWS, records)
+def _draw_of(run: Job) -> Draw:
+    assert run.makes is not None
+    assert isinstance(run.makes.settings, Draw)
+    return run.makes.settings
 
 
-def _drawn(path: Path, run: Job, best: _Best) -> DrawnMasks:
-    assert run.draw is not None
-    overlap, shared, seed = run.draw.overlap, run.draw.shared, run.config.seed
+def _drawn(path: Path, run: Job, best: _Best) -> MadeMasks:
+    draw, seed = _draw_of(run), run.config.seed
+    overlap, shared = draw.overlap, draw.shared
     first, second = run.config.tasks
     pair = "+".join(run.config.tasks)
     rng = np.random.default_rng([overlap.seed, zlib.crc32(pair.encode()), shared, seed])
@@ -87,7 +65,7 @@ def _drawn(path: Path, run: Job, best: _Best) -> DrawnMasks:
         "by": overlap.by,
         "runs": [path.name for path in best.folders],
     }
-    return DrawnMasks(path, _table(run.config.tasks, masks, best.sites), record)
+    return MadeMasks(path, _table(run.config.tasks, masks, best.sites), record)
 
 
 def _table(

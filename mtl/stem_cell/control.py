@@ -30,6 +30,7 @@ class Control(Task):
     unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     figures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"classes": (2, 65_536), "draw": (0, 2**32 - 1)}
 
     classes: int = 40
     """Number of labels; English treebanks have some 45 to 50 tags."""

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.variants import Variant, task_of
 
 Part = Literal["a", "b"]
 PARTS: tuple[Part, ...] = ("a", "b")
-_MARK = "~"
 
 
 def task_and_part(name: str) -> tuple[str, Part | None]:
@@ -25,25 +25,13 @@ def task_and_part(name: str) -> tuple[str, Part | None]:
         >>> task_and_part("dep~a"), task_and_part("dep")
         (('dep', 'a'), ('dep', None))
     """
-    for part in PARTS:
-        if name.endswith(f"{_MARK}{part}"):
-            return name[: -len(part) - len(_MARK)], part
-    return name, None
-
-
-def task_of(name: str) -> str:
-    """The task that a name stands for: a twin's is the task itself."""
-    return task_and_part(name)[0]
-
-
-def tasks_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The tasks that the names stand for, each once."""
-    return tuple(dict.fromkeys(map(task_of, names)))
+    task = task_of(name)
+    return task, next((part for part in PARTS if name == f"{task}~{part}"), None)
 
 
 def twins_of(task: str) -> tuple[str, str]:
     """The names of a task's twins."""
-    return f"{task}{_MARK}a", f"{task}{_MARK}b"
+    return f"{task}~a", f"{task}~b"
 
 
 def are_twins(names: Iterable[str]) -> bool:
@@ -61,3 +49,12 @@ def part_of(sentence: Sentence, number: int) -> Part:
     file, _, line = sentence.place.rpartition(":")
     identity = sentence.id or (f"{Path(file).name}:{line}" if file else str(number))
     return PARTS[zlib.crc32(identity.encode()) % len(PARTS)]
+
+
+def _twin(part: Part) -> Variant:
+    return Variant(
+        lambda sentence, number: part_of(sentence, number) == part, "twin", "half", "by a hash of its id"
+    )
+
+
+FIRST, SECOND = _twin("a"), _twin("b")

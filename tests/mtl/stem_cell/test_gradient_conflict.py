@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import numpy as np
 import polars as pl
 import pytest
+import pytorch_lightning as pl_trainer
 import torch
 
 from mtl.commands.main import main
+from mtl.config.parse import configured
+from mtl.config.schema import BalancerConfig, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.errors import InputError
 from mtl.heads.families import attentions
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
+from mtl.probes.tables import heads_table
+from mtl.runs.folder.heads_file import write_measures
+from mtl.runs.folder.run import Run
+from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.catalogue import TASKS
-from mtl.training.gradient_conflict import GradientConflict
+from mtl.training.balancing import balancer_for
+from mtl.training.check import check_settings
+from mtl.training.step import JointTraining
 from tests.mtl import tiny
 
 NAMES = ("pos", "dep", "con")
@@ -97,3 +109,44 @@ def test_one_task_has_nobody_to_compare_with(toy, tiny_encoder, tmp_path, capsys
     ]  # fmt: skip
     assert main(words) == 2
     assert "at least two tasks" in capsys.readouterr().err
+
+
+def rows(measure: str, value: float) -> pl.DataFrame:
+    return heads_table.rows(measure, "pos", ["NN"], np.full((1, 1, 2), value), np.array([3]))
+
+
+def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: Path) -> None:
+    """Resuming a training whose heads were measured meanwhile keeps these measures."""
+    run, path = Run(tmp_path), tmp_path / "heads.parquet"
+    write_measures(path, rows("attention", 1.0), ["attention"], {"split": "test"})
+    row = {
+        "measure": "gradient_conflict", "task": "", "label": "pos-ner", "attention": "self", "layer": 0,
+        "head": 0, "value": 0.5, "count": 1,
+    }  # fmt: skip
+    conflict = MagicMock(GradientConflict, rows=lambda epoch: [row | {"choice": f"epoch {epoch}"}])
+    record = ConflictRecord(run, conflict)
+    for epoch in range(2):
+        trainer = MagicMock(pl_trainer.Trainer, current_epoch=epoch, is_global_zero=True)
+        record.on_train_epoch_end(trainer, MagicMock(pl_trainer.LightningModule))
+        write_measures(path, rows("importance", float(epoch)), ["importance"], {"importance.split": "dev"})
+    heads, provenance = heads_table.read(path)
+    assert heads["measure"].value_counts().sort("measure").rows() == [
+        ("attention", 2), ("gradient_conflict", 2), ("importance", 2),
+    ]  # fmt: skip
+    assert provenance["split"] == "test"
+
+
+def test_a_number_below_zero_is_refused():
+    config = configured("mtl train", TrainConfig, ["--tasks=pos,dep", "--gradient_conflict_every=-1"])
+    with pytest.raises(InputError, match="gradient_conflict_every=-1: give a number from 0 to 1,000,000"):
+        check_settings(config)
+
+
+def test_what_was_measured_so_far_has_its_names_of_before_in_a_checkpoint(model):
+    meter = GradientConflict(model.encoder.tap, NAMES, every=2)
+    training = JointTraining(
+        model, balancer_for(BalancerConfig(), NAMES, "aligned"), updates=1, meters=[meter]
+    )
+    assert {name for name in training.state_dict() if name.startswith("conflict")} == {
+        "conflict.total", "conflict.steps",
+    }  # fmt: skip

@@ -1,0 +1,49 @@
+"""The settings of copies of heads, and what follows from them alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mtl.config.schema import TrainConfig
+
+CloneKind = Literal["none", "rows", "routed", "shuffled", "split", "transplant"]
+ROWS_PER_TASK = ("rows", "routed", "shuffled")
+"""The kinds of `clones` under which a sentence is a row for each task."""
+
+
+@dataclass(frozen=True)
+class ClonesConfig:
+    """Heads copied before training, so that tasks need not share them; see docs/remedies.md."""
+
+    kind: CloneKind = "none"
+    """`routed`: each task has a copy, and its sentences see that one only. `shuffled`: the same, but every
+    batch draws anew which task has which. `rows`: sentences in a row per task, nothing copied. `split`:
+    copies share a head's output in one pass. `transplant`: the same, and they overwrite unclaimed heads."""
+    heads: Literal["contested", "uncontested", "all"] = "contested"
+    """The heads that are copied: those claimed by two tasks or more; as many others of the same layers, drawn
+    at random (a placebo); or all."""
+    claims: str | None = None
+    """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
+    seed: int | None = None
+    """Seed for choosing heads and for the noise; `null`: the run's seed."""
+    noise: float = 0.01
+    """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
+
+    @property
+    def copy_heads(self) -> bool:
+        """Whether heads are copied."""
+        return self.kind not in ("none", "rows")
+
+    @property
+    def copy_claimed_heads(self) -> bool:
+        """Whether claims say which heads are copied."""
+        return self.copy_heads and self.heads != "all"
+
+
+def clones_of(config: TrainConfig) -> ClonesConfig:
+    """The copies of a run."""
+    clones = getattr(config, "clones")  # noqa: B009 - a slot of this package, which mypy does not know
+    assert isinstance(clones, ClonesConfig)
+    return clones

@@ -1,0 +1,114 @@
+"""The start that copies heads: its keys, the rules for them, and what it does to the encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mtl.config.ranges import Range
+from mtl.config.task_slots import Slot
+from mtl.errors import InputError
+from mtl.stem_cell.clones_config import ROWS_PER_TASK, ClonesConfig, clones_of
+from mtl.training.parts import ModelStart, Started
+
+if TYPE_CHECKING:
+    from mtl.config.schema import TrainConfig
+    from mtl.models.joint import JointModel
+    from mtl.models.tapped import SharedEncoder
+
+_PLAIN = {"seed": None, "noise": 0.01}
+"""Default settings; a setup's name has other values only."""
+
+
+class _Clones(ModelStart):
+    key = "clones"
+    slot = Slot(ClonesConfig, field(default_factory=ClonesConfig), "Heads copied before training.")
+    ranges: ClassVar = {"clones.seed": Range(0, 2**32 - 1), "clones.noise": Range(0, 1)}
+    deciding = ("kind", "heads")
+    files = ("clones.claims",)
+
+    def used(self, config: Mapping[str, Any]) -> bool:
+        return (config.get(self.key) or {}).get("kind", "none") != "none"
+
+    def row_per_task(self, config: TrainConfig) -> bool:
+        return clones_of(config).kind in ROWS_PER_TASK
+
+    def check(self, config: TrainConfig, tasks: tuple[str, ...]) -> None:
+        clones = clones_of(config)
+        if clones.kind == "none":
+            return
+        if len(tasks) < 2:
+            raise InputError(
+                f"clones.kind={clones.kind} is for two tasks or more: tasks is {', '.join(tasks)}"
+            )
+        if config.pruning in ("static", "gates_only"):
+            raise InputError(
+                f"clones.kind={clones.kind} copies heads before training, and pruning={config.pruning} "
+                "starts from a trained model: give one of them"
+            )
+        if clones.kind == "rows":
+            return
+        if clones.kind == "transplant" and clones.heads == "all":
+            raise InputError(
+                "clones.kind=transplant needs heads to overwrite: give clones.heads=contested or uncontested"
+            )
+        if clones.heads != "all" and clones.claims is None:
+            raise InputError(
+                f"clones.heads={clones.heads} needs the heads that tasks claim: give clones.claims=FILE, for "
+                "instance a file in the folder claims of a study"
+            )
+
+    def unused(self, config: TrainConfig) -> Sequence[str]:
+        return [f"clones.{key}" for key in _unused(clones_of(config), len(config.tasks))]
+
+    def content(self, path: Path) -> str | None:
+        """A sha256 of the claimed heads in a file of claims; `None` if it cannot be read."""
+        from mtl.runs.folder.content import digest_of
+
+        try:
+            claims = json.loads(path.read_text(encoding="utf-8"))
+            return digest_of([claims["layers"], claims["heads"], sorted(claims["claims"].items())])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def in_words(self, used: Mapping[str, Any]) -> str:
+        values = {key: used.get(f"clones.{key}") for key in ("kind", "heads", *_PLAIN)}
+        if values["kind"] is None:
+            return ""
+        words = [str(values["kind"])] + ([] if values["heads"] is None else [str(values["heads"])])
+        words += [f"{key} {values[key]}" for key, plain in _PLAIN.items() if values[key] not in (None, plain)]
+        return f"clones {' '.join(words)}"
+
+    def apply(
+        self, config: TrainConfig, encoder: SharedEncoder, tasks: Sequence[str], source: JointModel | None
+    ) -> Started:
+        from mtl.stem_cell.clones import describe_clones, make_clones, swapped
+
+        clones = clones_of(config)
+        if source is not None and (source.owners is not None or source.gates is not None):
+            raise InputError(
+                f"clones.kind={clones.kind} copies heads of a model without masks and routes, and "
+                f"{config.init_from} has some: start from another run"
+            )
+        if clones.seed is None:
+            clones = dataclasses.replace(clones, seed=config.seed)
+        plan, owners = make_clones(encoder, clones, tasks)
+        return Started(owners, swapped if clones.kind == "shuffled" else None, describe_clones(plan, clones))
+
+
+def _unused(clones: ClonesConfig, tasks: int) -> list[str]:
+    if tasks < 2 or clones.kind == "none":
+        return [each.name for each in dataclasses.fields(ClonesConfig)]
+    if clones.kind == "rows":
+        return ["heads", "claims", "seed", "noise"]
+    one_pass = clones.kind not in ROWS_PER_TASK
+    unused = ["claims"] if clones.heads == "all" else []
+    unused += [] if one_pass or clones.heads == "uncontested" else ["seed"]
+    return unused if one_pass else [*unused, "noise"]
+
+
+CLONES = _Clones()

@@ -1,0 +1,55 @@
+"""The settings of the meter of gradient conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mtl.config.part import one_mask
+from mtl.config.ranges import Range
+from mtl.config.task_slots import Slot
+from mtl.errors import InputError
+from mtl.training.parts import Meter
+
+if TYPE_CHECKING:
+    from mtl.config.schema import TrainConfig
+    from mtl.models.tapped import SharedEncoder
+    from mtl.training.step_meter import StepMeter
+
+
+class _Conflict(Meter):
+    key = "gradient_conflict_every"
+    slot = Slot(
+        int,
+        0,
+        "Measure the cosine between the tasks' gradients per head once per this many updates; 0: never.",
+    )
+    ranges: ClassVar = {key: Range(0, 1_000_000)}
+
+    def used(self, config: Mapping[str, Any]) -> bool:
+        return bool(config.get(self.key))
+
+    def check(self, config: TrainConfig, tasks: tuple[str, ...]) -> None:
+        if every_of(config) and not (one_mask(config) and config.batch.mode == "aligned"):
+            raise InputError(
+                "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two "
+                "tasks, batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task"
+            )
+
+    def unused(self, config: TrainConfig) -> Sequence[str]:
+        return () if one_mask(config) else (self.key,)
+
+    def meter(self, config: TrainConfig, encoder: SharedEncoder, tasks: Sequence[str]) -> StepMeter | None:
+        from mtl.stem_cell.gradient_conflict import GradientConflict
+
+        every = every_of(config)
+        return GradientConflict(encoder.tap, tasks, every) if every else None
+
+
+def every_of(config: TrainConfig) -> int:
+    """Once per how many updates gradients are compared; 0: never."""
+    every: int = getattr(config, _Conflict.key)
+    return every
+
+
+CONFLICT = _Conflict()

@@ -1,0 +1,13 @@
+"""What this package adds to the core: by registry and name, an object that is imported when it is used."""
+
+from __future__ import annotations
+
+ENTRIES = {
+    "starts": {"clones": "mtl.stem_cell.clones_start:CLONES"},
+    "preparations": {"clones": "mtl.stem_cell.claims_of_runs:CLAIMS"},
+    "meters": {"gradient_conflict": "mtl.stem_cell.conflict_meter:CONFLICT"},
+    "setups": {"twins": "mtl.stem_cell.twin_setup:twins"},
+    "tasks": {"control": "mtl.stem_cell.control:Control"},
+    "variants": {"a": "mtl.stem_cell.twins:FIRST", "b": "mtl.stem_cell.twins:SECOND"},
+    "mask_sources": {"overlap": "mtl.stem_cell.overlap:OVERLAP"},
+}

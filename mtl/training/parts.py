@@ -1,0 +1,69 @@
+"""Starts and meters: what packages beside the core do before a training, and in its steps.
+
+The modules of parts import no torch; what needs it is imported where it is made (`mtl.config.part`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from mtl.config import part
+from mtl.config.part import Part
+
+if TYPE_CHECKING:
+    from mtl.config.schema import TrainConfig
+    from mtl.models.head_scales import Reassign
+    from mtl.models.joint import JointModel
+    from mtl.models.routes import Owners
+    from mtl.models.tapped import SharedEncoder
+    from mtl.training.step_meter import StepMeter
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a start has made of a model."""
+
+    owners: Owners | None = None
+    """The tasks that have each of the heads that not all have; `None`: one pass serves all tasks."""
+    reassign: Reassign | None = None
+    """What each pass of a training does to `JointModel.routes`."""
+    said: str = ""
+    """What was done, in one line."""
+
+
+class ModelStart(Part):
+    """What is done to the model before training; its key is a group of keys."""
+
+    @abstractmethod
+    def apply(
+        self, config: TrainConfig, encoder: SharedEncoder, tasks: Sequence[str], source: JointModel | None
+    ) -> Started:
+        """Change the encoder of a run that uses the start.
+
+        `source` is the model of the run that training starts from. Raises `InputError` for an encoder and a
+        source that do not fit.
+        """
+
+
+def used_starts(config: TrainConfig) -> list[ModelStart]:
+    """The starts that a run uses, of which it may have one."""
+    starts = cast(tuple[ModelStart, ...], part.starts())
+    values = dataclasses.asdict(config) if starts else {}
+    return [start for start in starts if start.used(values)]
+
+
+class Meter(Part):
+    """What watches the steps of a training; its key is no group of keys."""
+
+    @abstractmethod
+    def meter(self, config: TrainConfig, encoder: SharedEncoder, tasks: Sequence[str]) -> StepMeter | None:
+        """What watches the steps of this run; `None`: nothing."""
+
+
+def meters() -> tuple[Meter, ...]:
+    """All meters."""
+    return cast(tuple[Meter, ...], part.meters())

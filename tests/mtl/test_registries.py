@@ -1,0 +1,131 @@
+"""A package beside the core's rooms adds keys, a task, variants and rules by its entries alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from mtl import registries
+from mtl.registries import entry, module_of, names
+
+PACKAGE = {
+    "entries.py": """
+ENTRIES = {
+    "meters": {"norms": "mtl.example.norms:NORMS"},
+    "tasks": {"length": "mtl.example.length:Length"},
+    "variants": {"odd": "mtl.example.odd:ODD"},
+    "setups": {"alone": "mtl.example.odd:alone"},
+}
+""",
+    "norms.py": """
+from mtl.config.ranges import Range
+from mtl.config.task_slots import Slot
+from mtl.errors import InputError
+from mtl.training.parts import Meter
+
+class Norms(Meter):
+    key = "norms_every"
+    slot = Slot(int, 0, "Measure the norm of each head once per this many updates; 0: never.")
+    ranges = {"norms_every": Range(0, 100)}
+
+    def used(self, config):
+        return bool(config.get(self.key))
+
+    def check(self, config, tasks):
+        if config.norms_every and config.pruning == "fixed":
+            raise InputError("norms_every and pruning=fixed: give one")
+
+    def unused(self, config):
+        return () if config.pruning == "none" else (self.key,)
+
+    def meter(self, config, encoder, tasks):
+        raise NotImplementedError
+
+NORMS = Norms()
+""",
+    "length.py": """
+from typing import ClassVar
+from mtl.tasks.pos import Pos
+
+class Length(Pos):
+    name: ClassVar[str] = "length"
+    layers: ClassVar[tuple[str, ...]] = ()
+""",
+    "odd.py": """
+from mtl.tasks.variants import Variant
+
+ODD = Variant(lambda sentence, number: number % 2 == 1, "odd one", "share", "by its number")
+
+def alone(tasks):
+    return [(f"{task}~odd",) for task in tasks]
+""",
+}
+PROGRAM = """
+import sys
+import mtl
+
+mtl.__path__.append(sys.argv[1])
+from pathlib import Path
+from mtl.commands.help import help_of
+from mtl.config.effective import counting_settings, only_used
+from mtl.config.parse import configured
+from mtl.config.schema import NAMES, TrainConfig
+from mtl.errors import InputError
+from mtl.runs.folder.code_fingerprint import modules_of_tasks, used_modules
+from mtl.study.config import Block, StudyConfig
+from mtl.study.grid.grid import planned
+from mtl.tasks.order import in_order_of_catalogue
+from mtl.training.check import check_settings
+from dataclasses import asdict
+
+def of(*words):
+    return configured("mtl train", TrainConfig, words)
+
+def refused(*words):
+    try:
+        check_settings(of(*words))
+    except InputError as error:
+        return str(error)
+
+assert {"length", "pos~odd", "dep~odd"} <= set(NAMES) and "cola~odd" not in NAMES
+assert refused("--norms_every=101") == "norms_every=101: give a number from 0 to 100"
+assert refused("--norms_every=5", "--pruning=fixed", "--gates.masks=m") == (
+    "norms_every and pruning=fixed: give one"
+)
+assert refused("--norms_every=5", "--tasks=pos~odd,length") is None
+assert "did you mean 'norms_every'" in str(refused("--norm_every=5"))
+watched = of("--norms_every=5", "--tasks=pos~odd,length")
+assert counting_settings(asdict(watched))["norms_every"] == 5
+assert "norms_every" not in counting_settings(asdict(TrainConfig()))
+assert only_used(of("--norms_every=5", "--pruning=dynamic", "--tasks=pos,dep")).norms_every == 0
+assert used_modules(asdict(watched))[1:] == ["mtl.example.norms", "mtl.example.length", "mtl.example.odd"]
+assert used_modules(asdict(of()))[1:] == []
+assert in_order_of_catalogue(["cola", "length", "pos~odd"]) == ("pos~odd", "length", "cola")
+study = StudyConfig(grid=(Block(("alone",)),), seeds=(1,), train=of("--tasks=pos,dep"))
+assert [run.name for run in planned(study, Path("x"))] == ["pos~odd-seed1", "dep~odd-seed1"]
+assert "Measure the norm of each head" in help_of("train", "all")
+assert not {"torch", "polars"} & set(sys.modules)
+"""
+
+
+def test_a_package_adds_keys_tasks_variants_and_setups_by_its_entries(tmp_path: Path) -> None:
+    (tmp_path / "example").mkdir()
+    for name, text in PACKAGE.items():
+        (tmp_path / "example" / name).write_text(text)
+    (tmp_path / "example" / "__init__.py").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_entry_is_there() -> None:
+    tables = {name: names(name) for name in registries.Registry.__args__}
+    packages = tuple(f"mtl.{name}." for name in registries.packages())
+    assert set(registries._entries()) <= set(tables)
+    for registry, found in tables.items():
+        for name in found:
+            assert entry(registry, name) is not None
+            assert module_of(registry, name).startswith(packages)
