@@ -26,14 +26,14 @@ from mtl.runs.comparable import (
 from mtl.runs.curves import pruning_of
 from mtl.runs.find_runs import folders_with, runs_in
 from mtl.runs.heads_kept import heads_kept_of
-from mtl.runs.overlap_scores import overlap_scores
-from mtl.runs.pair_cosines import cosines_of
-from mtl.runs.pair_runs import pairs_of
-from mtl.runs.remedies import has_remedy, remedy_scores
 from mtl.runs.settings import MASKS, keys_in_words
 from mtl.runs.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.trained_masks import choices_of, masks_of
 from mtl.runs.worth import WORTH, worth_of_run
+from mtl.stem_cell.overlap_scores import overlap_scores
+from mtl.stem_cell.pair_cosines import cosines_of
+from mtl.stem_cell.pair_runs import pairs_of
+from mtl.stem_cell.remedies import has_remedy, remedy_scores
 from mtl.tasks.twins import task_of
 
 Split = Literal["dev", "test"]

@@ -17,7 +17,7 @@ from mtl.files import matching, whole_file, write_json
 from mtl.heads.gate_file import SCHEMA, last_log_alphas
 from mtl.probes import heads_table
 from mtl.probes.sites import Site, grid, shape_text, sites_of
-from mtl.probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
+from mtl.probes.stem_cell.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
 from mtl.probes.table_files import write_parquet
 from mtl.runs.content import DRAWS
 from mtl.runs.run import Run

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from mtl.probes.report.data import ReportData, Setup
-from mtl.probes.statistics.claims_by_setup import by_claims
-from mtl.probes.statistics.competition import Competition, compete
-from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.statistics.masks import Masks
+from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
+from mtl.probes.stem_cell.statistics.competition import Competition, compete
+from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
 
 DEFAULT = (
     "by default: of the setups of single-task runs the one with masks of most tasks, then of most seeds, "
@@ -38,7 +38,7 @@ class ClaimsAndLosses:
     """Those of the primary setup, with the control task's; `None` without any."""
     competition: Competition | None
     by_claims: pl.DataFrame | None
-    """The test by the claims of each setup, as `mtl.probes.statistics.claims_by_setup.by_claims` gives it."""
+    """The test by the claims of each setup, as `claims_by_setup.by_claims` gives it."""
     why_not: str
     """Why there is no verdict; empty if there is one."""
 

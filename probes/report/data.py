@@ -118,10 +118,10 @@ class ReportData:
     is half of, `partner` another task, `control` or `twin`."""
     remedies: pl.DataFrame | None = None
     """Scores of runs with copies of heads, and of those to compare with: condition, task, seed, run, score,
-    parameters; see `mtl.probes.statistics.remedies`."""
+    parameters; see `mtl.probes.stem_cell.statistics.remedies`."""
     forced: pl.DataFrame | None = None
     """Scores of pairs under fixed masks, and how many heads the masks have in common, as
-    `mtl.probes.statistics.dose` takes them."""
+    `mtl.probes.stem_cell.statistics.dose` takes them."""
     cosines: pl.DataFrame | None = None
     """Mean cosine of two tasks' gradients per head of pair runs that recorded it: first, second (the same for
     twins), seed, attention, layer, head, cosine."""

@@ -15,8 +15,8 @@ from mtl.probes.report.claims import PrimarySetup
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_svg import head_map, rgb_key, rgb_map, strip, thirds_map
 from mtl.probes.sites import Site, grid
-from mtl.probes.statistics.competition import Competition
 from mtl.probes.statistics.masks import Masks, mostly_forced
+from mtl.probes.stem_cell.statistics.competition import Competition
 from mtl.probes.task_order import tasks_in
 
 

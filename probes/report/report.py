@@ -16,7 +16,6 @@ from mtl.probes.head_names import cell_names
 from mtl.probes.label_scores import FEWEST_ITEMS
 from mtl.probes.report import number_format
 from mtl.probes.report.answer import Answer
-from mtl.probes.report.answers import answers
 from mtl.probes.report.claims import ClaimsAndLosses, PrimarySetup, claims_and_losses
 from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
 from mtl.probes.report.data import ReportData
@@ -28,10 +27,11 @@ from mtl.probes.report.scores import score_rows, score_table
 from mtl.probes.report.sweep import sweep_section
 from mtl.probes.report.worth import Worth, worth_section
 from mtl.probes.sites import Site, shape_text, sites_of
-from mtl.probes.statistics.competition import PRIMARY, TOGETHER
-from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
+from mtl.probes.stem_cell.report.answers import answers
+from mtl.probes.stem_cell.statistics.competition import PRIMARY, TOGETHER
+from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
 
 COMPARISON_NAMES = {
     "joint against stl": "MTL against STL",

@@ -29,12 +29,12 @@ from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
 from mtl.probes.figures.head_maps import head_maps
 from mtl.probes.figures.masks import mask_picture
-from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import KINDS, Site
+from mtl.probes.stem_cell.figures.mixing import mixing_figure
 from mtl.runs.figures.table import FIGURES
 from mtl.training.clones import CopiedHead, describe_clones
 

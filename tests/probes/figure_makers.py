@@ -11,12 +11,8 @@ from matplotlib.figure import Figure
 
 from mtl.probes import heads_table
 from mtl.probes.figures.comparison import comparison_figure
-from mtl.probes.figures.conflict import conflict_figure
-from mtl.probes.figures.contest import contest_figure
 from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.figures.dose import dose_figure
 from mtl.probes.figures.energy import energy_curves
-from mtl.probes.figures.forest import forest
 from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
@@ -25,7 +21,6 @@ from mtl.probes.figures.heads_kept import heads_kept
 from mtl.probes.figures.label_accuracy import label_accuracy
 from mtl.probes.figures.learning_curves import learning_curves
 from mtl.probes.figures.masks import mask_picture
-from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.figures.prediction import prediction_dots
 from mtl.probes.figures.pruning_curves import (
     METHOD_NAMES,
@@ -34,17 +29,22 @@ from mtl.probes.figures.pruning_curves import (
     role_curves,
     time_curves,
 )
-from mtl.probes.figures.recovery import recovery
 from mtl.probes.figures.rgb_overlap import rgb_overlap
-from mtl.probes.figures.sharing import sharing_figure
-from mtl.probes.figures.wanted import wanted_figure
 from mtl.probes.heads_table import Site
-from mtl.probes.statistics.conflict import ConflictByClaims
-from mtl.probes.statistics.dose import dose
 from mtl.probes.statistics.head_values import PREDICTORS
-from mtl.probes.statistics.mixing import CLASSES
-from mtl.probes.statistics.remedies import CONDITIONS
-from mtl.probes.statistics.wanted import KINDS
+from mtl.probes.stem_cell.figures.conflict import conflict_figure
+from mtl.probes.stem_cell.figures.contest import contest_figure
+from mtl.probes.stem_cell.figures.dose import dose_figure
+from mtl.probes.stem_cell.figures.forest import forest
+from mtl.probes.stem_cell.figures.mixing import mixing_figure
+from mtl.probes.stem_cell.figures.recovery import recovery
+from mtl.probes.stem_cell.figures.sharing import sharing_figure
+from mtl.probes.stem_cell.figures.wanted import wanted_figure
+from mtl.probes.stem_cell.statistics.conflict import ConflictByClaims
+from mtl.probes.stem_cell.statistics.dose import dose
+from mtl.probes.stem_cell.statistics.mixing import CLASSES
+from mtl.probes.stem_cell.statistics.remedies import CONDITIONS
+from mtl.probes.stem_cell.statistics.wanted import KINDS
 
 TASKS = ("pos", "ner", "dep", "con", "srl", "cola", "sst2", "mrpc", "rte")
 SETUPS = ("STL", "STL, dynamic, target 24", "MTL-5, dynamic, a mask per task, encoder rate 0.0003")

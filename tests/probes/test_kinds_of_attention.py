@@ -20,12 +20,12 @@ from mtl.probes.head_names import cell_names, layer_name
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import Site, grid, shape_text, sites_of
-from mtl.probes.statistics.competition import compete
 from mtl.probes.statistics.held_roles import roles
 from mtl.probes.statistics.masks import final_masks
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.probes.statistics.skill import skills
 from mtl.probes.statistics.surviving_heads import surviving_kinds
+from mtl.probes.stem_cell.statistics.competition import compete
 from tests.probes import worlds
 from tests.probes.worlds import KINDS, with_kinds
 

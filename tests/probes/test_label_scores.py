@@ -21,13 +21,13 @@ from mtl.probes.figures.label_accuracy import label_accuracy
 from mtl.probes.label_scores import FEWEST_ITEMS, best_of_labels, head_scores, label_scores, weighted_mean
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.sites import Site
-from mtl.probes.statistics.competition import losses
 from mtl.probes.statistics.head_values import head_values
 from mtl.probes.statistics.held_roles import roles
 from mtl.probes.statistics.skill import label_values, skills
 from mtl.probes.statistics.surviving_heads import heads_with_roles
-from mtl.probes.statistics.task_losses import task_losses
-from mtl.probes.statistics.uncut_skill import uncut_skill
+from mtl.probes.stem_cell.statistics.competition import losses
+from mtl.probes.stem_cell.statistics.task_losses import task_losses
+from mtl.probes.stem_cell.statistics.uncut_skill import uncut_skill
 
 ROOT, RARE, LUCKY, GOOD = range(4)
 """The planted heads, of one layer."""

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
-from mtl.probes.figures.dose import dose_figure
 from mtl.probes.figures.heads_kept import heads_kept
 from mtl.probes.figures.learning_curves import learning_curves
 from mtl.probes.figures.looks import _place, looks_of, task_looks
 from mtl.probes.figures.prediction import prediction_dots
-from mtl.probes.figures.sharing import sharing_figure
 from mtl.probes.figures.style import LOOKS
+from mtl.probes.stem_cell.figures.dose import dose_figure
+from mtl.probes.stem_cell.figures.sharing import sharing_figure
 from mtl.probes.task_order import by_catalogue, tasks_in
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtl.probes.figures.dose import _title
 from mtl.probes.signed_words import ANY, SignedWords
-from mtl.probes.statistics.competition import LOST, MORE
-from mtl.probes.statistics.contest import WORTH, _word
-from mtl.probes.statistics.dose import ALL, word_on
-from mtl.probes.statistics.sharing import SCORED
-from mtl.probes.statistics.sharing import _word as word_of_sharing
+from mtl.probes.stem_cell.figures.dose import _title
+from mtl.probes.stem_cell.statistics.competition import LOST, MORE
+from mtl.probes.stem_cell.statistics.contest import WORTH, _word
+from mtl.probes.stem_cell.statistics.dose import ALL, word_on
+from mtl.probes.stem_cell.statistics.sharing import SCORED
+from mtl.probes.stem_cell.statistics.sharing import _word as word_of_sharing
 
 SIGNED = re.compile("(?<!e)[-+\N{MINUS SIGN}]\\d")
 ENDS = st.floats(allow_nan=False, min_value=-3, max_value=3)

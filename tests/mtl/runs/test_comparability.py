@@ -16,14 +16,11 @@ import yaml
 from mtl.config.effective import neutral_values, plain
 from mtl.config.schema import BalancerConfig, BatchConfig, ClonesConfig, GatesConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.probes.report.answer_sharing import sharing_groups, unlike_baselines
 from mtl.probes.report.data import ReportData
-from mtl.runs import overlap_scores, remedies, tables
+from mtl.probes.stem_cell.report.answer_sharing import sharing_groups, unlike_baselines
+from mtl.runs import tables
 from mtl.runs.comparable import RunWithSetup, with_setups
-from mtl.runs.figures import contest, mixing
 from mtl.runs.gather import gather
-from mtl.runs.pair_runs import pairs_of
-from mtl.runs.remedies import remedy_scores
 from mtl.runs.run import Run
 from mtl.runs.settings import (
     MASKS,
@@ -37,6 +34,10 @@ from mtl.runs.settings import (
     settings_of_run,
 )
 from mtl.runs.setups import setups_of
+from mtl.stem_cell import overlap_scores, remedies
+from mtl.stem_cell.figures import contest, mixing
+from mtl.stem_cell.pair_runs import pairs_of
+from mtl.stem_cell.remedies import remedy_scores
 from tests.mtl.studies import Study
 
 PAIR = TrainConfig(tasks=("pos", "dep"))

@@ -24,7 +24,7 @@ from mtl.probes.report.number_format import chance
 from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.report.report import report as made_page
 from mtl.probes.sites import Site
-from mtl.probes.statistics.claims_by_setup import by_claims
+from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
 from mtl.runs.gather import gather
 from mtl.runs.run import Run
 from mtl.runs.setups import in_words, setups_of

@@ -9,10 +9,10 @@ import pytest
 from markupsafe import Markup
 
 from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.figures.wanted import wanted_figure
 from mtl.probes.printed import printed
 from mtl.probes.report.number_format import number, signed
 from mtl.probes.report.report import report
+from mtl.probes.stem_cell.figures.wanted import wanted_figure
 from mtl.runs.gather import gather
 from tests.mtl.studies import SCORES, Study
 

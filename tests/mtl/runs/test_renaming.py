@@ -20,9 +20,9 @@ from mtl.probes.report.data import ReportData
 from mtl.probes.report.overlaps import masks_by_setup
 from mtl.runs.figures.table import draw
 from mtl.runs.gather import gather
-from tests.mtl.runs.contest_study import CHOSEN, ContestStudy
+from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
+from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS
 from tests.probes.test_kinds_of_attention import curve_rows
-from tests.probes.worlds_contest import HEADS, LAYERS
 
 OF_NAMES = ("run", "folder", "source", "corpus", "finished")
 """Columns that say where something was read."""

@@ -19,9 +19,9 @@ from mtl.heads.gate_file import read_masks
 from mtl.models.inputs import InputCache
 from mtl.probes import heads_table
 from mtl.runs.content import draw_of, drawn_content
-from mtl.runs.overlap_scores import overlap_scores
 from mtl.runs.run import Run
 from mtl.runs.setups import setups_of
+from mtl.stem_cell.overlap_scores import overlap_scores
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.plan import carrying_out, make_plan

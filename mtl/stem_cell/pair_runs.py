@@ -1,0 +1,47 @@
+"""Which runs are pairs of tasks, trained jointly without masks: what the contest for heads is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from mtl.probes.report.data import PAIRS
+from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
+from mtl.runs.comparable import RunWithSetup
+from mtl.runs.settings import comparable
+from mtl.tasks.twins import task_of
+
+
+def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+    """A row per pair run and task: run, setup, seed, task (as the run names it), of, partner; `None` if none.
+
+    `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. A control task
+    has no row. If pairs were trained in several ways (more updates, copied heads), the way with the most
+    pairs of tasks is taken; among equals the one with the fewest settings that are not neutral. A note names
+    the keys in which the others differ.
+    """
+    pairs = {}
+    for run in runs:
+        if run.settings.plain and len(run.settings.tasks) == 2:
+            pairs[str(run.run.folder)] = run.settings
+    if not pairs:
+        return None
+
+    def rank(name: str) -> tuple[int, int, str]:
+        alike = {other.tasks for other in pairs.values() if not pairs[name].differing(other)}
+        return -len(alike), len(pairs[name].set_keys), pairs[name].identity
+
+    chosen, left_out = comparable(pairs, like=[min(pairs, key=rank)])
+    notes += [f"the contest: {note}" for note in left_out]
+    rows = []
+    for run in runs:
+        if str(run.run.folder) not in chosen:
+            continue
+        tasks = pairs[str(run.run.folder)].tasks
+        for task, other in (tasks, reversed(tasks)):
+            of, partner = (task_of(name) for name in (task, other))
+            partner = TWIN if partner == of else partner
+            if of != CONTROL:
+                rows.append((str(run.run.folder), run.setup.name, int(run.config["seed"]), task, of, partner))
+    return pl.DataFrame(rows, schema=PAIRS, orient="row")
