@@ -6,11 +6,19 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from mtl.probes.report.data import PAIRS
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
 from mtl.runs.comparable import RunWithSetup
-from mtl.runs.settings import comparable
+from mtl.runs.settings import MASKS, comparable, keys_in_words
 from mtl.tasks.twins import task_of
+
+PAIRS = pl.Schema(
+    {
+        "run": pl.String, "setup": pl.String, "seed": pl.Int64, "task": pl.String, "of": pl.String,
+        "partner": pl.String,
+    }
+)  # fmt: skip
+"""A row per pair run and task: `task` as the run names it, `of` the task that a twin is half of, `partner`
+another task, `control` or `twin`."""
 
 
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
@@ -45,3 +53,27 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             if of != CONTROL:
                 rows.append((str(run.run.folder), run.setup.name, int(run.config["seed"]), task, of, partner))
     return pl.DataFrame(rows, schema=PAIRS, orient="row")
+
+
+def claims_unlike_pairs(
+    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, pairs: pl.DataFrame | None
+) -> list[str]:
+    """Notes on setups of claims that were trained otherwise than the pairs, but for their masks."""
+    if gates is None or pairs is None:
+        return []
+    masked, paired = set(gates["run"]), set(pairs["run"])
+    settings = {str(run.run.folder): run.settings for run in runs}
+    notes: dict[str, None] = {}
+    for run in runs:
+        name = str(run.run.folder)
+        if run.setup.single and name in masked:
+            unlike = {
+                key: None
+                for pair in sorted(paired)
+                for key in settings[name].differing(settings[pair], MASKS)
+            }
+            if unlike:
+                keys = keys_in_words([*unlike])
+                name = run.setup.name
+                notes[f"the contest: claims of {name} are of runs with another {keys} than the pairs"] = None
+    return list(notes)

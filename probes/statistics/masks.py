@@ -59,9 +59,9 @@ class Masks:
         """`claims_in_words` as the first part of a reason; empty where no head was forced."""
         return f"claimed heads are {self.claims_in_words()}; " if self.forced().any() else ""
 
-    def without(self, task: str) -> Masks:
+    def without(self, *tasks: str) -> Masks:
         """The masks of the other tasks."""
-        others = [place for place, name in enumerate(self.tasks) if name != task]
+        others = [place for place, name in enumerate(self.tasks) if name not in tasks]
         names = tuple(self.tasks[place] for place in others)
         return Masks(
             names, self.seeds, self.sites, self.gate[others], self.opened[others], self.learned[others]

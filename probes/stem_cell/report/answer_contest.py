@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 from markupsafe import Markup
 
 from mtl.probes.report.answer import CANNOT_TELL, Answer
-from mtl.probes.report.claims import ClaimsAndLosses, claim_sets
+from mtl.probes.report.claims import Claims, claim_sets
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.embedded import embedded
-from mtl.probes.statistics.masks import Masks
+from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.conflict import conflict_figure
 from mtl.probes.stem_cell.figures.contest import contest_figure
 from mtl.probes.stem_cell.figures.forest import forest
@@ -29,24 +27,25 @@ LIMIT = (
 )
 
 
-def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: ClaimsAndLosses) -> Answer:
+def contest_answer(page: PageData) -> Answer:
     """By the importance of heads in pair runs without masks, and the claims of the primary setup."""
-    missing = _missing(evidence, claims)
-    conflict = _conflict(evidence, claims)
-    if missing or claims.masks is None or evidence.worth is None or evidence.pairs is None:
+    data, claims, pairs = page.data, page.claims, page.data.evidence.get("pairs")
+    missing = _missing(data, claims)
+    conflict = _conflict(data, claims)
+    if missing or claims.masks is None or data.worth is None or pairs is None:
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, *conflict)
     of = claims_table(claims.masks)
-    alone = {setup.name for setup in evidence.setups if setup.single}
-    primary = claims.primary.setup if claims.primary is not None else ""
+    alone = {setup.name for setup in data.setups if setup.single}
+    primary = claims.by.setup if claims.by is not None else ""
     others = {
         name: claims_table(masks)
-        for name, masks in claim_sets(by_setup, evidence.setups).items()
+        for name, masks in claim_sets(page.masks, data.setups).items()
         if name in alone and name != primary
     }
-    worth = worth_table(evidence.worth, evidence.pairs, IMPORTANCE)
+    worth = worth_table(data.worth, pairs, IMPORTANCE)
     try:
-        skill, unmeasured = _skill(evidence, of)
-        found = estimates(evidence.worth, evidence.pairs, of, others, skill)
+        skill, unmeasured = _skill(data, of)
+        found = estimates(data.worth, pairs, of, others, skill)
         cells, _ = contest_cells(worth, of)
         lines, means = head_lines(cells), task_means(cells)
         sides = side_means(worth, lines)
@@ -82,35 +81,35 @@ def contest_answer(evidence: ReportData, by_setup: Mapping[str, Masks], claims: 
     )
 
 
-def _conflict(
-    evidence: ReportData, claims: ClaimsAndLosses
-) -> tuple[list[tuple[Markup, str]], dict[str, pl.DataFrame]]:
+def _conflict(data: ReportData, claims: Claims) -> tuple[list[tuple[Markup, str]], dict[str, pl.DataFrame]]:
     """The figure and table of the tasks' gradients by who claims the head, where pairs recorded them."""
-    if evidence.cosines is None or claims.masks is None:
+    cosines = data.evidence.get("cosines")
+    if cosines is None or claims.masks is None:
         return [], {}
     try:
-        found = conflict_by_claims(of_pairs(evidence.cosines), claims_table(claims.masks))
+        found = conflict_by_claims(of_pairs(cosines), claims_table(claims.masks))
     except ValueError:  # no pair of which both tasks have claims
         return [], {}
     caption = (
         "Cosines of two tasks' gradients at heads that neither, one or both of them claim, as recorded while "
         "pairs were trained; twins have two decoders for one task."
     )
-    figure = embedded(conflict_figure(found, of_twins(evidence.cosines)), "gradients by claims")
+    figure = embedded(conflict_figure(found, of_twins(cosines)), "gradients by claims")
     return [(figure, caption)], {"conflict": found.heads}
 
 
 def _skill(
-    evidence: ReportData, claims: pl.DataFrame
+    data: ReportData, claims: pl.DataFrame
 ) -> tuple[list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]], tuple[str, ...]]:
     """The secondary estimates by what probes find, where single tasks and pairs were probed, and notes."""
-    if evidence.heads is None or evidence.pairs is None:
+    pairs = data.evidence.get("pairs")
+    if data.heads is None or pairs is None:
         return [], ()
     found: list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]] = []
     notes = []
     for name, measure, unit in SKILL_UNITS:
         try:
-            skill = uncut_skill(evidence.heads, evidence.pairs, measure)
+            skill = uncut_skill(data.heads, pairs, measure)
         except ValueError as error:
             notes.append(f"no estimate of the contest by {name}: {error}")
             continue
@@ -119,17 +118,18 @@ def _skill(
     return found, tuple(notes)
 
 
-def _missing(evidence: ReportData, claims: ClaimsAndLosses) -> str:
+def _missing(data: ReportData, claims: Claims) -> str:
     """Which runs or measures the test lacks; empty if none."""
     if claims.masks is None or len(claims.masks.tasks) < 2:
         return (
             "no masks of two tasks or more, so there are no claims; "
             "train single-task runs with --pruning=dynamic"
         )
-    if evidence.pairs is None or evidence.pairs.is_empty():
+    pairs = data.evidence.get("pairs")
+    if pairs is None or pairs.is_empty():
         return "no pair runs without masks; a study has them as setup pairs"
-    worth = evidence.worth
-    runs = set(evidence.pairs["run"])
+    worth = data.worth
+    runs = set(pairs["run"])
     if (
         worth is None
         or worth.filter((pl.col("measure") == IMPORTANCE) & pl.col("run").is_in(runs)).is_empty()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from mtl.probes.report.answer import CANNOT_TELL, Answer
-from mtl.probes.report.data import ReportData
 from mtl.probes.report.embedded import embedded
+from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.recovery import recovery
 from mtl.probes.stem_cell.statistics.equivalence import BAND
 from mtl.probes.stem_cell.statistics.remedies import (
@@ -26,13 +26,13 @@ LIMIT = (
 )
 
 
-def remedy_answer(evidence: ReportData) -> Answer:
+def remedy_answer(page: PageData) -> Answer:
     """What copies of contested heads, or masks with few heads in common, give back of what sharing costs.
 
     The word is on the first remedy that has a placebo beside it: copies for each task, split, transplanted,
     masks with a limit of overlap.
     """
-    scores = evidence.remedies
+    scores = page.data.evidence.get("remedies")
     if scores is None or scores.is_empty():
         missing = (
             "no runs with a remedy; a study of remedies has copied heads, their placebo, and single tasks"
@@ -41,7 +41,7 @@ def remedy_answer(evidence: ReportData) -> Answer:
     table = recoveries(scores)
     word, reason = _contrast(scores)
     caption = (
-        f"What remedies bring back on {evidence.split} of what joint training loses, 95 % intervals "
+        f"What remedies bring back on {page.data.split} of what joint training loses, 95 % intervals "
         "over seeds (joint 0, single task 100), and mean scores against parameters."
     )
     figure = embedded(recovery(scores), "recovered share per task and condition")

@@ -7,6 +7,7 @@ import dataclasses
 from mtl.probes.report.answer import CANNOT_TELL, Answer
 from mtl.probes.report.data import ReportData, Setup
 from mtl.probes.report.embedded import embedded
+from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.dose import dose_figure
 from mtl.probes.stem_cell.figures.sharing import sharing_figure
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
@@ -26,15 +27,16 @@ LIMIT_BY_CHANCE = (
 )
 
 
-def sharing_answer(evidence: ReportData) -> Answer:
+def sharing_answer(page: PageData) -> Answer:
     """By the scores of runs without masks; the word is on the runs of most tasks.
 
     Pairs whose masks have heads in common by chance are shown beside. Without runs to compare, the word is
     theirs.
     """
-    by_chance = _by_chance(evidence)
-    groups = sharing_groups(evidence)
-    notes = unlike_baselines(evidence)
+    data = page.data
+    by_chance = _by_chance(data)
+    groups = sharing_groups(data)
+    notes = unlike_baselines(data)
     if not groups:
         if by_chance is not None:
             return dataclasses.replace(by_chance, notes=(*by_chance.notes, *notes))
@@ -42,15 +44,15 @@ def sharing_answer(evidence: ReportData) -> Answer:
             "no joint runs and runs of single tasks without masks; a study has them as setups single and all"
         )
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes)
-    result = sharing(evidence.scores, groups)
+    result = sharing(data.scores, groups)
     reason, figures, tables = result.reason, [], {}
     if not result.table.is_empty():
         caption = (
-            f"What tasks score less jointly than alone on {evidence.split}; the word is on the mean of "
+            f"What tasks score less jointly than alone on {data.split}; the word is on the mean of "
             f"{next(iter(groups))}. Dashed: the margin below which a loss needs no remedy."
         )
         figure = embedded(
-            sharing_figure(result.table, evidence.names()), "points lost to joint training per task"
+            sharing_figure(result.table, data.names()), "points lost to joint training per task"
         )
         figures, tables = [(figure, caption)], {"sharing": result.table}
     if by_chance is not None:
@@ -59,24 +61,25 @@ def sharing_answer(evidence: ReportData) -> Answer:
     return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes)
 
 
-def _by_chance(evidence: ReportData) -> Answer | None:
+def _by_chance(data: ReportData) -> Answer | None:
     """The answer of pairs under fixed masks; `None` without them."""
-    if evidence.forced is None:
+    scores = data.evidence.get("dose")
+    if scores is None:
         return None
-    losses = dose(evidence.forced)
+    losses = dose(scores)
     word, reason = word_on(losses)
     caption = (
-        f"Scores on {evidence.split} of pairs under fixed masks, by the heads that both masks have, which "
+        f"Scores on {data.split} of pairs under fixed masks, by the heads that both masks have, which "
         "were assigned by chance; lines through the means."
     )
-    figure = embedded(dose_figure(evidence.forced, losses), "scores by heads in common")
+    figure = embedded(dose_figure(scores, losses), "scores by heads in common")
     return Answer(
         QUESTION, word, reason, LIMIT_BY_CHANCE, [(figure, caption)],
-        {"dose": losses, "dose-scores": evidence.forced},
+        {"dose": losses, "dose-scores": scores},
     )  # fmt: skip
 
 
-def sharing_groups(evidence: ReportData) -> dict[str, dict[str, str]]:
+def sharing_groups(data: ReportData) -> dict[str, dict[str, str]]:
     """Setups of joint training without masks, each with the single-task setup to compare with.
 
     Setups of most tasks come first, then those whose names say least on how they were trained. Pairs that are
@@ -84,27 +87,27 @@ def sharing_groups(evidence: ReportData) -> dict[str, dict[str, str]]:
     which single tasks were trained otherwise (`unlike_baselines`).
     """
     groups: dict[str, dict[str, str]] = {}
-    for setup in sorted(_joint(evidence), key=lambda one: (-one.tasks, len(one.variant), one.name)):
+    for setup in sorted(_joint(data), key=lambda one: (-one.tasks, len(one.variant), one.name)):
         if setup.baseline is not None and not setup.unlike:
             groups.setdefault(setup.family, {})[setup.name] = setup.baseline
     return groups
 
 
-def unlike_baselines(evidence: ReportData) -> tuple[str, ...]:
+def unlike_baselines(data: ReportData) -> tuple[str, ...]:
     """Notes on joint setups that cannot be compared with single tasks, since these were trained otherwise."""
     return tuple(
         f"{setup.name} and {setup.baseline} were trained with another {', '.join(setup.unlike)}: what "
         "sharing costs is not read from them"
-        for setup in _joint(evidence)
+        for setup in _joint(data)
         if setup.unlike
     )
 
 
-def _joint(evidence: ReportData) -> list[Setup]:
+def _joint(data: ReportData) -> list[Setup]:
     """Setups of joint training from the start and without masks, of different tasks on words or sentences."""
     return [
         setup
-        for setup in evidence.setups
+        for setup in data.setups
         if not setup.single and setup.pruning == "none" and setup.baseline is not None
         if not any(task == CONTROL or task_of(task) != task for task in setup.trained)
     ]

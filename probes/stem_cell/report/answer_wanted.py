@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mtl.probes.report.answer import CANNOT_TELL, Answer
-from mtl.probes.report.claims import ClaimsAndLosses
 from mtl.probes.report.embedded import embedded
+from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.wanted import wanted_figure
 from mtl.probes.stem_cell.statistics.wanted import wanted
 
@@ -12,8 +12,9 @@ QUESTION = "Do tasks want the same heads?"
 LIMIT = "Which heads a mask keeps depends on how many it may keep: compare equal budgets only."
 
 
-def wanted_answer(claims: ClaimsAndLosses) -> Answer:
+def wanted_answer(page: PageData) -> Answer:
     """By the masks that give the claims."""
+    claims = page.claims
     if claims.masks is None or len(claims.masks.tasks) < 2:
         missing = "no masks of two tasks or more; train single-task runs with --pruning=dynamic"
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
@@ -21,7 +22,7 @@ def wanted_answer(claims: ClaimsAndLosses) -> Answer:
         result = wanted(claims.masks)
     except ValueError as error:
         return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT)
-    setup = claims.primary.setup if claims.primary is not None else ""
+    setup = claims.by.setup if claims.by is not None else ""
     caption = (
         f"Jaccard of the heads that masks keep open ({setup}); a dot for each pair of tasks, or task. "
         "A task agrees with itself no better than the last column."

@@ -1,4 +1,4 @@
-"""The primary comparison: the verdict uses the masks of the first masked block in the study's file."""
+"""The setup whose masks are the claims of a study: that of the first block of its file that gives claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError, did_you_mean
-from mtl.probes.report.claims import PrimarySetup
+from mtl.probes.report.claims import ClaimingSetup
 from mtl.probes.report.data import ReportData
 from mtl.study.config import KINDS, Block, Masks, StudyConfig
 from mtl.study.grid import planned
@@ -27,8 +27,8 @@ def stored_study(folder: Path) -> StudyConfig | None:
     return read_configuration(StudyConfig, path) if path.is_file() else None
 
 
-def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> PrimarySetup | None:
-    """The setup whose claims the verdict uses; `None` if no block of the study's file gives claims.
+def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> ClaimingSetup | None:
+    """The setup that gives claims; `None` if no block of the study's file gives claims.
 
     A setup without runs keeps the name that the file gives it; no other setup replaces it.
     """
@@ -37,19 +37,21 @@ def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> Prim
         return None
     folders = {f"runs/{run.name}" for run in runs}
     setups = {row["setup"] for row in evidence.runs.iter_rows(named=True) if row["run"] in folders}
-    return PrimarySetup(min(setups, default=runs[0].grid_cell), RULE)
+    return ClaimingSetup(min(setups, default=runs[0].grid_cell), RULE)
 
 
-def only_claiming_seeds(study: StudyConfig, evidence: ReportData, primary: PrimarySetup | None) -> ReportData:
-    """The evidence without the primary setup's masks of seeds outside `claims.seeds`."""
+def only_claiming_seeds(
+    study: StudyConfig, evidence: ReportData, claiming: ClaimingSetup | None
+) -> ReportData:
+    """The evidence without the masks of the setup that gives claims of seeds outside `claims.seeds`."""
     seeds = study.claims.seeds
-    if seeds is None or primary is None or evidence.gates is None:
+    if seeds is None or claiming is None or evidence.gates is None:
         return evidence
-    gates = evidence.gates.filter((pl.col("setup") != primary.setup) | pl.col("seed").is_in(seeds))
-    left_out = evidence.gates.filter(pl.col("setup") == primary.setup)["seed"].n_unique() - (
-        gates.filter(pl.col("setup") == primary.setup)["seed"].n_unique()
+    gates = evidence.gates.filter((pl.col("setup") != claiming.setup) | pl.col("seed").is_in(seeds))
+    left_out = evidence.gates.filter(pl.col("setup") == claiming.setup)["seed"].n_unique() - (
+        gates.filter(pl.col("setup") == claiming.setup)["seed"].n_unique()
     )
-    note = f"claims of {primary.setup} are those of seeds {', '.join(map(str, seeds))}"
+    note = f"claims of {claiming.setup} are those of seeds {', '.join(map(str, seeds))}"
     if left_out:
         note += f": masks of {left_out} other seeds are left out"
     return dataclasses.replace(
@@ -58,8 +60,8 @@ def only_claiming_seeds(study: StudyConfig, evidence: ReportData, primary: Prima
 
 
 def chosen_claims(
-    name: str, evidence: ReportData, several: Mapping[str, object], fixed: PrimarySetup | None
-) -> PrimarySetup:
+    name: str, evidence: ReportData, several: Mapping[str, object], fixed: ClaimingSetup | None
+) -> ClaimingSetup:
     """The setup that `--claims` names; raises `InputError` if it gives no claims.
 
     The keys of `several` are the setups with masks of several tasks; `fixed` is the study's own choice.
@@ -78,7 +80,7 @@ def chosen_claims(
     if fixed is not None and fixed.setup == name:
         return fixed
     why = "chosen with --claims when this page was made, so that the corrected p is the one to be read"
-    return PrimarySetup(
+    return ClaimingSetup(
         name, why if fixed is None else f"{why}; the study's file fixes those of {fixed.setup}"
     )
 
