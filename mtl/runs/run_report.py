@@ -15,7 +15,6 @@ import polars as pl
 from mtl.errors import InputError, counted
 from mtl.files import whole_file, write_text
 from mtl.probes import table_files as tables
-from mtl.probes.printed import printed
 from mtl.probes.report.report import report
 from mtl.runs.evidence import evidence, page_parts
 from mtl.runs.figures.drawn import FigureWithTables, save
@@ -83,7 +82,7 @@ def run_report(
         for form in tables.FORMATS:
             path = folder / "tables" / f"{name}.{form}"
             with whole_file(path) as temporary:
-                tables.write(printed(name, table) if form == "tex" else table, temporary, form)
+                tables.write(made.printed.get(name, table) if form == "tex" else table, temporary, form)
             written.add(path)
     drawn = 0
     for stem, draw in figures.items():

@@ -48,6 +48,18 @@ def claims_of(
     return Claims(by, None if by is None else by_setup.get(by.setup))
 
 
+def notes_on_claims(claims: Claims, setups: Sequence[Setup], by_setup: Mapping[str, Masks]) -> list[str]:
+    """A note where the claims are by masks of joint runs."""
+    if claims.by is None or claims.masks is None:
+        return []
+    if any(setup.single for setup in setups if setup.name == claims.by.setup):
+        return []
+    sets = claim_sets(by_setup, setups)
+    if any(setup.single and setup.name in sets for setup in setups):
+        return [f"claims are those of {claims.by.setup}, whose runs are joint ones themselves"]
+    return [f"no single-task run has masks: claims are those of {claims.by.setup}"]
+
+
 def _default(setups: Sequence[Setup], by_setup: Mapping[str, Masks]) -> ClaimingSetup | None:
     """Masks of tasks trained alone, of most tasks and seeds; of one task only where there are no others."""
     alone = [setup.name for setup in setups if setup.single and not setup.given and setup.name in by_setup]

@@ -53,6 +53,8 @@ class Shown:
     """Tasks whose masks are not claims."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """By file name."""
+    printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """What LaTeX gets of tables instead."""
     notes: Sequence[str] = ()
     lines: Sequence[str] = ()
     """What `mtl report` prints of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 from markupsafe import Markup
@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mtl.probes.head_names import cell_names
 from mtl.probes.label_scores import FEWEST_ITEMS
 from mtl.probes.report.answer import Answer
-from mtl.probes.report.claims import ClaimingSetup, claims_of
+from mtl.probes.report.claims import ClaimingSetup, claims_of, notes_on_claims
 from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_data import heads_data
@@ -40,6 +40,8 @@ class Page:
     answers: tuple[str, ...] = ()
     """Those of the first screen, each as a line."""
 
+    printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """What LaTeX gets of tables instead: other units."""
     lines_of_parts: tuple[str, ...] = ()
     """What the pieces of evidence have printed."""
 
@@ -59,6 +61,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     notes += left_out
     sites, heads = _shape(evidence)
     page = PageData(evidence, by_setup, claims_of(evidence.setups, by_setup, claims))
+    notes += notes_on_claims(page.claims, evidence.setups, by_setup)
     shown = [part.shown(page) for part in parts if part.shown is not None]
     notes += [note for piece in shown for note in piece.notes]
     no_claims = [task for piece in shown for task in piece.no_claims]
@@ -112,8 +115,9 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     tables = {"scores-by-setup": score_table(tasks, rows)} if rows else {}
     tables |= {"claims": claim_counts(by_setup)} | _tables(evidence, compared, worth, screen, shown)
     tables = {name: table for name, table in tables.items() if table.height}
-    lines = [line for piece in shown for line in piece.lines]
-    return Page(html, final, tables, tuple(answer.line() for answer in screen), tuple(lines))
+    printed = {name: table for piece in shown for name, table in piece.printed.items()}
+    lines = tuple(line for piece in shown for line in piece.lines)
+    return Page(html, final, tables, tuple(answer.line() for answer in screen), printed, lines)
 
 
 def _terms(shown: Sequence[Shown]) -> dict[str, list[tuple[str, Markup]]]:

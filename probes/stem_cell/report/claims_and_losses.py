@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from markupsafe import Markup
 
+from mtl.probes.printed import in_units, labels
 from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.head_svg import head_map, strip
 from mtl.probes.report.page_part import PageData, Section, Shown
@@ -49,6 +51,12 @@ ON_OVERLAP = (
     "Tasks may want the same heads because any decoder needs them: rows of a control task, where there are "
     "some, tell."
 )
+_SCALED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "competition-heads": (("static", "stl", "joint"), ("loss",)),
+    "competition-by-claims": ((), ("difference",)),
+    "task-losses": ((), ("loss", "low", "high")),
+}
+"""By table the columns that are shares, and those that are differences of shares."""
 _PACKAGE = "mtl.probes.stem_cell.report"
 
 
@@ -100,10 +108,31 @@ def shown(page: PageData) -> Shown:
         head_skills=None if competition is None else competition.heads,
         no_claims=(CONTROL,),
         tables=tables,
+        printed=_printed(tables),
         notes=notes,
         lines=[] if competition is None or by is None
         else [f"competition: {competition.verdict}; by the claims of {by.setup}"],
     )  # fmt: skip
+
+
+def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """The tables as papers print them: shares in per cent, their differences in points."""
+    made = {
+        name: in_units(tables[name], per_cent, points)
+        for name, (per_cent, points) in _SCALED.items()
+        if name in tables
+    }
+    if "labels" in tables:
+        made["labels"] = labels(tables["labels"])
+    if "competition-tests" in tables:
+        in_points = pl.col("sides") == 2
+        scaled = [
+            pl.when(in_points).then(pl.col(column) * 100).otherwise(column).alias(column)
+            for column in ("value", "low", "high")
+        ]
+        unit = pl.when(in_points).then(pl.lit("points")).otherwise(pl.lit("correlation"))
+        made["competition-tests"] = tables["competition-tests"].with_columns(*scaled, unit=unit)
+    return made
 
 
 def claims_and_losses(page: PageData, notes: list[str]) -> ClaimsAndLosses:
@@ -115,13 +144,6 @@ def claims_and_losses(page: PageData, notes: list[str]) -> ClaimsAndLosses:
     missing = f"claims are to be those of {by.setup} ({by.why}), of which there are no masks yet"
     if masks is None:
         notes.append(f"no verdict on competition: {missing}")
-    elif not any(setup.single for setup in data.setups if setup.name == by.setup):
-        several = any(setup.single and setup.name in sets for setup in data.setups)
-        notes.append(
-            f"claims are those of {by.setup}, whose runs are joint ones themselves"
-            if several
-            else f"no single-task run has masks: claims are those of {by.setup}"
-        )
     if data.heads is None or not data.on_words:
         return ClaimsAndLosses(None, None, "No probes, so that there are no losses to compare with claims.")
     try:
