@@ -13,15 +13,15 @@ from mtl.commands.figure import figure
 from mtl.commands.report import report
 from mtl.errors import InputError
 from mtl.probes import heads_table
-from mtl.probes.report.claims import claims_and_losses
-from mtl.probes.report.overlaps import masks_by_setup
+from mtl.probes.report.page_part import answers
 from mtl.probes.stem_cell.report.answer_sharing import sharing_groups
-from mtl.probes.stem_cell.report.answers import answers
 from mtl.probes.stem_cell.statistics.contest import estimate
 from mtl.probes.stem_cell.statistics.contest_lines import head_lines
 from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, worth_table
+from mtl.runs.evidence import page_parts
 from mtl.runs.gather import gather
 from tests.mtl.stem_cell.contest_study import ContestStudy
+from tests.mtl.stem_cell.page_data import page_data
 from tests.mtl.studies import SCORES, Study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -127,8 +127,7 @@ def test_the_first_screen_answers_in_order(planted, capsys):
 def answers_of(root):
     """The first screen's answers."""
     evidence = gather(root, "test", SCORES)
-    by_setup, _ = masks_by_setup(evidence)
-    return answers(evidence, by_setup, claims_and_losses(evidence, by_setup, None, []))
+    return answers(page_data(evidence), page_parts())
 
 
 def test_a_null_is_refuted(tmp_path):
@@ -170,19 +169,19 @@ def test_pairs_trained_otherwise_are_left_out_and_named(tmp_path):
     root = study.whole()
     study.pair("pos", "dep", 1, max_epochs=60, name="longer")
     evidence = gather(root, "test", SCORES)
-    assert str(root / "runs" / "longer") not in set(evidence.pairs["run"])
+    assert str(root / "runs" / "longer") not in set(evidence.evidence["pairs"]["run"])
     assert any(
         note.startswith("the contest: runs/longer was trained with another max_epochs than ")
         for note in evidence.notes
     )
-    assert worth_table(evidence.worth, evidence.pairs, IMPORTANCE).height == 3 * 2 * 3 * 72
+    assert worth_table(evidence.worth, evidence.evidence["pairs"], IMPORTANCE).height == 3 * 2 * 3 * 72
 
 
 def test_a_controls_own_heads_are_not_compared(tmp_path):
     study = ContestStudy(tmp_path / "control")
     folder = study.run(["dep", "control"], 1, pruning="none", probe=False, scores=False)
     study.worth(folder, {name: np.ones(72) for name in ("dep", "control")})
-    pairs = gather(study.root, "test", SCORES).pairs
+    pairs = gather(study.root, "test", SCORES).evidence["pairs"]
     assert pairs.select("task", "of", "partner").rows() == [("dep", "dep", "control")]
 
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from mtl.probes.report.claims import Claims
 from mtl.probes.report.data import HISTORY, SCORES, ReportData
+from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.report.answer_remedy import remedy_answer
 from mtl.probes.stem_cell.statistics.remedies import against_placebo
 from tests.probes.stem_cell.remedy_scores import scores
 
 
-def evidence(remedies: pl.DataFrame | None) -> ReportData:
-    return ReportData(
+def page(remedies: pl.DataFrame | None) -> PageData:
+    data = ReportData(
         name="remedy", encoder="minilm", setups=(), scores=pl.DataFrame(schema=SCORES),
         metrics={"pos": "accuracy", "dep": "las"}, split="test", gates=None, heads=None,
         history=pl.DataFrame(schema=HISTORY), kept=None, runs=pl.DataFrame(), probes=pl.DataFrame(),
-        notes=(), remedies=remedies,
+        notes=(), evidence={} if remedies is None else {"remedies": remedies},
     )  # fmt: skip
+    return PageData(data, {}, Claims(None, None))
 
 
 def test_the_word_is_that_of_the_contrast_with_the_placebo() -> None:
     table = scores(seeds=6)
-    answer = remedy_answer(evidence(table))
+    answer = remedy_answer(page(table))
     found = against_placebo(table)
     assert found is not None
     assert answer.word == found.word == "supported"
@@ -33,7 +36,7 @@ def test_the_word_is_that_of_the_contrast_with_the_placebo() -> None:
     assert len(answer.figures) == 1
     assert set(answer.tables) == {"remedies", "remedy-contrasts", "remedy-scores"}
     swapped = table.with_columns(pl.col("condition").replace({"C": "D", "D": "C"}))
-    assert remedy_answer(evidence(swapped)).word == "refuted"
+    assert remedy_answer(page(swapped)).word == "refuted"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,6 @@ def test_the_word_is_that_of_the_contrast_with_the_placebo() -> None:
     ],
 )
 def test_what_is_missing_is_said(remedies: pl.DataFrame | None, reason: str) -> None:
-    answer = remedy_answer(evidence(remedies))
+    answer = remedy_answer(page(remedies))
     assert answer.word == "cannot tell"
     assert reason in answer.reason

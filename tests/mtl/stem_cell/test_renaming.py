@@ -15,12 +15,12 @@ import yaml
 
 from mtl.config.schema import TrainConfig
 from mtl.probes import heads_table
-from mtl.probes.report.claims import claims_and_losses
 from mtl.probes.report.data import ReportData
-from mtl.probes.report.overlaps import masks_by_setup
+from mtl.probes.stem_cell.report.claims_and_losses import claims_and_losses
 from mtl.runs.figures.table import draw
 from mtl.runs.gather import gather
 from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
+from tests.mtl.stem_cell.page_data import page_data
 from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS
 from tests.probes.test_kinds_of_attention import curve_rows
 
@@ -116,8 +116,10 @@ def evidence_of(root: Path) -> dict[str, object]:
         if isinstance(value, pl.DataFrame):
             found[field.name] = contents(value)
     found["kept"] = data.kept and contents(data.kept.table)
-    claims = claims_and_losses(data, masks_by_setup(data)[0], None, [])
-    found["claims"] = claims.summary(), claims.by_claims is not None and contents(claims.by_claims)
+    found |= {name: contents(table) for name, table in data.evidence.items()}
+    claims = claims_and_losses(page_data(data), [])
+    found["claims"] = claims.competition and str(claims.competition.verdict)
+    found["by claims"] = claims.by_claims is not None and contents(claims.by_claims)
     found["notes"] = len(data.notes)
     return found
 
@@ -133,7 +135,7 @@ def others(world, tmp_path_factory) -> list[tuple[Path, dict[str, str]]]:
 def test_names_change_nothing_that_a_report_gathers(world, others):
     root, _ = world
     expected = evidence_of(root)
-    assert {"scores", "gates", "heads", "worth", "pairs", "remedies", "forced", "cosines"} <= expected.keys()
+    assert {"scores", "gates", "heads", "worth", "pairs", "remedies", "dose", "cosines"} <= expected.keys()
     for out, _ in others:
         found = evidence_of(out)
         assert [key for key in expected if found.get(key) != expected[key]] == []
