@@ -25,7 +25,6 @@ from mtl.probes.statistics.masks import final_masks
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.probes.statistics.skill import skills
 from mtl.probes.statistics.surviving_heads import surviving_kinds
-from mtl.probes.stem_cell.statistics.competition import compete
 from tests.probes import worlds
 from tests.probes.worlds import KINDS, with_kinds
 
@@ -73,20 +72,6 @@ def test_masks_of_another_kind_are_of_another_shape(gates):
     mixed = pl.concat([gates.filter(pl.col("seed") == 1), with_kinds(gates).filter(pl.col("seed") == 2)])
     with pytest.raises(ValueError, match="masks of different shapes"):
         final_masks(mixed)
-
-
-def test_competition_compares_heads_within_layers_of_one_kind(gates, heads):
-    flat = compete(final_masks(gates)[0], heads)
-    result = compete(final_masks(with_kinds(gates))[0], with_kinds(heads))
-    names = ["attention", "layer"]
-    assert result.heads.drop(names).equals(flat.heads.drop(names))
-    assert result.heads.select(*names, "head").rows() == [
-        (*site, head) for site in SITES for head in range(HEADS)
-    ]
-    assert result.head_tests.equals(flat.head_tests)
-    assert result.labels.equals(flat.labels)
-    assert result.task_losses.equals(flat.task_losses)
-    assert result.verdict == flat.verdict
 
 
 def test_skills_have_the_chance_level_of_their_own_head(heads):
@@ -172,8 +157,7 @@ def test_a_heat_map_has_the_heads_of_each_kind_apart(heads):
 def test_the_reports_data_keep_kinds_apart(gates, heads):
     def data(gates, heads):
         masks, _ = final_masks(gates)
-        table = compete(masks, heads).heads
-        return heads_data(masks.sites, HEADS, {"STL": masks}, masks, skills(heads), table, heads)
+        return heads_data(masks.sites, HEADS, {"STL": masks}, masks, skills(heads), None, heads)
 
     flat, result = data(gates, heads), data(with_kinds(gates), with_kinds(heads))
     assert result.pop("sites") == [list(site) for site in SITES]
