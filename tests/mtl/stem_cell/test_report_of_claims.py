@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import polars as pl
 import pytest
 
+from mtl.probes import heads_table
 from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.number_format import chance
 from mtl.probes.report.overlaps import masks_by_setup
@@ -96,3 +98,13 @@ def test_the_page_explains_the_laboratorys_words(study):
     text = (study.root / "report.html").read_text(encoding="utf-8")
     words = re.findall("<dt>(.*?)</dt>", text.partition("</dl>")[0])
     assert words[-8:] == ["learned", "contested", "partner", "worth", "demand", "skill", "loss", "seed"]
+
+
+def test_a_run_that_is_left_out_leaves_too_few_for_a_verdict(study):
+    study.small()
+    path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"
+    table, provenance = heads_table.read(path)
+    heads_table.write(path, table.with_columns(value=pl.lit(float("nan"))), provenance)
+    assert page_of(study.root).says("probed single-task runs of 2 seeds; at least 3")
+    (study.root / "runs/dep-dynamic-shared-seed2/config.yaml").write_text("{tasks: dep, seed: 1}")
+    assert page_of(study.root).says("Too few runs to say")
