@@ -11,7 +11,7 @@ import warnings
 
 import torch
 
-from mtl.analysis.timing import alternate
+from mtl.analysis.costs.timing import alternate
 from mtl.tasks.cky import best_brackets
 from mtl.tasks.mst import maximum_trees
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from mtl.analysis.observe import Observer
-from mtl.analysis.probe import index_corpus, probe
+from mtl.analysis.probing.observe import Observer
+from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
 from mtl.models.subwords import Subwords
-from mtl.probes.best_heads import best_heads
 from mtl.probes.measures.items import PROBE_TARGETS
+from mtl.probes.tables.best_heads import best_heads
 from mtl.tasks.sentence import Sentence
 
 

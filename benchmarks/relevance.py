@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from mtl.analysis.relevance import Explainer, Item
+from mtl.analysis.relevance.propagation import Explainer, Item
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.batches import BatchLoader, Step, examples
 from mtl.models.joint import JointModel

@@ -23,8 +23,8 @@ from rich.table import Table
 from torch import nn
 
 from benchmarks.throughput import processor_seconds
-from mtl.analysis.ablation import Ablator, ablations
-from mtl.analysis.ablation_run import BATCH_TOKENS
+from mtl.analysis.ablation.joint import Ablator, ablations
+from mtl.analysis.ablation.run import BATCH_TOKENS
 from mtl.config.parse import read_configuration
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.corpora.readers import read

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.throughput import load, plan_config, processor_seconds
-from mtl.analysis.ablation import Ablator, ablations
-from mtl.analysis.ablation_run import BATCH_TOKENS
-from mtl.analysis.importance import task_importance
+from mtl.analysis.ablation.joint import Ablator, ablations
+from mtl.analysis.ablation.run import BATCH_TOKENS
+from mtl.analysis.importance.gradients import task_importance
 from mtl.config.schema import TrainConfig
 from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Batch, BatchLoader, aligned_plan, examples

@@ -12,9 +12,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtl.analysis.plain_ablation import ablate_heads
-    from mtl.analysis.plain_models import head_importance
-    from mtl.analysis.probe_run import probe_run as probe
+    from mtl.analysis.ablation.plain import ablate_heads
+    from mtl.analysis.importance.plain import head_importance
+    from mtl.analysis.probing.run import probe_run as probe
     from mtl.config.schema import CorpusConfig, TrainConfig
     from mtl.errors import InputError, RunError
     from mtl.heads.clone import clone_heads, transplant_heads
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mtl.heads.prune import prune_heads
     from mtl.heads.tap import head_scale
     from mtl.models.joint import JointModel
-    from mtl.runs.run import Run
+    from mtl.runs.folder.run import Run
     from mtl.tasks.sentence import Sentence
     from mtl.training.train import train
 
@@ -50,17 +50,17 @@ _PLACES = {
     "CorpusConfig": "mtl.config.schema.CorpusConfig",
     "InputError": "mtl.errors.InputError",
     "JointModel": "mtl.models.joint.JointModel",
-    "Run": "mtl.runs.run.Run",
+    "Run": "mtl.runs.folder.run.Run",
     "RunError": "mtl.errors.RunError",
     "Sentence": "mtl.tasks.sentence.Sentence",
     "TrainConfig": "mtl.config.schema.TrainConfig",
-    "ablate_heads": "mtl.analysis.plain_ablation.ablate_heads",
+    "ablate_heads": "mtl.analysis.ablation.plain.ablate_heads",
     "clone_heads": "mtl.heads.clone.clone_heads",
     "collaborate": "mtl.heads.collaborative.collaborate",
-    "head_importance": "mtl.analysis.plain_models.head_importance",
+    "head_importance": "mtl.analysis.importance.plain.head_importance",
     "head_scale": "mtl.heads.tap.head_scale",
     "load_pruned": "mtl.heads.load.load_pruned",
-    "probe": "mtl.analysis.probe_run.probe_run",
+    "probe": "mtl.analysis.probing.run.probe_run",
     "prune_heads": "mtl.heads.prune.prune_heads",
     "train": "mtl.training.train.train",
     "transplant_heads": "mtl.heads.clone.transplant_heads",

@@ -12,9 +12,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
-from mtl.probes.curve_table import part_of
-from mtl.probes.table_files import read_complete, write_parquet
-from mtl.runs.heads_file import require_finite
+from mtl.probes.tables.curve_table import part_of
+from mtl.probes.tables.table_files import read_complete, write_parquet
+from mtl.runs.folder.heads_file import require_finite
 from mtl.workers.lease import changing
 
 Part = Mapping[str, str | int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from mtl.analysis.importance_over_time import ImportanceOverTime
+from mtl.analysis.importance.over_time import ImportanceOverTime
 from mtl.config.schema import TrainConfig
 from mtl.models.inputs import InputCache
 from mtl.training.mask_pictures import MaskPictures

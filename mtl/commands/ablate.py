@@ -13,8 +13,8 @@ from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
-    from mtl.analysis.ablation import Ablation
-    from mtl.analysis.ablation_run import AblationResult
+    from mtl.analysis.ablation.joint import Ablation
+    from mtl.analysis.ablation.run import AblationResult
     from mtl.analysis.trained import TrainedRun
     from mtl.heads.tap import HeadTap
 
@@ -65,7 +65,7 @@ def ablate(
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
-    from mtl.analysis.ablation_run import every_ablation, measure_ablation
+    from mtl.analysis.ablation.run import every_ablation, measure_ablation
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
     from mtl.files import write_json
@@ -99,7 +99,7 @@ def _closed_by_hand(
     trained: TrainedRun, heads: str | None, mask: Path | None, task: Sequence[str]
 ) -> Ablation | None:
     """The set of heads that the user names; `None` where none are named."""
-    from mtl.analysis.ablation import Ablation
+    from mtl.analysis.ablation.joint import Ablation
     from mtl.commands.heads_given import heads_given
     from mtl.models.apply_masks import gates_from_file
     from mtl.models.head_scales import closed_heads

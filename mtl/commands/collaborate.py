@@ -12,11 +12,11 @@ from mtl.commands.arguments import check_new_folder, check_seed
 from mtl.commands.score_table import print_scores
 
 if TYPE_CHECKING:
-    from mtl.analysis.sharing_costs import Cost
+    from mtl.analysis.costs.sharing import Cost
     from mtl.heads.collaborative import SharedAttention
     from mtl.models.joint import JointModel
     from mtl.models.tapped import TappedModel
-    from mtl.runs.run import Run
+    from mtl.runs.folder.run import Run
 
 
 def collaborate(
@@ -48,8 +48,8 @@ def collaborate(
     """
     import copy
 
-    from mtl.analysis.energy import mixing
-    from mtl.analysis.sharing_costs import check_lengths, sharing_costs
+    from mtl.analysis.costs.energy import mixing
+    from mtl.analysis.costs.sharing import check_lengths, sharing_costs
     from mtl.commands.progress import progress_of
     from mtl.commands.tables_out import write_table
     from mtl.errors import InputError
@@ -59,7 +59,7 @@ def collaborate(
     from mtl.models.device import device_of, prepare
     from mtl.models.joint import JointModel
     from mtl.models.opened import open_encoder
-    from mtl.runs.run import Run
+    from mtl.runs.folder.run import Run
 
     check_seed(seed)
     check_new_folder(out)
@@ -148,7 +148,7 @@ def _show_layers(shared: list[SharedAttention], title: str, console: Console) ->
 
 
 def _show_costs(costs: list[Cost], encoder: TappedModel, console: Console) -> None:
-    from mtl.analysis.timing import device_name
+    from mtl.analysis.costs.timing import device_name
 
     shown = Table(
         title=f"the encoder per sentence of random subwords, before -> after ({device_name(encoder)})"

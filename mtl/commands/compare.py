@@ -10,7 +10,7 @@ from rich.table import Table
 
 from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,7 +45,7 @@ def compare(
             beside it in all three formats.
     """
     from mtl.files import check_file_place
-    from mtl.runs.comparison import compare_runs
+    from mtl.runs.compare.comparison import compare_runs
 
     check_seed(seed)
     if not 0 < level < 1:
@@ -77,8 +77,8 @@ def compare(
 
 def _write(table: pl.DataFrame, out: Path, names: tuple[str, ...]) -> list[Path]:
     from mtl.files import whole_file
-    from mtl.probes import table_files
     from mtl.probes.figures.comparison import comparison_figure
+    from mtl.probes.tables import table_files
     from mtl.runs.figures.drawn import FigureWithTables, save
 
     if out.suffix.lower() in _PICTURES:

@@ -12,7 +12,7 @@ from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
 
 if TYPE_CHECKING:
-    from mtl.analysis.curve import CurvePoint
+    from mtl.analysis.curves.curve import CurvePoint
     from mtl.analysis.trained import TrainedRun
 
 
@@ -68,11 +68,11 @@ def curve(
         epochs: Train each cut model on for this number of epochs, and score it again; one task only.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
-    from mtl.analysis.curve import measure_curve
-    from mtl.analysis.curve_cut import check_timing, measure_cut
-    from mtl.analysis.curve_methods import RANKED, check_orders, methods_of, ranking_of
-    from mtl.analysis.curve_start import Start
-    from mtl.analysis.curve_training import (
+    from mtl.analysis.curves.curve import measure_curve
+    from mtl.analysis.curves.cut import check_timing, measure_cut
+    from mtl.analysis.curves.methods import RANKED, check_orders, methods_of, ranking_of
+    from mtl.analysis.curves.start import Start
+    from mtl.analysis.curves.training import (
         GATES,
         check_gate_points,
         measure_gates,
@@ -82,7 +82,7 @@ def curve(
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import progress_of
     from mtl.commands.show_curve import show_kinds, show_roles, show_scores, show_times
-    from mtl.runs.run import Run
+    from mtl.runs.folder.run import Run
 
     check_orders(by)
     if not (by or gates or targets):

@@ -28,13 +28,13 @@ def energy(
     """
     import polars as pl
 
-    from mtl.analysis.energy import energy as energy_of
-    from mtl.analysis.energy import mixing as mixing_of
+    from mtl.analysis.costs.energy import energy as energy_of
+    from mtl.analysis.costs.energy import mixing as mixing_of
     from mtl.commands.tables_out import check_table, write_table
     from mtl.errors import InputError
     from mtl.models.opened import open_encoder
-    from mtl.probes.energy_table import components_needed
     from mtl.probes.figures.style import FORMATS
+    from mtl.probes.tables.energy_table import components_needed
 
     for path in (out, mixing):
         check_table(path)
@@ -77,9 +77,9 @@ def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
     """Per layer the components that hold 50, 90 and 95 % of the variance; of heads apart their mean."""
     import polars as pl
 
-    from mtl.probes.energy_table import MATRICES
     from mtl.probes.head_names import layer_name
     from mtl.probes.sites import Site, sites_of
+    from mtl.probes.tables.energy_table import MATRICES
 
     together, apart = (
         needed.filter(pl.col("head").is_null()),
@@ -104,7 +104,7 @@ def _compare(needed: pl.DataFrame, console: Console) -> None:
     """A row per model: the components for 90 %, means over layers."""
     import polars as pl
 
-    from mtl.probes.energy_table import MATRICES
+    from mtl.probes.tables.energy_table import MATRICES
 
     shown = Table(title="components for 90 % of the variance, means over layers")
     shown.add_column("model", overflow="fold")

@@ -13,7 +13,7 @@ from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.tasks.catalogue import LAYERS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def evaluate(
     from mtl.models.joint import JointModel
     from mtl.models.limits import require_limit
     from mtl.models.unknown_words import describe_unknown
-    from mtl.runs import sentence_counts
+    from mtl.runs.folder import sentence_counts
 
     opened = Run.open(run)
     model = prepare(JointModel.from_pretrained(opened.model), accelerator, precision)

@@ -46,7 +46,7 @@ def importance(
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
-    from mtl.analysis.importance_run import measure_importance
+    from mtl.analysis.importance.run import measure_importance
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
 

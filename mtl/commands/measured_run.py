@@ -26,7 +26,7 @@ def open_measured(
     """Open a run by the options of these names; prints which of its tasks are not measured, and why."""
     from mtl.analysis.trained import open_trained
     from mtl.corpora.load import corpus_at
-    from mtl.runs.run import Run
+    from mtl.runs.folder.run import Run
 
     trained = open_trained(
         run,

@@ -15,7 +15,7 @@ from mtl.corpora.formats.jsonl import to_line
 from mtl.corpora.input_lines import EMPTY, Record, Splitter, is_mostly_of_another_script
 from mtl.corpora.picture import picture
 from mtl.errors import InputError, counted
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 if TYPE_CHECKING:
     from mtl.models.joint import JointModel

@@ -42,12 +42,12 @@ def probe(
         precision: bf16-true rounds the encoder's weights and its attention, so that equal maxima become
             frequent: such tables are not compared with those of 32-true.
     """
-    from mtl.analysis.probe_run import probe_run
+    from mtl.analysis.probing.run import probe_run
     from mtl.commands.measured_run import corpus_of, print_left_out
     from mtl.commands.progress import sentence_progress
     from mtl.files import write_text
-    from mtl.probes.best_heads import best_heads, weighted_means
-    from mtl.probes.best_heads import markdown as as_markdown
+    from mtl.probes.tables.best_heads import best_heads, weighted_means
+    from mtl.probes.tables.best_heads import markdown as as_markdown
 
     measured = probe_run(
         target,
@@ -77,9 +77,9 @@ def probe(
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
     """Print the best head of every label beside chance, in per cent."""
-    from mtl.probes.best_heads import hit_by, label_name, left_out, per_cent
     from mtl.probes.head_names import with_names
     from mtl.probes.measures.table import BY_NAME
+    from mtl.probes.tables.best_heads import hit_by, label_name, left_out, per_cent
 
     best = with_names(best)
     for mean in means.iter_rows(named=True):
@@ -106,9 +106,9 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
     """Print the roles that some head has, with the number of heads and the best one."""
     import polars as pl
 
-    from mtl.probes.best_heads import per_cent
     from mtl.probes.head_names import with_names
     from mtl.probes.statistics.held_roles import roles
+    from mtl.probes.tables.best_heads import per_cent
 
     shown = Table(title="roles (Voita et al. 2019)")
     for title in ("role", "task", "label"):

@@ -12,7 +12,7 @@ from mtl.commands.heads_given import heads_given
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TaskName, TrainConfig
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 if TYPE_CHECKING:
     from torch import nn

@@ -42,7 +42,7 @@ def relevance(
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
         accelerator: What to compute on; auto takes a GPU where there is one.
     """
-    from mtl.analysis.relevance_run import measure_relevance
+    from mtl.analysis.relevance.run import measure_relevance
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
 
@@ -60,9 +60,9 @@ def _show(heads: pl.DataFrame, console: Console) -> None:
     """Print the most relevant head of every layer, with its share of the layer."""
     import polars as pl
 
-    from mtl.probes.best_heads import per_cent
     from mtl.probes.head_names import head_name, layer_name
     from mtl.probes.sites import Site, sites_of
+    from mtl.probes.tables.best_heads import per_cent
 
     shares = heads.filter(measure="relevance")
     titles = [

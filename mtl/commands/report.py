@@ -33,7 +33,7 @@ def report(
     from mtl.probes.report.overlaps import masks_by_setup
     from mtl.probes.report.report import report as page
     from mtl.runs.evidence import page_parts
-    from mtl.runs.gather import gather
+    from mtl.runs.report.gather import gather
     from mtl.study.claiming_setup import (
         chosen_claims,
         fixed_claims,

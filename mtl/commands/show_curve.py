@@ -9,13 +9,13 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from mtl.analysis.curve import CurvePoint
-from mtl.analysis.curve_start import Start
+from mtl.analysis.curves.curve import CurvePoint
+from mtl.analysis.curves.start import Start
 from mtl.errors import counted
-from mtl.probes import curve_table
 from mtl.probes.sites import kinds_in_order, several_kinds
 from mtl.probes.statistics.surviving_heads import ROLES, heads_with_roles, surviving_kinds, surviving_roles
-from mtl.runs.heads_file import read_measures
+from mtl.probes.tables import curve_table
+from mtl.runs.folder.heads_file import read_measures
 
 
 def show_scores(

@@ -176,7 +176,7 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     """Fingerprints of the corpora and of the code that trials are made of."""
     from mtl.corpora.load import corpus_fingerprint
     from mtl.corpora.readers import reader_modules
-    from mtl.runs.code_fingerprint import TRAINING, code_fingerprint, unused_modules
+    from mtl.runs.folder.code_fingerprint import TRAINING, code_fingerprint, unused_modules
     from mtl.sweep.check import example_configs
 
     configs = example_configs(definition, base)

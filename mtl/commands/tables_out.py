@@ -27,7 +27,7 @@ def check_table(path: Path | None) -> None:
 def write_table(table: pl.DataFrame, path: Path, console: Console) -> None:
     """Write a table by its file's suffix, and print that."""
     from mtl.files import whole_file
-    from mtl.probes import table_files
+    from mtl.probes.tables import table_files
 
     with whole_file(path) as file:
         table_files.write(table, file, "csv" if path.suffix == ".csv" else "parquet")

@@ -13,7 +13,7 @@ from mtl.config.ranges import RANGES
 from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.input_lines import lines_as_they_come, text_of
 from mtl.errors import InputError, counted
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.translate import Translate
 

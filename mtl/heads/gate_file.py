@@ -10,10 +10,10 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
-from mtl.probes import heads_table, table_files
-from mtl.probes.gates_table import last_gates
 from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site, sites_of
+from mtl.probes.tables import heads_table, table_files
+from mtl.probes.tables.gates_table import last_gates
 
 SCHEMA = pl.Schema(
     {

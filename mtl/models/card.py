@@ -16,7 +16,7 @@ from mtl.errors import InputError
 from mtl.files import known_fields
 from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 _PUBLISHED = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
 """Where the encoders that are embedded here are on the hub."""

@@ -9,7 +9,7 @@ from typing import Any
 from mtl.files import whole_folder
 from mtl.models.evaluate import signatures_of
 from mtl.models.joint import JointModel
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 
 def write_cut_run(

@@ -13,8 +13,8 @@ from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
 from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.modes import in_evaluation_mode
-from mtl.runs.run import SIGNATURES
-from mtl.runs.sentence_counts import SCHEMA, key_of
+from mtl.runs.folder.run import SIGNATURES
+from mtl.runs.folder.sentence_counts import SCHEMA, key_of
 from mtl.tasks.metrics.metric import TaskMetric
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
@@ -73,7 +73,7 @@ def evaluate(
 def evaluate_sentences(model: JointModel, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
     """The figures over a corpus, and the counts per sentence that they follow from.
 
-    The table has the columns of `mtl.runs.sentence_counts`, sentences in the order of the corpus.
+    The table has the columns of `mtl.runs.folder.sentence_counts`, sentences in the order of the corpus.
     """
     numbers = {id(example.sentence): number for number, example in enumerate(corpus)}
     rows: list[dict[str, Any]] = []

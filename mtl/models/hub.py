@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 )
 
 from mtl.errors import InputError
-from mtl.runs.content import ENCODER_FILES
+from mtl.runs.folder.content import ENCODER_FILES
 
 MODEL_FILE = "model.json"
 """The file that a joint model's folder is known by."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.errors import InputError, did_you_mean
-from mtl.runs.content import files_of_encoder
+from mtl.runs.folder.content import files_of_encoder
 
 KNOWN = (
     "minilm", "bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-base-multilingual-cased",

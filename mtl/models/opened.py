@@ -7,7 +7,7 @@ from pathlib import Path
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.models.tapped import SharedEncoder
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 
 def open_encoder(target: str) -> SharedEncoder:

@@ -27,7 +27,7 @@ class Evidence:
     title: str
     """What it is, in notes."""
     table: str | None = None
-    """From the runs (`RunsRead` of `mtl.runs.gather`) to a table or `None`, and notes. Where it raises an
+    """From the runs (`RunsRead` of `mtl.runs.report.gather`) to a table or `None`, and notes. Where it raises an
     `InputError`, the report has a note instead."""
     figures: Mapping[str, FigureRow] = field(default_factory=dict)
     """Its figures by name."""

@@ -1,4 +1,4 @@
-"""The laboratory's tables out of many runs, as `mtl.runs.gather` asks for them: a table, and notes.
+"""The laboratory's tables out of many runs, as `mtl.runs.report.gather` asks for them: a table, and notes.
 
 A table is `None` where the runs have nothing of it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.runs.gather import RunsRead
+from mtl.runs.report.gather import RunsRead
 from mtl.stem_cell.overlap_scores import overlap_scores
 from mtl.stem_cell.pair_cosines import cosines_of
 from mtl.stem_cell.pair_runs import claims_unlike_pairs, pairs_of

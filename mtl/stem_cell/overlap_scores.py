@@ -8,12 +8,12 @@ from typing import Any
 import polars as pl
 
 from mtl.heads.gate_file import read_gates
-from mtl.probes.gates_table import last_gates
 from mtl.probes.sites import KEYS
-from mtl.runs.content import draw_of, place_now
-from mtl.runs.run import Run
-from mtl.runs.settings import comparable, settings_of_run
-from mtl.runs.tables import scores_of
+from mtl.probes.tables.gates_table import last_gates
+from mtl.runs.compare.settings import comparable, settings_of_run
+from mtl.runs.compare.tables import scores_of
+from mtl.runs.folder.content import draw_of, place_now
+from mtl.runs.folder.run import Run
 
 MAY_DIFFER = ("gates.masks",)
 """What is compared: masks that have more or fewer heads in common."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 
 from mtl.errors import as_input_error
-from mtl.probes import heads_table
-from mtl.probes.label_scores import weighted_mean
 from mtl.probes.sites import KEYS
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.label_scores import weighted_mean
 
 
 def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:

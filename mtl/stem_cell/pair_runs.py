@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
-from mtl.runs.comparable import RunWithSetup
-from mtl.runs.settings import MASKS, comparable, keys_in_words
+from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.settings import MASKS, comparable, keys_in_words
 from mtl.tasks.twins import task_of
 
 PAIRS = pl.Schema(

@@ -12,9 +12,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.probes.stem_cell.statistics.remedies import JOINT, SINGLE
-from mtl.runs.run import Run
-from mtl.runs.settings import MASKS, comparable, settings_of_run
-from mtl.runs.tables import scores_of
+from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
+from mtl.runs.compare.tables import scores_of
+from mtl.runs.folder.run import Run
 
 SCHEMA = pl.Schema(
     {

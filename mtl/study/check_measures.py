@@ -21,8 +21,8 @@ def check_measures(probes: ProbesConfig) -> None:
 
 
 def _check_curve(probes: ProbesConfig) -> None:
-    from mtl.analysis.curve_methods import ORDERS, check_orders
-    from mtl.analysis.head_order import made_with
+    from mtl.analysis.curves.head_order import made_with
+    from mtl.analysis.curves.methods import ORDERS, check_orders
     from mtl.probes.measures.table import MADE_BY
 
     if not probes.orders:

@@ -15,12 +15,12 @@ from jaxtyping import Bool, Float
 from mtl.errors import InputError, as_input_error
 from mtl.files import matching, whole_file, write_json
 from mtl.heads.gate_file import SCHEMA, last_log_alphas
-from mtl.probes import heads_table
 from mtl.probes.sites import Site, grid, shape_text, sites_of
 from mtl.probes.stem_cell.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
-from mtl.probes.table_files import write_parquet
-from mtl.runs.content import DRAWS
-from mtl.runs.run import Run
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.table_files import write_parquet
+from mtl.runs.folder.content import DRAWS
+from mtl.runs.folder.run import Run
 from mtl.study.config import OverlapConfig
 from mtl.study.planned import Planned
 

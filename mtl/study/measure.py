@@ -8,19 +8,19 @@ from typing import Any
 
 import polars as pl
 
-from mtl.analysis.ablation_run import every_ablation, measure_ablation
-from mtl.analysis.curve import measure_curve
-from mtl.analysis.curve_methods import methods_of, ranking_of
-from mtl.analysis.curve_start import Start
-from mtl.analysis.importance_run import measure_importance
-from mtl.analysis.probe_run import probe_run
-from mtl.analysis.relevance_run import measure_relevance
+from mtl.analysis.ablation.run import every_ablation, measure_ablation
+from mtl.analysis.curves.curve import measure_curve
+from mtl.analysis.curves.methods import methods_of, ranking_of
+from mtl.analysis.curves.start import Start
+from mtl.analysis.importance.run import measure_importance
+from mtl.analysis.probing.run import probe_run
+from mtl.analysis.relevance.run import measure_relevance
 from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.config.parse import configuration_from
 from mtl.config.schema import CorpusConfig
 from mtl.corpora.load import corpus_at
 from mtl.models.inputs import InputCache
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.study.config import MeasureGroup
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")

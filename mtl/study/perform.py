@@ -16,7 +16,7 @@ from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.models.inputs import InputCache
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.study.config import MeasureGroup
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress, code_part, file_of, kept_measures, trained_alike

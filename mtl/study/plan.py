@@ -182,7 +182,7 @@ def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[Measure
     if not measures or not table.exists():
         return
     from mtl.probes.measures.table import MADE_BY
-    from mtl.runs.heads_file import forget_measures, read_measures
+    from mtl.runs.folder.heads_file import forget_measures, read_measures
 
     # Curves and carry-over are in files of their own, which a new measurement replaces.
     forgotten = {name for maker, names in MADE_BY.items() if maker in measures for name in names}

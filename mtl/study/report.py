@@ -14,8 +14,8 @@ from mtl.config.schema import DEFAULT_TASKS
 from mtl.probes.statistics.head_values import ABLATION
 from mtl.runs.evidence import evidence
 from mtl.runs.figures.table import FigureName, draw
-from mtl.runs.gather import gather
-from mtl.runs.run_report import archive_report, only_reporter, run_report
+from mtl.runs.report.gather import gather
+from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.study.claiming_setup import fixed_claims, only_claiming_seeds
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder

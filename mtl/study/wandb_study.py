@@ -13,10 +13,10 @@ import polars as pl
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.files import write_json
-from mtl.probes.best_heads import best_heads, weighted_means
-from mtl.probes.table_files import read_csv
-from mtl.runs.run import Run
-from mtl.runs.wandb_view import STEP, View, new_identity, view_of
+from mtl.probes.tables.best_heads import best_heads, weighted_means
+from mtl.probes.tables.table_files import read_csv
+from mtl.runs.folder.run import Run
+from mtl.runs.folder.wandb_view import STEP, View, new_identity, view_of
 from mtl.study.config import StudyConfig
 from mtl.training.wandb_logger import flat
 

@@ -15,9 +15,9 @@ from mtl.probes.figures.parallel_coordinates import Axis
 from mtl.probes.report.sweep import SweepEvidence, TrialRow
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.figures.table import draw
-from mtl.runs.gather import gather
-from mtl.runs.run import Run
-from mtl.runs.run_report import archive_report, only_reporter, run_report
+from mtl.runs.folder.run import Run
+from mtl.runs.report.gather import gather
+from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.sweep.folder import SweepFolder, progress_of, trials_of
 from mtl.sweep.parameter import Parameter
 from mtl.sweep.status import best_of, value_text, values_of

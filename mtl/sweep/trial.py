@@ -13,7 +13,7 @@ from rich.console import Console
 from mtl.analysis.observers import default_observers
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.sweep.engine import Look, Outcome
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import SweepFolder

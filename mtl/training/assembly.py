@@ -17,7 +17,7 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.unknown_words import describe_unknown
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.twins import task_of

@@ -14,7 +14,7 @@ from mtl.heads.gate_file import add_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table, open_heads
 from mtl.models.batches import Batch
 from mtl.models.evaluate import evaluate, mean_score
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.training.gate_loss import choice_warnings
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining

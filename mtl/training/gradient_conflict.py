@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.heads.tap import HeadOutputs, HeadTap
-from mtl.probes import heads_table as table
-from mtl.runs.heads_file import write_measures
-from mtl.runs.run import Run
+from mtl.probes.tables import heads_table as table
+from mtl.runs.folder.heads_file import write_measures
+from mtl.runs.folder.run import Run
 
 MEASURE = "gradient_conflict"
 

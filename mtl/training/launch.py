@@ -20,7 +20,7 @@ from pytorch_lightning.strategies.launchers.subprocess_script import _Subprocess
 
 from mtl.errors import InputError, RunError
 from mtl.files import write_json
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.training.ranks import PATIENCE, Processes
 
 _LOOK = 0.2

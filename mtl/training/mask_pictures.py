@@ -12,8 +12,8 @@ import pytorch_lightning as pl
 from mtl.config.schema import TrainConfig
 from mtl.files import whole_file
 from mtl.probes.figures.masks import animation, mask_picture
-from mtl.probes.table_files import read_parquet
-from mtl.runs.run import Run
+from mtl.probes.tables.table_files import read_parquet
+from mtl.runs.folder.run import Run
 from mtl.training.observer import Observer
 
 

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from mtl.config.schema import TrainConfig
 from mtl.models.evaluate import Scores
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 
 class Observer(pl.Callback):

@@ -35,10 +35,10 @@ from mtl.models.joint import JointModel
 from mtl.models.known_encoders import encoder_files
 from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.models.mask_file import check_masks
-from mtl.runs import sentence_counts
-from mtl.runs.content import draw_of
-from mtl.runs.run import Run, git_revision, versions
-from mtl.runs.settings import recorded_origins
+from mtl.runs.compare.settings import recorded_origins
+from mtl.runs.folder import sentence_counts
+from mtl.runs.folder.content import draw_of
+from mtl.runs.folder.run import Run, git_revision, versions
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate

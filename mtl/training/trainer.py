@@ -14,7 +14,7 @@ import torch
 from mtl.config.schema import TrainConfig
 from mtl.errors import counted
 from mtl.models.device import device_of, has_fast_bfloat16
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.training.checkpoint import DirectCheckpointIO
 from mtl.training.launch import Ranks
 from mtl.training.ranks import processes_of

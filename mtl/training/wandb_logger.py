@@ -7,8 +7,8 @@ from typing import Any
 
 from mtl.config.schema import TrainConfig
 from mtl.models.evaluate import Scores
-from mtl.runs.run import Run
-from mtl.runs.wandb_view import STEP, View, view_of
+from mtl.runs.folder.run import Run
+from mtl.runs.folder.wandb_view import STEP, View, view_of
 from mtl.training.observer import Observer
 
 

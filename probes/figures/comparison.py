@@ -20,7 +20,7 @@ _INTERVALS = {
 def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
     """A row per task; right of the line the first side scores higher.
 
-    `table` is that of `mtl.runs.comparison`; `first` and `second` name the two sides.
+    `table` is that of `mtl.runs.compare.comparison`; `first` and `second` name the two sides.
     """
     table = by_catalogue(table)
     tasks = list(table["task"])

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mtl.probes.energy_table import MATRICES
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import COLUMN, GRID, INK, PANEL, new_figure, styled
+from mtl.probes.tables.energy_table import MATRICES
 
 
 @styled

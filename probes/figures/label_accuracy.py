@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.style import COLOURS, FAINT, INK, new_figure, styled
-from mtl.probes.label_scores import FEWEST_ITEMS
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES
+from mtl.probes.tables.label_scores import FEWEST_ITEMS
 
 PER_ROW = 24
 """Labels in one row of the figure; more than these are not legible at column width."""

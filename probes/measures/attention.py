@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mtl.probes import heads_table as table
 from mtl.probes.measures import chance
 from mtl.probes.measures.corpus import ProbeSettings, tasks_probed_by
 from mtl.probes.measures.items import PROBE_TARGETS, Items, Placed
 from mtl.probes.measures.probe import Probe
 from mtl.probes.measures.record import HeadRecords, ragged
+from mtl.probes.tables import heads_table as table
 
 
 class Hits(NamedTuple):

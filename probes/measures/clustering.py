@@ -10,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from mtl.probes import heads_table as table
 from mtl.probes.measures import chance
 from mtl.probes.measures.attention import shares, summed
 from mtl.probes.measures.corpus import ProbeSettings, tasks_probed_by
 from mtl.probes.measures.items import Items, Placed
 from mtl.probes.measures.probe import FittedProbe, Probe
 from mtl.probes.measures.record import HeadRecords, ragged
+from mtl.probes.tables import heads_table as table
 
 
 class ClusteringProbe(FittedProbe):

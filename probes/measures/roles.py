@@ -16,13 +16,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mtl.probes import heads_table as table
 from mtl.probes.measures import chance
 from mtl.probes.measures.attention import columns, hits, shares, summed
 from mtl.probes.measures.corpus import ProbeSettings
 from mtl.probes.measures.items import Items
 from mtl.probes.measures.probe import Probe
 from mtl.probes.measures.record import HeadRecords
+from mtl.probes.tables import heads_table as table
 
 
 class ConfidenceProbe(Probe):

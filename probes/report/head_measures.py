@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from mtl.probes.label_scores import label_scores
 from mtl.probes.measures.table import MEASURES, Measure
 from mtl.probes.sites import KEYS, Site
 from mtl.probes.statistics.skill import REGIMES
+from mtl.probes.tables.label_scores import label_scores
 
 TOP_LABELS = 3
 """Labels of a measure and task that are listed for a head: those farthest above chance, or from zero."""

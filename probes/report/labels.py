@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from mtl.probes.label_scores import best_of_labels
 from mtl.probes.measures.table import SKILLS
 from mtl.probes.report.data import ReportData
 from mtl.probes.sites import Site
 from mtl.probes.statistics.skill import REGIMES, label_values, skills
+from mtl.probes.tables.label_scores import best_of_labels
 
 
 def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float, Int
 
-from mtl.probes.label_scores import head_scores
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.sites import KEYS
+from mtl.probes.tables.label_scores import head_scores
 
 ABLATION = "ablation"
 SIGNIFICANT = 0.05

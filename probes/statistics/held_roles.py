@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.probes.label_scores import label_scores
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.sites import KEYS, in_order, sites_of
+from mtl.probes.tables.label_scores import label_scores
 
 POSITIONAL = 0.9
 """A head is positional if it looks at one relative position at least this often."""

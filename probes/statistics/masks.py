@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from mtl.probes.gates_table import last_gates
 from mtl.probes.sites import KEYS, Site, grid, shape_text, sites_of
+from mtl.probes.tables.gates_table import last_gates
 from mtl.tasks.order import in_order_of_catalogue
 
 

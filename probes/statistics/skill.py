@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.probes.label_scores import best_of_labels, label_scores
 from mtl.probes.sites import KEYS, in_order, sites_of
+from mtl.probes.tables.label_scores import best_of_labels, label_scores
 
 REGIMES = ("static", "stl", "pair", "joint")
 """How the encoder was trained: not yet, on one task, on two, on more."""

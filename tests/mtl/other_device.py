@@ -242,7 +242,7 @@ def install() -> OnBothDevices:
     import mtl.models.device
 
     mtl.models.device.device_of = lambda accelerator, key="": DEVICE
-    from mtl.analysis import ablation_run
+    from mtl.analysis.ablation import run as ablation_run
     from mtl.training import step, trainer
 
     ablation_run.BATCH_TOKENS[NAME] = ablation_run.BATCH_TOKENS["cuda"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from safetensors.torch import load_file
 
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.training.observer import Observer
 
 

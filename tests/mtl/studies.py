@@ -11,7 +11,7 @@ import polars as pl
 import yaml
 
 from mtl.heads.gate_table import gate_table
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from tests.probes.worlds import with_kinds
 
 LABELS = {"pos": 45, "ner": 18, "dep": 45, "con": 26, "srl": 35}

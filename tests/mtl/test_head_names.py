@@ -18,12 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from mtl.analysis.ablation import Ablation
+from mtl.analysis.ablation.joint import Ablation
 from mtl.commands import ablate, energy, importance, probe, relevance
 from mtl.config.schema import ClonesConfig
-from mtl.probes import heads_table, table_files
-from mtl.probes.best_heads import best_heads, markdown, weighted_means
-from mtl.probes.energy_table import MATRICES
 from mtl.probes.figures.gates_over_time import gates_over_time, heads_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
@@ -34,6 +31,9 @@ from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, re
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import KINDS, Site
+from mtl.probes.tables import heads_table, table_files
+from mtl.probes.tables.best_heads import best_heads, markdown, weighted_means
+from mtl.probes.tables.energy_table import MATRICES
 from mtl.runs.figures.table import FIGURES
 from mtl.training.clones import CopiedHead, describe_clones
 

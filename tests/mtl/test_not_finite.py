@@ -23,10 +23,10 @@ from mtl.errors import InputError, RunError
 from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
-from mtl.probes import curve_table, heads_table
-from mtl.runs.heads_file import write_measures
-from mtl.runs.run import Run
-from mtl.runs.tables import heads_of
+from mtl.probes.tables import curve_table, heads_table
+from mtl.runs.compare.tables import heads_of
+from mtl.runs.folder.heads_file import write_measures
+from mtl.runs.folder.run import Run
 from mtl.sweep.file import Sweep
 from mtl.sweep.status import best_of
 from mtl.training import evaluation

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from mtl.probes import heads_table
 from mtl.probes.figures.comparison import comparison_figure
 from mtl.probes.figures.correlation import correlation_matrix
 from mtl.probes.figures.energy import energy_curves
@@ -30,8 +29,9 @@ from mtl.probes.figures.pruning_curves import (
     time_curves,
 )
 from mtl.probes.figures.rgb_overlap import rgb_overlap
-from mtl.probes.heads_table import Site
 from mtl.probes.statistics.head_values import PREDICTORS
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.heads_table import Site
 
 TASKS = ("pos", "ner", "dep", "con", "srl", "cola", "sst2", "mrpc", "rte")
 SETUPS = ("STL", "STL, dynamic, target 24", "MTL-5, dynamic, a mask per task, encoder rate 0.0003")

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes import heads_table
 from mtl.probes.measures.table import MEASURES, Measure
 from mtl.probes.report.head_measures import TOP_LABELS, head_measures, skill_titles
 from mtl.probes.sites import Site, sites_of
+from mtl.probes.tables import heads_table
 from tests.probes.worlds import with_kinds
 
 ABLATION = Measure(

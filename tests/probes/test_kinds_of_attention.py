@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from mtl.config.schema import Kind
-from mtl.probes import best_heads, curve_table, sites
+from mtl.probes import sites
 from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
@@ -25,6 +25,7 @@ from mtl.probes.statistics.masks import final_masks
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.probes.statistics.skill import skills
 from mtl.probes.statistics.surviving_heads import surviving_kinds
+from mtl.probes.tables import best_heads, curve_table
 from tests.probes import worlds
 from tests.probes.worlds import KINDS, with_kinds
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from mtl import JointModel
-from mtl.analysis.energy import captured_variance
+from mtl.analysis.costs.energy import captured_variance
 from mtl.heads.families import attentions, family_of, head_dim
 from mtl.heads.query_key import QueryKey, query_key
 

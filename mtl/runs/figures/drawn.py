@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from mtl.errors import InputError
 from mtl.files import check_file_place, whole_file
-from mtl.probes import table_files
 from mtl.probes.figures.style import FORMATS, render
-from mtl.runs.run import Run, is_probed_encoder
+from mtl.probes.tables import table_files
+from mtl.runs.folder.run import Run, is_probed_encoder
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.probes.energy_table import ENERGY, components_needed
 from mtl.probes.figures.energy import energy_curves
-from mtl.probes.table_files import read_csv, read_parquet
+from mtl.probes.tables.energy_table import ENERGY, components_needed
+from mtl.probes.tables.table_files import read_csv, read_parquet
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
 

@@ -12,8 +12,8 @@ from mtl.files import whole_file
 from mtl.probes.figures.head_history import animate as animate_history
 from mtl.probes.figures.importance_over_time import importance_history, importance_over_time
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.importance_history import read_importance
-from mtl.runs.run import Run
+from mtl.runs.folder.importance_history import read_importance
+from mtl.runs.folder.run import Run
 
 
 def over_time(request: FigureRequest) -> FigureWithTables:

@@ -17,15 +17,15 @@ from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.masks import animation, mask_picture
 from mtl.probes.figures.rgb_overlap import CHANNELS, rgb_overlap
-from mtl.probes.gates_table import last_gates
-from mtl.probes.printed import open_heads
 from mtl.probes.sites import KEYS, Site
 from mtl.probes.statistics.masks import final_masks, mostly_forced
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
+from mtl.probes.tables.gates_table import last_gates
+from mtl.probes.tables.printed import open_heads
 from mtl.probes.task_order import by_catalogue
+from mtl.runs.compare.settings import comparable, differences, settings_of_run
+from mtl.runs.compare.tables import check_encoders, encoder_of, gates_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.settings import comparable, differences, settings_of_run
-from mtl.runs.tables import check_encoders, encoder_of, gates_of
 
 
 def rgb(request: FigureRequest) -> FigureWithTables:

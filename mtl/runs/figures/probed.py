@@ -7,11 +7,11 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
 from mtl.probes.figures.label_accuracy import label_accuracy
-from mtl.probes.printed import best_heads
-from mtl.probes.printed import labels as printed_labels
 from mtl.probes.statistics.skill import absent_labels, label_values, skills
+from mtl.probes.tables.printed import best_heads
+from mtl.probes.tables.printed import labels as printed_labels
+from mtl.runs.compare.tables import heads_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.tables import heads_of
 
 
 def labels(request: FigureRequest) -> FigureWithTables:

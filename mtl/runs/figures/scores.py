@@ -11,9 +11,9 @@ from mtl.probes.figures.pruning_curves import (
     role_curves,
     time_curves,
 )
-from mtl.runs.curves import curves_of, kind_survival_of, role_survival_of, times_of
+from mtl.runs.compare.curves import curves_of, kind_survival_of, role_survival_of, times_of
+from mtl.runs.compare.heads_kept import heads_kept_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.heads_kept import heads_kept_of
 
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:

@@ -10,8 +10,8 @@ from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.agreement import agreement
 from mtl.probes.statistics.head_values import ABLATION, head_means
 from mtl.probes.statistics.prediction import prediction
+from mtl.runs.compare.worth import check_measure, with_groups, worth_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.worth import check_measure, with_groups, worth_of
 
 
 def maps(request: FigureRequest) -> FigureWithTables:

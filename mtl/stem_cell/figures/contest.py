@@ -17,12 +17,12 @@ from mtl.probes.stem_cell.statistics.contest import FEWEST_SEEDS
 from mtl.probes.stem_cell.statistics.contest_cells import contest_cells
 from mtl.probes.stem_cell.statistics.contest_lines import head_lines, side_means, task_means
 from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, claims_table, estimates, worth_table
-from mtl.runs.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.settings import MASKS, comparable
+from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.compare.trained_masks import masks_of
+from mtl.runs.compare.worth import worth_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.settings import MASKS, comparable
-from mtl.runs.tables import check_encoders, encoder_of
-from mtl.runs.trained_masks import masks_of
-from mtl.runs.worth import worth_of_run
 from mtl.stem_cell.pair_cosines import cosines_of
 from mtl.stem_cell.pair_runs import pairs_of
 

@@ -13,13 +13,13 @@ from mtl.probes.statistics.masks import final_masks
 from mtl.probes.stem_cell.figures.mixing import mixing_figure
 from mtl.probes.stem_cell.statistics.contest_table import claims_table
 from mtl.probes.stem_cell.statistics.mixing import OVERLAPS, MixingByClaims, overlap_by_claims
-from mtl.runs.comparable import with_setups
-from mtl.runs.content import Content, files_of_encoder
+from mtl.runs.compare.comparable import with_setups
+from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
+from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.compare.trained_masks import masks_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.runs.run import Run
-from mtl.runs.settings import MASKS, comparable, settings_of_run
-from mtl.runs.tables import check_encoders, encoder_of
-from mtl.runs.trained_masks import masks_of
+from mtl.runs.folder.content import Content, files_of_encoder
+from mtl.runs.folder.run import Run
 from mtl.stem_cell.mixing import SharedComponents, components_in, overlaps_in
 
 BEFORE, JOINT, ALONE = "before", "joint", "alone"

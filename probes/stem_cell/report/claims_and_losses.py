@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.printed import in_units, labels
 from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.head_svg import head_map, strip
 from mtl.probes.report.page_part import PageData, Section, Shown
@@ -19,6 +18,7 @@ from mtl.probes.statistics.masks import Masks
 from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
 from mtl.probes.stem_cell.statistics.competition import PRIMARY, TOGETHER, Competition, compete
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
+from mtl.probes.tables.printed import in_units, labels
 
 COMPARISON_NAMES = {
     "joint against stl": "MTL against STL",

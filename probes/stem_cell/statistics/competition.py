@@ -14,7 +14,6 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from mtl.probes.label_scores import FEWEST_ITEMS, weighted_mean
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.statistics.masks import Masks
@@ -27,6 +26,7 @@ from mtl.probes.statistics.stratified_tests import (
     spearman,
 )
 from mtl.probes.stem_cell.statistics.task_losses import task_losses
+from mtl.probes.tables.label_scores import FEWEST_ITEMS, weighted_mean
 
 WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from mtl.probes.label_scores import best_of_labels, label_scores, weighted_mean
 from mtl.probes.statistics.resampling import student
+from mtl.probes.tables.label_scores import best_of_labels, label_scores, weighted_mean
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
 SCHEMA = pl.Schema(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.probes.label_scores import label_scores, weighted_mean
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.sites import KEYS
 from mtl.probes.stem_cell.statistics.worth_units import SKILL_BEYOND_INPUT, SKILL_POINTS, Unit
+from mtl.probes.tables.label_scores import label_scores, weighted_mean
 
 SKILL_UNITS: tuple[tuple[str, str, Unit], ...] = (
     ("skill of attention, uncut", "attention", SKILL_POINTS),

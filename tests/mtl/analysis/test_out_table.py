@@ -9,8 +9,8 @@ import yaml
 
 from mtl.commands.main import main
 from mtl.models.inputs import InputCache
-from mtl.probes import heads_table
-from mtl.runs.worth import worth_of
+from mtl.probes.tables import heads_table
+from mtl.runs.compare.worth import worth_of
 from tests.mtl.analysis import worth
 
 

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 import yaml
 
-import mtl.analysis.ablation_run as ablation_run
-from mtl.analysis.ablation import Ablator
-from mtl.analysis.ablation_run import every_ablation, measure_ablation
+import mtl.analysis.ablation.run as ablation_run
+from mtl.analysis.ablation.joint import Ablator
+from mtl.analysis.ablation.run import every_ablation, measure_ablation
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from tests.mtl.analysis import worth
 
 

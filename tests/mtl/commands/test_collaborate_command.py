@@ -13,7 +13,7 @@ from mtl.commands.main import main
 from mtl.heads.families import recorded_components
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from tests.mtl import tiny
 from tests.mtl.commands.runs_for_commands import with_and_without_masks
 

@@ -13,8 +13,8 @@ from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.probes.statistics.compared_runs import compare
-from mtl.runs import sentence_counts
-from mtl.runs.run import Run
+from mtl.runs.folder import sentence_counts
+from mtl.runs.folder.run import Run
 from mtl.tasks.metrics.metric import share
 
 SENTENCES = 40

@@ -13,18 +13,18 @@ import yaml
 from pytorch_lightning import Trainer
 
 import mtl.training.train as training
-from mtl.analysis.curve import CurvePoint
-from mtl.analysis.curve_cut import cut_model
-from mtl.analysis.curve_start import Start
-from mtl.analysis.curve_training import check_gate_points
+from mtl.analysis.curves.curve import CurvePoint
+from mtl.analysis.curves.cut import cut_model
+from mtl.analysis.curves.start import Start
+from mtl.analysis.curves.training import check_gate_points
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.commands.show_curve import more_than_at_start
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
-from mtl.probes import curve_table, heads_table
 from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_roles
+from mtl.probes.tables import curve_table, heads_table
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from mtl.commands.main import main
 from mtl.corpora.readers import read
 from mtl.models.joint import JointModel
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from tests.mtl import tiny
 from tests.mtl.training.test_sentence_tasks import options, planted
 

@@ -14,7 +14,7 @@ from mtl.commands.command_table import COMMANDS
 from mtl.commands.main import main
 from mtl.commands.train import print_run
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.tasks.sentence import Arcs, Sentence, Span
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mtl.commands.command_table import COMMANDS
 from mtl.commands.main import main
-from mtl.probes import table_files
+from mtl.probes.tables import table_files
 from tests.mtl.commands.runs_for_commands import made_run
 
 NAMES = ("lr[1]", "#?%*{é}[red]:x:'\"~$ !", "~")

@@ -24,7 +24,7 @@ from mtl.models.apply_masks import gates_for
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.probes.sites import Site
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from tests.mtl import tiny
 from tests.mtl.commands.runs_for_commands import with_and_without_masks
 

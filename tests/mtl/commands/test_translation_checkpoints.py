@@ -12,7 +12,7 @@ from mtl.commands.main import main
 from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from tests.mtl import digits, tiny
 
 LETTERS = ("▁", *"0123456789", *sorted(set("".join(digits.NAMES))), ".")

@@ -14,12 +14,12 @@ from sacrebleu import corpus_bleu
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from mtl.analysis.ablation import mean_outputs
+from mtl.analysis.ablation.joint import mean_outputs
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.config.schema import GatesConfig
-from mtl.probes import curve_table
-from mtl.runs.run import Run
+from mtl.probes.tables import curve_table
+from mtl.runs.folder.run import Run
 from mtl.training.train import train
 from tests.mtl import digits
 

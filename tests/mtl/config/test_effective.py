@@ -29,7 +29,7 @@ from mtl.config.schema import (
     TrainConfig,
 )
 from mtl.errors import InputError
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mtl import ablate_heads, head_importance, head_scale
-from mtl.analysis.ablation import Ablator, ablations
-from mtl.analysis.observe import Observer
+from mtl.analysis.ablation.joint import Ablator, ablations
+from mtl.analysis.probing.observe import Observer
 from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.heads.tap import HeadTap, eager_attention

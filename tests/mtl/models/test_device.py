@@ -14,7 +14,7 @@ from mtl.errors import InputError
 from mtl.models import device
 from mtl.models.device import device_of, prepare
 from mtl.models.joint import JointModel
-from mtl.probes.heads_table import read
+from mtl.probes.tables.heads_table import read
 from tests.mtl import tiny
 
 

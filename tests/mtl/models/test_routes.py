@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtl.analysis.ablation import Ablator, ablations, joined
-from mtl.analysis.importance import task_importance
+from mtl.analysis.ablation.joint import Ablator, ablations, joined
+from mtl.analysis.importance.gradients import task_importance
 from mtl.errors import InputError
 from mtl.heads.clone import clone_heads
 from mtl.heads.gates import HeadGates

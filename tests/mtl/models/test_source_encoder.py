@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from mtl.analysis.observe import Observer
+from mtl.analysis.probing.observe import Observer
 from mtl.errors import InputError
 from mtl.heads.prune import prune_heads
 from mtl.models.parallel import ParallelTokenizer

@@ -11,9 +11,9 @@ from mtl.probes.report.answer import Answer
 from mtl.probes.report.page_part import PageData, PagePart, Section, Shown
 from mtl.probes.report.report import report
 from mtl.runs import evidence as registry
-from mtl.runs import gather as gather_module
 from mtl.runs.evidence import Evidence
-from mtl.runs.gather import RunsRead, gather
+from mtl.runs.report import gather as gather_module
+from mtl.runs.report.gather import RunsRead, gather
 from tests.mtl.studies import SCORES, Study
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -18,10 +18,10 @@ from mtl.commands.figure import figure
 from mtl.commands.help import help_of
 from mtl.errors import InputError
 from mtl.heads.gate_table import gate_table
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from mtl.runs.figures.drawn import save
 from mtl.runs.figures.table import FIGURES, draw
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from tests.mtl.studies import Study
 
 LAYERS, HEADS = 2, 3

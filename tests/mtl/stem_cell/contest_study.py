@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mtl.probes import heads_table
 from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth
+from mtl.probes.tables import heads_table
 from tests.mtl.studies import Study
 from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS, world
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 import pytest
+from tests.mtl.runs.test_comparability import PAIR, a_run, in_two_orders, keys_of, settings_of
 
 from mtl.config.effective import plain
 from mtl.config.schema import ClonesConfig
 from mtl.errors import InputError
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.report.answer_sharing import sharing_groups, unlike_baselines
-from mtl.runs.comparable import RunWithSetup, with_setups
-from mtl.runs.settings import MASKS
-from mtl.runs.setups import setups_of
+from mtl.runs.compare.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.settings import MASKS
+from mtl.runs.compare.setups import setups_of
 from mtl.stem_cell.figures import contest, mixing
 from mtl.stem_cell.pair_runs import pairs_of
 from mtl.stem_cell.remedies import remedy_scores
-from tests.mtl.runs.test_comparability import PAIR, a_run, in_two_orders, keys_of, settings_of
 
 
 def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):

@@ -12,14 +12,14 @@ import pytest
 from mtl.commands.figure import figure
 from mtl.commands.report import report
 from mtl.errors import InputError
-from mtl.probes import heads_table
 from mtl.probes.report.page_part import answers
 from mtl.probes.stem_cell.report.answer_sharing import sharing_groups
 from mtl.probes.stem_cell.statistics.contest import estimate
 from mtl.probes.stem_cell.statistics.contest_lines import head_lines
 from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, worth_table
+from mtl.probes.tables import heads_table
 from mtl.runs.evidence import page_parts
-from mtl.runs.gather import gather
+from mtl.runs.report.gather import gather
 from tests.mtl.stem_cell.contest_study import ContestStudy
 from tests.mtl.stem_cell.page_data import page_data
 from tests.mtl.studies import SCORES, Study

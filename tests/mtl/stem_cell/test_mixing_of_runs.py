@@ -17,7 +17,7 @@ from mtl.files import fingerprint
 from mtl.heads.collaborative import collaborate
 from mtl.heads.families import attentions, family_of
 from mtl.heads.prune import prune_heads
-from mtl.runs.content import files_of_encoder
+from mtl.runs.folder.content import files_of_encoder
 from mtl.stem_cell.mixing import mixing_overlaps
 from tests.mtl import tiny
 from tests.mtl.studies import Study

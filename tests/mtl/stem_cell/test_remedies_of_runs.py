@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from mtl.commands.figure import figure
 from mtl.errors import InputError
-from mtl.runs.run import Run
-from mtl.runs.setups import setups_of
+from mtl.runs.compare.setups import setups_of
+from mtl.runs.folder.run import Run
 from mtl.stem_cell.remedies import encoder_parameters, remedy_scores
 
 SCORE = {"pos": "accuracy", "dep": "las", "ner": "f1"}

@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from mtl.config.schema import TrainConfig
-from mtl.probes import heads_table
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.report.claims_and_losses import claims_and_losses
+from mtl.probes.tables import heads_table
 from mtl.runs.figures.table import draw
-from mtl.runs.gather import gather
+from mtl.runs.report.gather import gather
 from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
 from tests.mtl.stem_cell.page_data import page_data
 from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS

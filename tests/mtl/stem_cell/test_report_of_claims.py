@@ -6,14 +6,14 @@ import re
 
 import polars as pl
 import pytest
+from tests.mtl.runs.test_gather import page_of, with_static_masks
 
-from mtl.probes import heads_table
 from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.number_format import chance
 from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
-from mtl.runs.gather import gather
-from tests.mtl.runs.test_gather import page_of, with_static_masks
+from mtl.probes.tables import heads_table
+from mtl.runs.report.gather import gather
 from tests.mtl.studies import SCORES, TASKS, Study
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -17,10 +17,10 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
 from mtl.models.inputs import InputCache
-from mtl.probes import heads_table
-from mtl.runs.content import draw_of, drawn_content
-from mtl.runs.run import Run
-from mtl.runs.setups import setups_of
+from mtl.probes.tables import heads_table
+from mtl.runs.compare.setups import setups_of
+from mtl.runs.folder.content import draw_of, drawn_content
+from mtl.runs.folder.run import Run
 from mtl.stem_cell.overlap_scores import overlap_scores
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder

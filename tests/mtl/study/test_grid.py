@@ -13,7 +13,7 @@ from mtl.config.effective import plain, reference
 from mtl.config.parse import configured
 from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
-from mtl.runs.setups import setups_of
+from mtl.runs.compare.setups import setups_of
 from mtl.study.config import Block, ClaimsConfig, ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.tasks.dep import Dep

@@ -14,7 +14,7 @@ import yaml
 from mtl.config.effective import plain
 from mtl.corpora.toy.corpus import write_toy
 from mtl.models.inputs import InputCache
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from mtl.study.config import ProbesConfig
 from mtl.study.measure import measure
 from tests.mtl.analysis import worth

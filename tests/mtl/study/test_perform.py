@@ -9,7 +9,7 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.code_fingerprint import PROBING, code_fingerprint
+from mtl.runs.folder.code_fingerprint import PROBING, code_fingerprint
 from mtl.study import perform as module
 from mtl.study.folder import StudyFolder
 from mtl.study.job import Job, Progress

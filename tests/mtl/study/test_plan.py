@@ -18,7 +18,7 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from mtl.study import jobs as module
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder
@@ -292,7 +292,7 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     changed_code = module.code_fingerprint
 
     def code(*entries, **unused):
-        return changed_code(*entries, **unused) + ("new" if "mtl.analysis.ablation_run" in entries else "")
+        return changed_code(*entries, **unused) + ("new" if "mtl.analysis.ablation.run" in entries else "")
 
     monkeypatch.setattr(module, "code_fingerprint", code)
     again = world.plan("--probes.measures=[probes,importance,ablation]", grid=grid)

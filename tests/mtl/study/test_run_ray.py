@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.study import run_ray as on_ray
 from mtl.study.config import StudyConfig
 from mtl.study.folder import StudyFolder

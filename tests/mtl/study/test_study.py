@@ -18,7 +18,7 @@ import yaml
 
 from mtl.commands.study import folder_of
 from mtl.errors import InputError
-from mtl.probes import heads_table as table
+from mtl.probes.tables import heads_table as table
 from mtl.study.folder import StudyFolder
 from mtl.study.job import MEASURED, Job, Progress, Snapshot
 from mtl.study.status import remaining

@@ -15,7 +15,7 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from mtl.study.config import Block, ProbesConfig, StudyConfig
 from mtl.study.folder import StudyFolder
 from mtl.study.grid import planned

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 from mtl.config.schema import TrainConfig, WandbConfig
-from mtl.probes import best_heads
-from mtl.probes import heads_table as table
-from mtl.runs.run import Run
+from mtl.probes.tables import best_heads
+from mtl.probes.tables import heads_table as table
+from mtl.runs.folder.run import Run
 from mtl.study.config import StudyConfig
 from mtl.study.wandb_study import log_probes, log_study
 from tests.mtl.studies import Study

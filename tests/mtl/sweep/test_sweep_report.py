@@ -17,7 +17,7 @@ from mtl.commands.report import report
 from mtl.probes.figures.parallel_coordinates import Axis, _heights, _marks, parallel_coordinates
 from mtl.probes.figures.style import render
 from mtl.probes.report.sweep import sweep_section
-from mtl.runs.gather import gather
+from mtl.runs.report.gather import gather
 from mtl.sweep.engine import Outcome
 from mtl.sweep.report import collect, sweep_evidence
 from mtl.workers.lease import lease
@@ -80,7 +80,7 @@ def test_trials_are_sorted_by_score_and_stopped_ones_left_out_of_the_rest(bench)
 
 
 def test_of_many_settings_the_best_are_drawn(bench, monkeypatch):
-    monkeypatch.setattr("mtl.runs.find_runs.MOST_SETTINGS", 2)
+    monkeypatch.setattr("mtl.runs.compare.find_runs.MOST_SETTINGS", 2)
     count = 5
     penalties = [round(0.01 * (place + 1), 2) for place in range(count)]
     sweep = bench(parameters={"gates.penalty": {"values": penalties}, "seed": {"value": 1}})

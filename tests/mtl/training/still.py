@@ -21,7 +21,7 @@ from rich.console import Console
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.models.inputs import InputCache
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.training.observer import Observer
 from mtl.training.train import train
 

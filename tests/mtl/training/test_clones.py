@@ -15,7 +15,7 @@ from mtl.config.schema import ClonesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.families import cloned_heads
 from mtl.models.joint import JointModel
-from mtl.probes import heads_table
+from mtl.probes.tables import heads_table
 from mtl.training.claims_file import Claims, read_claims, write_claims
 from mtl.training.clones import CopiedHead, planned_copies
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from mtl.commands.main import main
 from mtl.corpora.toy.corpus import write_toy
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.workers.launch import is_launcher_variable
 
 SLURM = {

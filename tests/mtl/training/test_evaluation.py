@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from mtl.config.schema import CorpusConfig, EncoderConfig, TrainConfig, TrainerConfig
-from mtl.runs.settings import settings_of_run
+from mtl.runs.compare.settings import settings_of_run
 from mtl.training.observer import AfterEvaluation
 from mtl.training.train import train
 

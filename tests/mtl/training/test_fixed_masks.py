@@ -26,9 +26,9 @@ from mtl.config.schema import (
 from mtl.errors import InputError
 from mtl.heads.gates import FixedGates
 from mtl.models.joint import JointModel
-from mtl.runs.gather import gather
-from mtl.runs.run import Run
-from mtl.runs.worth import worth_of
+from mtl.runs.compare.worth import worth_of
+from mtl.runs.folder.run import Run
+from mtl.runs.report.gather import gather
 from mtl.training.check import check_settings
 from mtl.training.observer import Observer
 from mtl.training.train import train

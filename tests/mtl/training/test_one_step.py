@@ -15,7 +15,7 @@ import torch
 
 from mtl.corpora.toy.corpus import write_toy
 from mtl.models.inputs import InputCache
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from tests.mtl.stopped import weights
 from tests.mtl.training.still import still_encoder, trained
 from tests.pairwise import Combination, pairwise

@@ -27,7 +27,7 @@ from mtl.config.schema import (
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_gates
 from mtl.models.joint import JointModel
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.training import assembly
 from mtl.training import train as module
 from mtl.training.checkpoint import generators, restore_generators

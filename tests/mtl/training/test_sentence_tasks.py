@@ -21,7 +21,7 @@ from mtl.config.schema import DEFAULT_TASKS, CorpusConfig, EncoderConfig, Files,
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid import planned
 from mtl.tasks.catalogue import SENTENCE_TASKS

@@ -21,7 +21,7 @@ from mtl.heads.collaborative import start_collaborative
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import recorded_components
 from mtl.models.joint import JointModel
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.training.check import check_settings
 from mtl.training.train import train
 from tests.mtl import digits

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from mtl.commands.main import main
 from mtl.models.joint import JointModel
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from mtl.config.schema import (
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from mtl.probes.sites import Site
-from mtl.runs.run import Run
+from mtl.runs.folder.run import Run
 from mtl.tasks.translate import Translate
 from mtl.training.assembly import warmup_share
 from mtl.training.check import check_settings

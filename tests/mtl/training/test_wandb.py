@@ -19,8 +19,8 @@ import wandb
 
 from mtl.commands.main import main
 from mtl.config.schema import WandbConfig
-from mtl.runs.run import Run
-from mtl.runs.wandb_view import View, new_identity
+from mtl.runs.folder.run import Run
+from mtl.runs.folder.wandb_view import View, new_identity
 from tests.mtl.wandb_log import Log, logs, read, whole
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -217,7 +217,7 @@ def test_disabled_imports_nothing_of_wandb(toy, tiny_encoder, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_training_and_studies_import_wandb_only_when_used():
-    modules = "mtl.training.train, mtl.analysis.probe_run, mtl.study.perform, mtl.study.report"
+    modules = "mtl.training.train, mtl.analysis.probing.run, mtl.study.perform, mtl.study.report"
     script = f"import sys, {modules}; sys.exit('wandb' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 

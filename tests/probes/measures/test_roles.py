@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.probes import heads_table as table
 from mtl.probes.measures import items, roles
 from mtl.probes.measures.corpus import rarest_words
 from mtl.probes.statistics import held_roles
+from mtl.probes.tables import heads_table as table
 from tests.probes import planted
 
 LAYERS, HEADS = 2, 3

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from scipy.stats import pearsonr, rankdata, spearmanr
 
-from mtl.probes.heads_table import SCHEMA
 from mtl.probes.statistics.agreement import agreement
 from mtl.probes.statistics.head_values import head_values
 from mtl.probes.statistics.prediction import over_runs, prediction, top_overlap
 from mtl.probes.statistics.rank_correlation import centred, centred_ranks, estimate, head_weights, spearman
+from mtl.probes.tables.heads_table import SCHEMA
 
 LAYERS, HEADS = 6, 12
 STRATA = np.repeat(np.arange(LAYERS), HEADS)

@@ -1,0 +1,1 @@
+"""Worth by ablation: scores without a head."""

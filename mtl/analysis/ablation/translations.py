@@ -1,0 +1,107 @@
+"""Translate a batch under ablations: one search for several of them, on sources that share computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.analysis.ablation.copies import AblatedCopies, CountsByTask, closed_sites, under_scales
+from mtl.heads.replay import LayerReplay
+from mtl.models.batches import Batch
+from mtl.models.joint import JointModel
+from mtl.models.parallel import ParallelSubwords
+from mtl.models.seq2seq import Seq2Seq
+from mtl.models.translations import translations
+from mtl.tasks.translate import Translate
+
+
+class TranslatedCopies(AblatedCopies):
+    """Translations: the encoder runs once, and again only from the first closed head of its own.
+
+    Searches share nothing, since under each ablation other pieces may be chosen from the first one on.
+    """
+
+    def __init__(self, model: JointModel, encoder: Seq2Seq) -> None:
+        [(self._name, task)] = model.tasks.items()
+        assert isinstance(task, Translate)
+        self._task, self.encoder = task, encoder
+        self._replay = LayerReplay(encoder.transformer, encoder.family, encoder_alone=True)
+        self._encoded: Float[Tensor, "row subword hidden"]
+
+    def start(self, sites: Iterable[int]) -> int:
+        """The same for all, so that any ablations may share a search, which costs less than several do."""
+        return 0
+
+    def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
+        """See `AblatedCopies`; records the outputs of the encoder, its layers and heads."""
+        subwords = _pieces(batch)
+        # Heads are recorded before the scale, which therefore has to be set inside.
+        with self._replay.record(), under_scales(self.encoder.tap, scale, None, None):
+            self._encoded = self.encoder.encode(subwords)
+            [counts] = self._counts(batch, subwords, self._encoded)
+        return counts
+
+    def ablated(
+        self,
+        batch: Batch,
+        scale: Float[Tensor, "site head"] | None,
+        ablations: Float[Tensor, "copy site head"],
+        fill: Float[Tensor, "site head head_dim"] | None,
+    ) -> list[CountsByTask]:
+        """See `AblatedCopies`."""
+        subwords = _pieces(batch)
+        encoded = self._encoded_by_copy(subwords, scale, ablations, fill)
+        of_row = ablations.repeat_interleave(subwords.sentences, 0)
+        with under_scales(self.encoder.tap, scale, of_row, fill, self._task.beam):
+            return self._counts(batch, _copied(subwords, len(ablations)), encoded.flatten(0, 1))
+
+    def _encoded_by_copy(
+        self,
+        subwords: ParallelSubwords,
+        scale: Float[Tensor, "site head"] | None,
+        ablations: Float[Tensor, "copy site head"],
+        fill: Float[Tensor, "site head head_dim"] | None,
+    ) -> Float[Tensor, "copy row subword hidden"]:
+        """The encoder's output under each ablation; those that start at the same site share a pass."""
+        encoded = self._encoded.repeat(len(ablations), 1, 1, 1)
+        copies_by_start: dict[int, list[int]] = {}
+        for copy, heads in enumerate(ablations):
+            of_encoder = closed_sites(heads[: self._replay.sites])
+            if of_encoder:
+                copies_by_start.setdefault(self._replay.first(of_encoder), []).append(copy)
+        for start, copies in copies_by_start.items():
+            of_row = ablations[copies].repeat_interleave(subwords.sentences, 0)
+            with (
+                under_scales(self.encoder.tap, scale, of_row, fill),
+                self._replay.start_at(start, len(copies)),
+            ):
+                above = self.encoder.encode(_copied(subwords, len(copies)))
+            encoded[copies] = above.unflatten(0, (len(copies), subwords.sentences))
+        return encoded
+
+    def _counts(
+        self, batch: Batch, subwords: ParallelSubwords, encoded: Float[Tensor, "row subword hidden"]
+    ) -> list[CountsByTask]:
+        """The counts of each copy of the batch, under the current scales."""
+        gold = [batch.sentences[index] for index in batch.rows[self._name].tolist()]
+        copies = len(encoded) // len(batch.sentences)
+        predicted = translations(
+            self.encoder, self._task, subwords, list(batch.sentences) * copies, encoded=encoded
+        )
+        metric = self._task.metric()
+        return [
+            {self._name: metric.sentence_counts(predicted[first : first + len(gold)], gold)}
+            for first in range(0, len(predicted), len(gold))
+        ]
+
+
+def _pieces(batch: Batch) -> ParallelSubwords:
+    assert isinstance(batch.subwords, ParallelSubwords)
+    return batch.subwords
+
+
+def _copied(subwords: ParallelSubwords, copies: int) -> ParallelSubwords:
+    return subwords.take(torch.arange(subwords.sentences, device=subwords.sentence.device).repeat(copies))

@@ -1,0 +1,1 @@
+"""Energy, operations and times of models."""

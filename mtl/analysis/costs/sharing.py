@@ -1,0 +1,81 @@
+"""The cost of a model before and after its heads share components: operations and time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from mtl.analysis.costs.timing import alternate, encode, multiply_adds
+from mtl.errors import InputError
+from mtl.models.subwords import Subwords, Tokens
+from mtl.models.tapped import TappedModel
+
+BATCH_TOKENS = 1024
+"""Positions in a batch whose time is measured: more of them do not fit into a CPU's caches."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost per sentence of one length; pairs are before and after."""
+
+    length: int
+    """Positions of a sentence, special ones included."""
+    sentences: int
+    """Sentences in a batch."""
+    multiply_adds: tuple[float, float]
+    seconds: tuple[float, float]
+    """Medians over rounds, in which the models take turns."""
+
+
+@torch.inference_mode()
+def sharing_costs(
+    before: TappedModel, after: TappedModel, lengths: Sequence[int], rounds: int, seed: int = 0
+) -> list[Cost]:
+    """Operations and time of two encoders on the same random subwords.
+
+    Costs do not depend on which subwords are read. All sentences of a batch are equally long. Raises
+    `InputError` for lengths that the encoder cannot read and for fewer than 1 round.
+    """
+    check_lengths(before, lengths, rounds)
+    training = [encoder.training for encoder in (before, after)]
+    costs = []
+    for length in lengths:
+        batch = random_batch(before, length, seed)
+        encoders = (before.eval(), after.eval())
+        counted = [multiply_adds(encoder, [batch]) / batch.sentences for encoder in encoders]
+        jobs = {place: partial(encode, encoder, [batch]) for place, encoder in enumerate(encoders)}
+        seconds = alternate(jobs, rounds)
+        medians = [statistics.median(seconds[place]) / batch.sentences for place in (0, 1)]
+        costs.append(Cost(length, batch.sentences, (counted[0], counted[1]), (medians[0], medians[1])))
+    for encoder, mode in zip((before, after), training, strict=True):
+        encoder.train(mode)
+    return costs
+
+
+def check_lengths(encoder: TappedModel, lengths: Sequence[int], rounds: int) -> None:
+    """Raise `InputError` for lengths that the encoder cannot read and for fewer than 1 round."""
+    if rounds < 1:
+        raise InputError(f"rounds={rounds}: give at least 1")
+    least = len(encoder.tokenizer.prefix) + len(encoder.tokenizer.suffix) + 1
+    for length in lengths:
+        if not least <= length <= encoder.tokenizer.max_length:
+            raise InputError(
+                f"lengths: the encoder reads sentences of {least} to {encoder.tokenizer.max_length} "
+                f"positions, and {length} is given"
+            )
+
+
+def random_batch(encoder: TappedModel, length: int, seed: int = 0) -> Subwords:
+    """A batch of random subwords; every sentence has `length` positions, special ones included."""
+    tokenizer = encoder.tokenizer
+    pieces = length - len(tokenizer.prefix) - len(tokenizer.suffix)
+    generator = np.random.default_rng(seed)
+    sentences = max(1, min(64, BATCH_TOKENS // length))
+    ids = generator.integers(0, encoder.transformer.config.vocab_size, (sentences, pieces), dtype=np.int32)
+    device = next(encoder.parameters()).device
+    return tokenizer.collate([Tokens(row, np.ones(pieces, dtype=np.int32)) for row in ids]).to(device)

@@ -1,0 +1,1 @@
+"""Pruning curves: scores with fewer and fewer heads."""

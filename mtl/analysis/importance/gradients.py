@@ -1,0 +1,209 @@
+"""Worth by gradients: the derivative of the loss with respect to a head's gate.
+
+With a gate of 1 on the output of every head, the derivative of a sentence's loss L with respect to the gate
+of head h is g_h = sum over positions of A_h . dL/dA_h, where A_h is what the head hands to its output
+projection. Four measures follow from g over the sentences of a corpus; the first three share a backward pass:
+
+- importance: mean of |g| (Michel et al. 2019, equation 2); or per token, as in their code for BERT, the
+  absolute value is taken at every position and then summed.
+- taylor: mean of -g, the first-order estimate of the loss's rise when the head is closed.
+- fisher: mean of g squared, the diagonal of the empirical Fisher information of the gates; half of it is a
+  second-order estimate of that rise.
+- integrated: minus the mean over sentences of the integral of g while all gates go from 0 to 1 together
+  (integrated gradients, Sundararajan et al. 2017), by the midpoint rule, with a pass for each of its steps.
+  Summed over heads it approximates the loss with all heads closed less that with all open.
+
+Losses are in nats per sentence, so nothing depends on how sentences are put into batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from mtl.heads.tap import HeadOutputs, HeadTap
+from mtl.models.batches import Batch
+from mtl.models.head_scales import Mask
+from mtl.models.joint import JointModel
+from mtl.models.modes import frozen, in_evaluation_mode
+from mtl.probes.sites import Site
+from mtl.probes.tables import heads_table
+
+Per = Literal["example", "token"]
+"""Where absolute values are taken: of a sentence's derivative (the paper), or at each of its positions."""
+PER: tuple[Per, ...] = get_args(Per)
+MEASURES = ("importance", "taylor", "fisher", "integrated")
+
+
+@dataclass
+class GateGradients:
+    """Sums over sentences of the measures that follow from the derivatives of losses by gates."""
+
+    sites: tuple[Site, ...]
+    heads: int
+    per: Per = "example"
+    examples: int = 0
+    """Sentences added."""
+    sums: dict[str, Float[Tensor, "site head"]] = field(default_factory=dict)
+    """By measure, in float64 on the CPU."""
+
+    def add(self, positions: Float[Tensor, "row subword site head"], example: Int[Tensor, " row"]) -> None:
+        """Add derivatives at gates of 1, by position; `example` numbers the sentence of each row (window)."""
+        count = int(example.max()) + 1 if len(example) else 0
+        rows = positions.double().sum(1)
+        gradient = rows.new_zeros(count, *rows.shape[1:]).index_add(0, example, rows)
+        self.add_examples(gradient, positions.double().abs().sum(1))
+
+    def add_examples(
+        self, gradient: Float[Tensor, "example site head"], absolute: Float[Tensor, "part site head"]
+    ) -> None:
+        """Add derivatives at gates of 1, by example; `absolute` are sums of absolute values at positions."""
+        self._add("importance", gradient.abs() if self.per == "example" else absolute)
+        self._add("taylor", -gradient)
+        self._add("fisher", gradient.square())
+        self.examples += len(gradient)
+
+    def add_integrated(self, rows: Float[Tensor, "row site head"], weight: float) -> None:
+        """Add derivatives at gates below 1, with the weight of their step."""
+        self._add("integrated", -weight * rows.double())
+
+    def value(self, measure: str) -> Float[np.ndarray, "site head"]:
+        """A measure's mean over sentences, in nats (`fisher`: nats squared)."""
+        return (self.sums[measure] / max(self.examples, 1)).numpy()
+
+    def table(self, task: str = "", normalise: bool = False) -> pl.DataFrame:
+        """Rows of heads.parquet; `normalise` divides a layer's importances by their Euclidean norm."""
+        parts = []
+        for measure in MEASURES:
+            if measure not in self.sums:
+                continue
+            value, choice = self.value(measure), ""
+            if measure == "importance":
+                choice = f"per {self.per}"
+                if normalise:
+                    norm = np.linalg.norm(value, axis=1, keepdims=True)
+                    value, choice = value / np.where(norm > 0, norm, 1.0), f"{choice}, normalised per layer"
+            count = np.array([self.examples])
+            parts.append(heads_table.rows(measure, task, [""], value[None], count, choice))
+        return heads_table.at_sites(pl.concat(parts), self.sites)
+
+    def _add(self, measure: str, rows: Float[Tensor, "row site head"]) -> None:
+        total = rows.sum(0).cpu()
+        self.sums[measure] = self.sums[measure] + total if measure in self.sums else total
+
+
+def task_importance(
+    model: JointModel,
+    batches: Iterable[Batch],
+    *,
+    per: Per = "example",
+    steps: int = 0,
+    masks: bool | Sequence[Mask] = True,
+    advance: Callable[[int], None] = lambda sentences: None,
+) -> dict[str, GateGradients]:
+    """Per task the gradients of its loss over all batches.
+
+    Tasks under the same mask share one forward pass of a batch, followed by a backward pass for each. The
+    differentiated gates multiply the masks, so a head that a mask closes is worth nothing.
+
+    Args:
+        model: Encoder and decoders.
+        batches: Annotated sentences with targets (`models.evaluate.batches`); tasks without any are left out.
+        per: Where absolute values are taken.
+        steps: Steps of the integral; 0: no integrated gradients, which cost a pass for each step.
+        masks: Whether the model's masks are applied; or masks to apply instead of them.
+        advance: Receives the number of sentences of each finished batch.
+    """
+    tap, device = model.encoder.tap, next(model.parameters()).device
+    names = tuple(model.tasks)
+    if isinstance(masks, bool):
+        masks = model.scales.masks(names, gated=masks)
+    chosen = list(masks)
+    opened = torch.ones(len(tap.sites), tap.heads, device=device)
+    measured: dict[str, GateGradients] = {}
+    with in_evaluation_mode(model), frozen(model):
+        for on_cpu in batches:
+            batch = on_cpu.to(device)
+            for mask in chosen:
+                tasks = [name for name in mask.tasks if name in batch.rows]
+                if not tasks:
+                    continue
+                part = of_tasks(batch, tasks)
+                for name in tasks:
+                    measured.setdefault(name, GateGradients(tap.sites, tap.heads, per))
+
+                scale = opened if mask.head_scale is None else mask.head_scale.to(device)
+
+                def losses(part: Batch = part, scale: Tensor = scale) -> dict[str, Tensor]:
+                    scores = model(part, scale)
+                    return {
+                        name: model.decoder(name).loss(output.scores, part.targets[name], output.mask)
+                        for name, output in scores.items()
+                    }
+
+                for name, positions in gate_gradients(tap, losses):
+                    rows = part.subwords.sentence
+                    # Sentences that are not annotated in this task are not in its loss.
+                    number = torch.full((part.subwords.sentences,), -1, device=device)
+                    number[part.rows[name]] = torch.arange(len(part.rows[name]), device=device)
+                    here = number[rows] >= 0
+                    measured[name].add(positions[here], number[rows][here])
+                for gate, weight in midpoints(steps):
+                    for name, positions in gate_gradients(tap, losses, gate):
+                        measured[name].add_integrated(positions.sum(1), weight)
+            advance(len(on_cpu.sentences))
+    return measured
+
+
+def gate_gradients(
+    tap: HeadTap, losses: Callable[[], Mapping[str, Float[Tensor, " example"]]], gate: float = 1.0
+) -> Iterator[tuple[str, Float[Tensor, "row subword site head"]]]:
+    """Per loss its derivative with respect to the gates at each position, with all gates at `gate`.
+
+    Calls `losses` once, which run the model once, then a backward pass for each loss.
+    """
+    with gated(tap, gate) as outputs:
+        computed = dict(losses())
+    sites = list(outputs)
+    for turn, (name, loss) in enumerate(computed.items()):
+        last = turn == len(computed) - 1
+        gradients = torch.autograd.grad(loss.sum(), sites, retain_graph=not last, allow_unused=True)
+        products = [
+            torch.zeros_like(output[..., 0]) if gradient is None else (output.detach() * gradient).sum(-1)
+            for output, gradient in zip(sites, gradients, strict=True)
+        ]
+        # The source and the target of a translation differ in length.
+        longest = max(product.shape[1] for product in products)
+        padded = [functional.pad(product, (0, 0, 0, longest - product.shape[1])) for product in products]
+        yield name, torch.stack(padded, 2) / gate
+
+
+@contextmanager
+def gated(tap: HeadTap, gate: float) -> Iterator[HeadOutputs]:
+    """Collect the heads' outputs in the block under gates of this value, differentiable by both."""
+    device = next(tap.model.parameters()).device
+    gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
+    with torch.enable_grad(), tap.scale(gates), tap.observe() as outputs:
+        yield outputs
+
+
+def midpoints(steps: int) -> Iterator[tuple[float, float]]:
+    """The points and weights of the midpoint rule on [0, 1]."""
+    return (((step + 0.5) / steps, 1 / steps) for step in range(steps))
+
+
+def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:
+    """The batch with some of its tasks only."""
+    rows = {name: batch.rows[name] for name in names}
+    targets: dict[str, Any] = {name: batch.targets[name] for name in names if name in batch.targets}
+    return dataclasses.replace(batch, rows=rows, targets=targets)

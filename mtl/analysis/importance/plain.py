@@ -1,0 +1,101 @@
+"""Importance of heads in any `transformers` model of the families table, called from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mtl.analysis.batch_rows import Inputs, Model, vector
+from mtl.analysis.importance.attribution import head_gradients, summed_gradients
+from mtl.analysis.importance.gradients import PER, GateGradients, Per, gated, midpoints
+from mtl.errors import InputError
+from mtl.heads.arguments import (
+    batches_of,
+    function_of,
+    one_of,
+    require_gradients,
+    whole_number,
+    yes_or_no,
+)
+from mtl.heads.tap import HeadOutputs, tapped
+from mtl.models.modes import frozen, in_evaluation_mode
+
+
+def head_importance(
+    model: Model,
+    batches: Iterable[Inputs],
+    loss: Callable[[Model, Inputs], Float[Tensor, " row"]],
+    *,
+    per: Per = "example",
+    normalise: bool = False,
+    steps: int = 0,
+) -> pl.DataFrame:
+    """What each head of any `transformers` model of the families table is worth, by gradients of a loss.
+
+    The loss may run the model as it likes: once, several times, row by row, or with several rows for a row of
+    the batch. Passes add up, and a head that no pass reaches, or that the loss does not read, is worth 0.
+    Which rows of a pass belong to which row of the batch is found from gradients (`analysis.attribution`).
+
+    Args:
+        model: The model, with or without a head on top, or a module around it (compiled, with adapters); it
+            is left as it was.
+        batches: What `loss` takes, for instance a `DataLoader`; read once.
+        loss: Returns the loss of each row of a batch (`reduction="none"`), computed by `model`.
+        per: Where absolute values are taken: `example` (the paper) or `token` (its code for BERT).
+        normalise: Divide a layer's importances by their Euclidean norm.
+        steps: Steps of integrated gradients; 0: none.
+
+    Returns:
+        One row per measure and head, with the columns of heads.parquet; values are in units of the loss,
+        counts are rows of batches.
+
+    Raises:
+        InputError: the loss is no differentiable vector with a finite entry per row, there are no batches,
+            the model is not in the table or has no gradients (quantised), or another argument is wrong.
+    """
+    transformer, tap = tapped(model, "head_importance")
+    require_gradients(transformer, "head_importance")
+    function_of(loss, "loss")
+    one_of(per, "per", PER)
+    yes_or_no(normalise, "normalise")
+    steps = whole_number(steps, "steps", 0)
+    measured = GateGradients(tap.sites, tap.heads, per)
+
+    def under(gate: float, batch: Inputs) -> tuple[Tensor, HeadOutputs]:
+        with gated(tap, gate) as outputs:
+            losses = vector(loss(model, batch), batch, "loss")
+        if losses.requires_grad:
+            return losses, outputs
+        # A loss on embeddings has no path to any head, and so is right to have no gradient.
+        embeddings = transformer.get_input_embeddings().weight
+        with torch.enable_grad():
+            embeddings.requires_grad_(True)
+            try:
+                again = vector(loss(model, batch), batch, "loss")
+            finally:
+                embeddings.requires_grad_(False)
+        if not again.requires_grad:
+            raise InputError(
+                "the loss is not differentiable: it must return one value for each row (reduction='none') "
+                "that the model computes, not under no_grad, detached, or generated"
+            )
+        return losses.detach().requires_grad_(), HeadOutputs(len(tap.sites))
+
+    alike = False
+    with in_evaluation_mode(model), frozen(model):
+        for batch in batches_of(batches):
+            losses, outputs = under(1.0, batch)
+            if not len(losses):
+                continue
+            gradients, alike = head_gradients(losses, outputs, tap.heads, alike=alike)
+            measured.add_examples(*gradients)
+            for gate, weight in midpoints(steps):
+                losses, outputs = under(gate, batch)
+                measured.add_integrated(summed_gradients(losses, outputs, tap.heads) / gate, weight)
+    if not measured.examples:
+        raise InputError("importance needs at least one batch with rows")
+    return measured.table(normalise=normalise)

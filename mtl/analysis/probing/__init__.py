@@ -1,0 +1,1 @@
+"""What heads do on a corpus: attention and clustering probes."""

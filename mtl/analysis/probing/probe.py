@@ -1,0 +1,79 @@
+"""Probe the heads of an encoder on a corpus: what each is good at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from mtl.analysis.probing.observe import Observer
+from mtl.errors import as_input_error
+from mtl.models.head_scales import Mask
+from mtl.models.tapped import WordReader
+from mtl.probes.measures import passes
+from mtl.probes.measures.corpus import ProbeCorpus, ProbeSettings
+from mtl.probes.measures.probe import FittedProbe
+from mtl.probes.measures.projection import DRAWS, random_projections
+from mtl.probes.measures.record import HeadRecords
+from mtl.probes.measures.table import probes_for
+from mtl.probes.tables import heads_table
+from mtl.tasks.sentence import Sentence
+
+
+def index_corpus(
+    sentences: Sequence[Sentence],
+    fitted_sentences: Sequence[Sentence] | None = None,
+    choice: str = "self",
+) -> ProbeCorpus:
+    """A corpus indexed for probing; raises `InputError` if there is nothing to probe for."""
+    with as_input_error():
+        return ProbeCorpus.index(sentences, fitted_sentences, choice)
+
+
+def probe(
+    encoder: WordReader,
+    corpus: ProbeCorpus,
+    mask: Mask,
+    *,
+    final_special: bool = False,
+    seed: int = 0,
+    draws: int = DRAWS,
+    kept: int = passes.KEPT,
+    advance: Callable[[int], None] = lambda sentences: None,
+) -> pl.DataFrame:
+    """The tidy table of all measures on an encoder's heads under one mask.
+
+    `final_special`, `seed` and `draws` are those of `ProbeSettings`; `kept` is the size in bytes of the
+    records kept between passes, at most; `advance` receives the number of sentences of each finished batch.
+    """
+    probes = probes_for(
+        ProbeSettings(
+            corpus,
+            mask.name,
+            mask.tasks,
+            encoder.layers,
+            encoder.heads,
+            encoder.head_dim,
+            final_special,
+            seed,
+            encoder.causal,
+            draws,
+        )
+    )
+    device = next(encoder.parameters()).device
+    scale = None if mask.head_scale is None else mask.head_scale.to(device)
+
+    def observed(observer: Observer, batch: int) -> HeadRecords:
+        records = observer[batch]
+        advance(len(records.sentences))
+        return records
+
+    hidden = encoder.transformer.config.hidden_size
+    projections = random_projections(encoder.layers, hidden, encoder.head_dim, draws, seed)
+    observer = Observer(encoder, corpus.sentences, scale, projections=projections)
+    fitted_records = None
+    if corpus.fitted_sentences is not None and any(isinstance(probe, FittedProbe) for probe in probes):
+        fitted = Observer(encoder, corpus.fitted_sentences, scale, projections=projections)
+        fitted_records = (observed(fitted, batch) for batch in range(len(fitted)))
+    passes.measure(len(observer), lambda batch: observed(observer, batch), probes, fitted_records, kept)
+    return heads_table.at_sites(pl.concat([probe.compute() for probe in probes]), encoder.tap.sites)

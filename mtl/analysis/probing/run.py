@@ -1,0 +1,233 @@
+"""Probe a run, or an encoder by name or folder, and write the figures into heads.parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import polars as pl
+
+from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.config.parse import read_configuration
+from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.corpora.load import corpus_fingerprint
+from mtl.errors import InputError
+from mtl.heads.arguments import folder_of, one_of, shown, yes_or_no
+from mtl.models.device import Accelerator, Precision, prepare
+from mtl.models.encoder import Encoder
+from mtl.models.head_scales import Mask
+from mtl.models.inputs import InputCache
+from mtl.models.joint import JointModel
+from mtl.models.source_encoder import SourceTokenizer
+from mtl.models.tapped import WordReader
+from mtl.probes.measures.items import PROBE_TARGETS
+from mtl.probes.measures.table import MADE_BY_PROBING
+from mtl.runs.folder.heads_file import check_place, write_measures
+from mtl.runs.folder.run import Run, git_revision, versions
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.twins import task_of
+
+Split = Literal["train", "dev", "test"]
+Centroids = Literal["self", "train"]
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What was measured, and where it was written."""
+
+    heads: pl.DataFrame
+    """Rows of heads.parquet."""
+    path: Path
+    left_out: tuple[str, ...]
+    """Lines on tasks, sentences and heads that were not probed, and why."""
+    notes: tuple[str, ...] = ()
+    """Other lines for a reader of the figures."""
+
+
+def probe_run(
+    target: str | Path,
+    source: CorpusConfig | None = None,
+    out: str | Path | None = None,
+    *,
+    tasks: Sequence[str] | None = None,
+    split: Split = "test",
+    masks: bool = True,
+    centroids: Centroids = "self",
+    final_special: bool = False,
+    accelerator: Accelerator = "auto",
+    precision: Precision = "32-true",
+    material: InputCache | None = None,
+    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
+) -> ProbeResult:
+    """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
+
+    For a run that translates, the encoder's heads are measured on annotated sources; its own corpus labels no
+    words.
+
+    Args:
+        target: A run's folder, a saved model's or encoder's, or the name of an encoder.
+        source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
+        out: The folder of heads.parquet; `None`: the run's. Needed for an encoder.
+        tasks: What to probe for; `None`: all tasks that the corpus may have annotations for.
+        split: Which split of the corpus.
+        masks: Whether the run's masks are applied.
+        centroids: Whose centroids pseudo-clustering uses: those of the split itself, or of train.
+        final_special: As in `ProbeSettings`.
+        accelerator: What to compute on.
+        precision: Of the transformer.
+        material: Reads corpora.
+        progress: Receives the number of sentences to observe, and gives a function that receives how many
+            more are done.
+
+    Raises:
+        InputError: wrong arguments, no run or encoder, a missing `source` or `out`, no annotated sentence, a
+            table that cannot be written.
+    """
+    target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
+    if source is not None and not isinstance(source, CorpusConfig):
+        raise InputError(f"source={shown(source)}: use CorpusConfig(FOLDER)")
+    for name in () if tasks is None else tasks:
+        one_of(name, "tasks", PROBE_TARGETS)
+    for value, what, kind in (
+        (split, "split", Split), (centroids, "centroids", Centroids),
+        (accelerator, "accelerator", Accelerator), (precision, "precision", Precision),
+    ):  # fmt: skip
+        one_of(value, what, get_args(kind))
+    masks, final_special = yes_or_no(masks, "masks"), yes_or_no(final_special, "final_special")
+    material = material or InputCache()
+    if out is not None or (Path(target) / "config.yaml").is_file():
+        check_place((out or Path(target)) / "heads.parquet")
+    model, encoder, source, folder = _opened(target, source, out, material)
+    path = folder / "heads.parquet"
+    left_out: list[str] = []
+    notes: list[str] = []
+    if encoder.without:
+        kinds = " and ".join(encoder.without)
+        left_out.append(f"heads of {kinds} attention: words of the annotated source do not attend by them")
+    elif model is not None:
+        left_out += [_without_target(name) for name in model.tasks if task_of(name) not in PROBE_TARGETS]
+    tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
+    if not tasks:
+        raise InputError(
+            f"{target}: its corpus annotates no words, which is what heads are probed for "
+            f"({', '.join(PROBE_TARGETS)}); give --corpus=FOLDER with annotated sentences"
+        )
+    sentences = _single(material.split(source, tasks, split))
+    fitted = None
+    if centroids == "train" and split != "train":
+        fitted = _single(material.split(source, tasks, "train"))
+    if encoder.without:
+        read = [_readable(encoder.tokenizer, sentences, split)]
+        if fitted is not None:
+            read.append(_readable(encoder.tokenizer, fitted, "train"))
+            fitted = read[1].sentences
+        sentences = read[0].sentences
+        left_out += [line for part in read for line in part.left_out]
+        notes += [line for part in read for line in part.notes]
+    corpus = index_corpus(sentences, fitted, centroids)
+    annotated = tuple(corpus.items)
+    chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
+    if not chosen:
+        raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
+    masked = {name for mask in chosen for name in mask.tasks}
+    left_out += [
+        f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
+        for name in tasks
+        if name not in masked
+    ]
+    prepare(encoder, accelerator, precision)
+    with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
+        measured = [
+            probe(encoder, corpus, mask, final_special=final_special, advance=advance) for mask in chosen
+        ]
+    heads = pl.concat(measured)
+    settings = {
+        "target": target,
+        "split": split,
+        "sentences": str(len(sentences)),
+        "corpus": corpus_fingerprint(source, tasks, (split,) if fitted is None else (split, "train")),
+        "masks": str(masks and model is not None and model.gates is not None).lower(),
+        "centroids": centroids,
+        "final_special": str(final_special).lower(),
+        "versions": json.dumps(versions()),
+        "git": git_revision() or "",
+        # Recorded only if it is not the default, so that older tables without the key stay comparable.
+        "precision": None if precision == "32-true" else precision,
+    }
+    write_measures(path, heads, MADE_BY_PROBING, settings)
+    return ProbeResult(heads, path, tuple(left_out), tuple(notes))
+
+
+def _without_target(name: str) -> str:
+    """Why heads cannot be probed for a task."""
+    if TASKS[task_of(name)].layers:
+        return f"{name}: it labels no words, which is what heads are probed for"
+    return f"{name}: its labels are random: no head is probed for them"
+
+
+def _opened(
+    target: str, source: CorpusConfig | None, out: Path | None, material: InputCache
+) -> tuple[JointModel | None, WordReader, CorpusConfig, Path]:
+    """A run's or an encoder's model, its corpus and the folder to write to."""
+    folder = Path(target)
+    if (folder / "config.yaml").is_file():
+        run = Run.open(folder)
+        model = JointModel.from_pretrained(run.model)
+        if source is None and model.encoder.translator is not None:
+            raise InputError(
+                f"{target} translates, and its own corpus labels no words: give --corpus=FOLDER of annotated "
+                "sources, such as 'mtl predict --output=json' of a run on words makes"
+            )
+        given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
+        return model, model.encoder.word_reader(), given, out or run.folder
+    if source is None or out is None:
+        missing = "--corpus=FOLDER" if source is None else "--out=FOLDER"
+        raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
+    if (folder / "model.json").is_file():
+        # A run's model without the run, opened as a joint model to keep its gates.
+        model = JointModel.from_pretrained(folder)
+        return model, model.encoder.word_reader(), source, out
+    if (folder / "encoder.json").is_file():
+        return None, Encoder.load(folder).eval(), source, out
+    return None, Encoder.from_pretrained(target).eval(), source, out
+
+
+class _Readable(NamedTuple):
+    """Annotated sources that a translation model can be probed on, and lines for `ProbeResult`."""
+
+    sentences: list[Sentence]
+    left_out: list[str]
+    notes: list[str]
+
+
+def _readable(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: str) -> _Readable:
+    """The sentences whose words all have pieces of their own."""
+    covered = tokenizer.covers(sentences)
+    readable = [sentence for sentence, complete in zip(sentences, covered, strict=True) if complete]
+    left_out, notes = [], []
+    if lost := len(sentences) - len(readable):
+        left_out.append(f"{lost:,} of {len(sentences):,} {split} sentences: a subword covers several words")
+    if joined := sum(not sentence.text for sentence in readable):
+        notes.append(
+            f"{joined:,} of {len(readable):,} {split} sentences have no text as it was written (key 'text'): "
+            "the model reads blanks between all of their words"
+        )
+    return _Readable(readable, left_out, notes)
+
+
+def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
+    """The tasks that a corpus may have annotations for."""
+    return tuple(
+        name for name in PROBE_TARGETS if source.path is not None or getattr(source, name) is not None
+    )
+
+
+def _single(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The sentences without the pairs, which have no labels of words to probe for."""
+    return [sentence for sentence in sentences if sentence.second is None]

@@ -1,0 +1,1 @@
+"""Worth by layer-wise relevance propagation."""

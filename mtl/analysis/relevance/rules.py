@@ -1,0 +1,252 @@
+"""The rules of layer-wise relevance propagation, as changes to the backward pass of any model.
+
+The relevance of a tensor is tensor x gradient if every operation is homogeneous of degree 1 in the tensors
+that carry relevance. Most operations are; these rules make the others so. The forward pass is unchanged.
+
+| rule | operations | what the backward pass sees |
+|---|---|---|
+| LINEAR | sums, products with constants, moves of entries | the operation (epsilon rule, epsilon -> 0) |
+| BIAS | an added tensor or number that carries no relevance | a sink that keeps its share |
+| LAYERNORM | layer norm, RMS norm | division by a constant; in layer norm, the mean subtracted before |
+| SCALE | divisors, roots, variances | a constant |
+| ACTIVATION | f with f(0) = 0, elementwise | x times the constant f(x) / x (identity rule) |
+| BILINEAR | products of n tensors that all carry relevance | an n-th of the relevance for each |
+| ATTENTION | softmax | a constant (Voita et al. 2019), or its Jacobian (Achtibat et al. 2024) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from mtl.analysis.relevance.backward import AddedConstant, LayerNorm, Proportional, Share
+from mtl.analysis.relevance.function_call import Call
+from mtl.errors import InputError
+
+Rules = Literal["paper", "attnlrp"]
+"""The rule for softmax. `paper`: attention weights are constants (Voita et al. 2019); `attnlrp`: relevance
+also flows to queries and keys (Achtibat et al. 2024)."""
+
+_LINEAR = frozenset({
+    "T", "broadcast_to", "chunk", "clone", "contiguous", "copy", "cumsum", "diagonal", "double", "dropout",
+    "dropout1d", "expand", "expand_as", "flatten", "flip", "float", "gather", "getitem", "index_select",
+    "iter", "mT", "masked_select", "mean", "movedim", "narrow", "neg", "pad", "permute", "positive", "repeat",
+    "repeat_interleave", "reshape", "reshape_as", "roll", "select", "split", "squeeze", "sum", "swapaxes",
+    "t", "take_along_dim", "tile", "to", "transpose", "tril", "triu", "type", "type_as", "unbind",
+    "unflatten", "unsqueeze", "view", "view_as",
+})  # fmt: skip
+_PRODUCTS = frozenset({"bmm", "einsum", "matmul", "mul"})
+_SUMS = frozenset({
+    "add", "cat", "index_add", "index_put", "masked_fill", "rsub", "scatter", "setitem", "stack", "sub",
+    "where",
+})  # fmt: skip
+_SCALES = frozenset({"norm", "rdiv", "reciprocal", "rsqrt", "sqrt", "std", "var"})
+_ACTIVATIONS = frozenset({
+    "elu", "gelu", "hardswish", "leaky_relu", "mish", "relu", "relu6", "silu", "square", "tanh",
+})  # fmt: skip
+_NUMBERS_ADDED = {
+    "add": (1, "other"), "sub": (1, "other"), "rsub": (1, "other"), "masked_fill": (2, "value"),
+    "where": (1, 2),
+}  # fmt: skip
+"""The arguments, by position or name, in which a sum may be given a plain number to add."""
+
+
+class Source(NamedTuple):
+    """Where relevance ends: an embedding, or a constant that the model adds."""
+
+    rule: Literal["EMBEDDING", "BIAS", "ATTENTION"]
+    leaf: Tensor
+    """A copy of what was looked up or added, which requires a gradient."""
+
+    def relevance(self, gradient: Tensor | None) -> float:
+        """Its relevance, given its gradient (`None`: the output does not depend on it)."""
+        if gradient is None:
+            return 0.0
+        # Minus infinity in an attention mask has a gradient of 0: its relevance is 0 and not NaN.
+        return torch.where(gradient == 0, 0.0, self.leaf.detach() * gradient).double().sum().item()
+
+
+class RelevanceRules(TorchFunctionMode):
+    """Inside the block, operations on tensors that carry relevance get the backward passes of the rules.
+
+    A tensor carries relevance if it requires a gradient. Relevance ends at embeddings, so parameters must not
+    require gradients (`frozen`). Raises `InputError` for an operation without a rule.
+
+    Args:
+        rules: the rule for softmax.
+        model: the type of the model, for errors.
+        account: whether to collect in `sources` the embeddings and all added constants, whose relevance sums
+            to the output; it costs time and memory.
+    """
+
+    def __init__(self, rules: Rules, model: str, account: bool = False) -> None:
+        super().__init__()
+        self.rules, self.model, self.account = rules, model, account
+        self.sources: list[Source] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """The result of a torch function, with the backward pass that the rules give it."""
+        call = Call(func, args, kwargs or {})
+        name, in_place = call.name()
+        if name == "embedding":
+            # A copy, because models add to embeddings in place.
+            return self._source("EMBEDDING", call()).clone()
+        carriers = call.carriers()
+        if not carriers:
+            return call()
+        if name in _PRODUCTS and len(carriers) > 1 and not in_place:
+            return call.with_carriers(lambda tensor: Share.apply(tensor, 1 / len(carriers)))()
+        if name in _LINEAR or (name in _PRODUCTS and len(carriers) == 1):
+            return call()
+        if name == "div" and len(carriers) == 1 and _carries(call.argument(0, "input")):
+            return call()
+        if name in _SUMS:
+            return self._with_sinks(call, name, in_place)() if self.account else call()
+        if name == "linear" and not call.argument(1, "weight").requires_grad:
+            return self._linear(call, 2, "bias")
+        if name == "addmm" and not in_place and _is_projection(call):  # GPT-2's linear maps
+            return self._linear(call, 0, "input")
+        if in_place:
+            return self._without_rule(call)
+        constant = call.with_carriers(Tensor.detach)
+        if name == "div":
+            return call.with_arguments(
+                lambda place, value: value.detach() if place in (1, "other") and _carries(value) else value
+            )()
+        if name in _SCALES or (name == "softmax" and self.rules == "paper"):
+            return constant()
+        if name == "softmax":
+            return self._softmax(call)
+        if name in _ACTIVATIONS or (name == "pow" and _is_power(call)):
+            return Proportional.apply(carriers[0], constant())
+        if name in ("layer_norm", "rms_norm"):
+            return self._norm(call, name)
+        return self._without_rule(call)
+
+    def _source(self, rule: Literal["EMBEDDING", "BIAS", "ATTENTION"], constant: Tensor) -> Tensor:
+        leaf = constant.detach().clone().requires_grad_()
+        if self.account:
+            self.sources.append(Source(rule, leaf))
+        return leaf
+
+    def _sink(self, bias: Tensor) -> Tensor:
+        return self._source("BIAS", bias) if self.account else bias
+
+    def _with_sinks(self, call: Call, name: str, in_place: bool) -> Call:
+        """The call with sinks for the constants that it adds; the tensor that it writes into is kept."""
+        like = call.carriers()[0]
+
+        def changed(place: int | str, value: Any) -> Any:
+            if in_place and place in (0, "input"):
+                return value
+            if type(value) in (list, tuple):
+                return type(value)(changed("", part) for part in value)
+            if isinstance(value, Tensor):
+                return self._sink(value) if value.is_floating_point() and not value.requires_grad else value
+            if isinstance(value, int | float) and place in _NUMBERS_ADDED.get(name, ()):
+                return self._sink(torch.tensor(value, dtype=like.dtype, device=like.device))
+            return value
+
+        return call.with_arguments(changed)
+
+    def _linear(self, call: Call, position: int, bias: str) -> Tensor:
+        return call.with_arguments(
+            lambda place, value: (
+                self._sink(value) if place in (position, bias) and isinstance(value, Tensor) else value
+            )
+        )()
+
+    def _norm(self, call: Call, name: str) -> Tensor:
+        vectors, shape = call.argument(0, "input"), call.argument(1, "normalized_shape")
+        weight = call.argument(2, "weight")
+        if name == "layer_norm":
+            bias = call.argument(3, "bias")
+            outputs: Tensor = LayerNorm.apply(vectors, shape, weight, call.argument(4, "eps", 1e-5))
+            return outputs if bias is None else outputs + self._sink(bias)
+        epsilon = call.argument(3, "eps")
+        epsilon = torch.finfo(vectors.dtype).eps if epsilon is None else epsilon
+        squares = vectors.detach().square().mean(tuple(range(-len(shape), 0)), keepdim=True)
+        outputs = vectors * (squares + epsilon).rsqrt()
+        return outputs if weight is None else outputs * weight
+
+    def _softmax(self, call: Call) -> Tensor:
+        """The plain softmax y of x: its gradient times x is AttnLRP's rule, R_x = x (R_y - y sum(R_y))."""
+        weights: Tensor = call()
+        if not self.account:
+            return weights
+        # The rest of y beside the linear part J x is a constant, which keeps its share.
+        y, x = weights.detach(), call.argument(0, "input").detach().to(weights.dtype)
+        products = torch.where(y == 0, 0.0, y * x)
+        linear = products - y * products.sum(call.argument(1, "dim"), keepdim=True)
+        return AddedConstant.apply(weights, self._source("ATTENTION", y - linear))
+
+    def _without_rule(self, call: Call) -> Any:
+        """The result if it carries no relevance; else raises `InputError`."""
+        result = call()
+        if any(_carries(part) for part in (result if isinstance(result, list | tuple) else (result,))):
+            raise InputError(
+                f"relevance: no rule for {call.path()} in model type {self.model!r}; rules are in "
+                "mtl/analysis/relevance/rules.py"
+            )
+        return result
+
+
+def _is_projection(call: Call) -> bool:
+    """Whether an `addmm` is a linear map: only the vectors carry relevance, and both factors are 1."""
+    carriers = [_carries(call.argument(0, "input")), _carries(call.argument(2, "mat2"))]
+    return not any(carriers) and call.argument(3, "beta", 1) == call.argument(4, "alpha", 1) == 1
+
+
+def _carries(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _is_power(call: Call) -> bool:
+    """Whether a carrier is raised to a constant power above 0."""
+    exponent = call.argument(1, "exponent")
+    return _carries(call.argument(0, "input")) and isinstance(exponent, int | float) and exponent > 0
+
+
+@contextmanager
+def single_activations(model: nn.Module) -> Iterator[None]:
+    """Inside the block, activations that transformers composes of several operations fall under ACTIVATION.
+
+    Those with f(0) other than 0 do not: each of their operations needs a rule.
+    """
+    pending: list[Tensor] = []
+
+    def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        pending.append(inputs[0])
+        return (inputs[0].detach(), *inputs[1:])
+
+    def after(module: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+        vectors = pending.pop()
+        return Proportional.apply(vectors, outputs) if vectors.requires_grad else outputs
+
+    handles = []
+    for module in model.modules():
+        if type(module).__module__ == "transformers.activations" and not module(torch.zeros(1)).any():
+            handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def relevance_by_rule(sources: Sequence[Source], output: Float[Tensor, ""]) -> dict[str, float]:
+    """The relevance of `output` that ends under each rule; if `sources` are complete, it sums to `output`."""
+    leaves = [source.leaf for source in sources]
+    gradients = torch.autograd.grad(output, leaves, retain_graph=True, allow_unused=True)
+    ended = {"EMBEDDING": 0.0, "BIAS": 0.0, "ATTENTION": 0.0}
+    for source, gradient in zip(sources, gradients, strict=True):
+        ended[source.rule] += source.relevance(gradient)
+    return ended

@@ -1,0 +1,223 @@
+"""Keep runs with comparable masks and probes (same encoder, shape and probe settings); note the others."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
+from mtl.probes.report.data import Setup
+from mtl.probes.sites import KEYS, Site, shape_text, sites_of
+from mtl.probes.tables import heads_table
+from mtl.runs.compare.settings import Settings, settings_of, settings_of_run
+from mtl.runs.compare.setups import setups_of
+from mtl.runs.compare.tables import SAME, encoder_of, heads_of
+from mtl.runs.folder.run import Run
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunWithSetup:
+    """A run, its configuration and the setup that it belongs to."""
+
+    run: Run
+    config: dict[str, Any]
+    setup: Setup
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Its settings."""
+        return settings_of(self.config, self.run.status(), self.run.folder)
+
+
+def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
+    """These runs with their setups among each other."""
+    setups = setups_of([settings_of_run(run) for run in runs])
+    return [RunWithSetup(run, run.config(), setup) for run, setup in zip(runs, setups, strict=True)]
+
+
+def of_one_encoder(
+    runs: Sequence[RunWithSetup], bare: Sequence[Path], notes: list[str]
+) -> tuple[str, list[RunWithSetup]]:
+    """The most frequent encoder and the runs that started from it; the others are noted.
+
+    `bare` are folders of probes without a run. Without runs the encoder is the first that these name, else
+    empty.
+    """
+    encoders = [encoder_of(run.run) for run in runs]
+    if not encoders:
+        return next(filter(None, (_settings(folder).get("target", "") for folder in bare)), ""), []
+    most = Counter(encoders).most_common(1)[0][0]
+    notes += [
+        f"{run.run.folder} is of {encoder}, most runs are of {most}: without its masks and probes"
+        for run, encoder in zip(runs, encoders, strict=True)
+        if encoder != most
+    ]
+    return most, [run for run, encoder in zip(runs, encoders, strict=True) if encoder == most]
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    try:
+        return heads_table.read(folder / "heads.parquet")[1]
+    except ValueError:
+        return {}
+
+
+def probes_of(
+    runs: Sequence[Path],
+    bare: Sequence[Path],
+    encoder: str,
+    notes: list[str],
+    not_to_probe: Collection[Path] = (),
+) -> tuple[pl.DataFrame | None, pl.DataFrame]:
+    """The measures on heads of runs and `bare` folders that were probed alike, and their provenance.
+
+    The others are noted, and so are runs that were not probed, unless their folder is in `not_to_probe`.
+    The first table is `None` if nothing is left.
+    """
+    known: dict[Path, dict[str, str]] = {}
+    unprobed = []
+    only_worth: set[Path] = set()  # not probed, so that settings of probing need not agree
+    for folder in [*runs, *bare]:
+        if not (folder / "heads.parquet").is_file():
+            if folder not in not_to_probe:
+                unprobed.append(folder.name)
+            continue
+        try:
+            table, provenance = heads_table.read(folder / "heads.parquet")
+        except ValueError as error:
+            notes.append(str(error))
+            continue
+        shares = table.filter(pl.col("measure").is_in([*SKILLS, *SKILLS.values()]))
+        unknown = shares.filter(~pl.col("value").is_finite().fill_null(False)).height
+        if unknown:
+            notes.append(
+                f"{folder}/heads.parquet: {unknown} values are not numbers; probe it again: left out"
+            )
+            continue
+        known[folder] = provenance
+        if table.filter(pl.col("measure").is_in(MADE_BY_PROBING)).is_empty():
+            only_worth.add(folder)
+    for folder in bare:
+        target = known.get(folder, {}).get("target", "")
+        if runs and folder in known and target != encoder:
+            notes.append(
+                f"{folder} has probes of {target or 'an unnamed encoder'}, not of {encoder}: left out"
+            )
+            del known[folder]
+    if unprobed:
+        shown = ", ".join(unprobed[:4]) + (f" and {len(unprobed) - 4} more" if len(unprobed) > 4 else "")
+        notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {shown}")
+    to_probe = any(folder not in not_to_probe for folder in runs)
+    if to_probe and not any(folder in known for folder in bare):
+        notes.append(
+            "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/static' "
+            "makes them, DIR being the folder of this report"
+        )
+    probed = [folder for folder in known if folder not in only_worth]
+    alike = _most(probed, lambda folder: tuple(known[folder].get(key, "") for key in SAME))
+    notes += [
+        f"{folder} was probed with other settings ({_differing(known, alike[0], folder)}): left out"
+        for folder in probed
+        if folder not in alike
+    ]
+    alike = [folder for folder in known if folder in alike or folder in only_worth]
+    rows = [{"folder": folder.name, **known[folder]} for folder in alike]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    probes = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
+    if not alike:
+        return None, probes
+    try:
+        heads, missing = heads_of(alike)
+    except InputError as error:
+        notes.append(f"probes: {error}")
+        return None, probes
+    notes += missing
+    return heads, probes
+
+
+def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, notes: list[str]) -> None:
+    """Note where the probe tables average over runs of several setups."""
+    if heads is None:
+        return
+    # Setups that differ only in which tasks were trained together count as one.
+    names = {str(run.run.folder): run.setup.family for run in runs}
+    pairs = heads.select("regime", "run").unique(maintain_order=True)
+    for regime, folders in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
+        setups = list(dict.fromkeys(names[folder] for folder in folders if folder in names))
+        if len(setups) > 1:
+            notes.append(f"probes of {regime} runs are means over {len(setups)} setups: {'; '.join(setups)}")
+
+
+def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) -> str:
+    first, second = known[one], known[other]
+    return ", ".join(
+        f"{key}={second.get(key, '')[:12]}, not {first.get(key, '')[:12]}"
+        for key in SAME
+        if first.get(key, "") != second.get(key, "")
+    )
+
+
+def of_one_shape(
+    gates: pl.DataFrame | None, heads: pl.DataFrame | None, notes: list[str]
+) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """Masks and probes of the most frequent shape: kinds of attention, their layers, heads per layer.
+
+    Runs of other shapes and incomplete masks are noted; a table of which nothing is left is `None`.
+    """
+    tables = {"masks": gates, "probes": heads}
+    shapes: dict[tuple[str, str], tuple[frozenset[Site], int]] = {}
+    names: dict[tuple[str, str], str] = {}
+    for name, table in tables.items():
+        places = None if table is None else table.select("run", "task", *KEYS)
+        for (run,), rows in () if places is None else places.group_by("run", maintain_order=True):
+            sites, per_site = sites_of(rows), int(rows["head"].fill_null(-1).to_numpy().max()) + 1
+            complete = True
+            for (task,), mask in () if name == "probes" else rows.group_by("task", maintain_order=True):
+                if mask.height != len(sites) * per_site:
+                    complete = False
+                    notes.append(
+                        f"{run}: the mask of {task} has {mask.height} heads, "
+                        f"not {shape_text(sites, per_site)}: left out"
+                    )
+            if complete:
+                shapes[name, str(run)] = frozenset(sites), per_site
+                names[name, str(run)] = shape_text(sites, per_site)
+    usual = _most(shapes, lambda key: shapes[key])
+    notes += [
+        f"{key[1]}: {key[0]} of {names[key]}, most are of {names[usual[0]]}: left out"
+        for key in shapes
+        if key not in usual
+    ]
+    chosen = {name: [run for kind, run in usual if kind == name] for name in tables}
+    return _of_runs(gates, chosen["masks"]), _of_runs(heads, chosen["probes"])
+
+
+def _of_runs(table: pl.DataFrame | None, runs: Sequence[str]) -> pl.DataFrame | None:
+    """The rows of these runs, without a copy where they are all rows; `None` without any."""
+    if table is None or not runs:
+        return None
+    return table if set(table["run"].unique()) == set(runs) else table.filter(pl.col("run").is_in(runs))
+
+
+def _most(items: Mapping[T, Any] | Sequence[T], key: Callable[[T], Hashable]) -> list[T]:
+    """The items whose key is the most frequent."""
+    counts = Counter(key(item) for item in items)
+    return [item for item in items if key(item) == counts.most_common(1)[0][0]]
+
+
+def line(error: Exception) -> str:
+    """An error's message as part of a line, at most 120 characters."""
+    text = " ".join(str(error).split()) if not isinstance(error, KeyError) else f"no {error.args[0]}"
+    if isinstance(error, json.JSONDecodeError):
+        return "not JSON"
+    return text[:120] or type(error).__name__

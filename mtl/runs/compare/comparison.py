@@ -1,0 +1,147 @@
+"""The table of `mtl compare`: two setups' scores on the same sentences, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+
+from mtl.errors import InputError, counted
+from mtl.probes.statistics.compared_runs import compare
+from mtl.probes.statistics.corrections import holm
+from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.setups import setups_of
+from mtl.runs.folder import sentence_counts
+from mtl.runs.folder.run import Run
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.twins import task_of
+
+_INTERVALS = ("sentences", "seeds", "both")
+SCHEMA = pl.Schema(
+    {"task": pl.String, "score": pl.String, "sentences": pl.Int64, "runs": pl.Int64, "runs_against": pl.Int64}
+    | dict.fromkeys(("mean", "mean_against", "difference"), pl.Float64)
+    | {f"{name}_{end}": pl.Float64 for name in _INTERVALS for end in ("low", "high")}
+    | dict.fromkeys(("p_sentences", "p", "holm"), pl.Float64)
+)
+"""A row per task: scores and differences in points, and what `compared_runs` says of them.
+
+`sentences` is their number, `sentences_low` and so on the intervals. `holm` corrects p for the number of
+tasks. With a single run on a side, only the interval and p over sentences are known, and `holm` corrects
+that p.
+"""
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """The table, and what the reader should know about it."""
+
+    table: pl.DataFrame
+    notes: tuple[str, ...]
+
+
+def compare_runs(
+    first: Sequence[Run],
+    second: Sequence[Run],
+    split: str,
+    tasks: Sequence[str] = (),
+    *,
+    level: float = 0.95,
+    draws: int,
+    seed: int,
+) -> RunComparison:
+    """Compare the runs of two sides in every task that both have (`tasks`: only these).
+
+    Raises `InputError` for a run that is on both sides or twice on one, for sides without a common task, and
+    for runs whose sentences differ or that have no counts per sentence.
+    """
+    _check_places([*first, *second])
+    sides = [{str(run.folder): run.config() for run in side} for side in (first, second)]
+    common = [name for name in _tasks(sides[0]) if name in _tasks(sides[1])]
+    unknown = [name for name in tasks if name not in common]
+    if unknown or not common:
+        raise InputError(
+            f"{', '.join(unknown) or 'no task'}: not among the tasks of both sides; the first has "
+            f"{', '.join(_tasks(sides[0]))}, the second {', '.join(_tasks(sides[1]))}"
+        )
+    rows, notes = [], []
+    for name in (task for task in common if not tasks or task in tasks):
+        chosen = [
+            [run for run in side if name in configs[str(run.folder)]["tasks"]]
+            for side, configs in zip((first, second), sides, strict=True)
+        ]
+        counts = _counts(chosen, split, name)
+        if counts is None:
+            notes.append(f"{name}: no sentence of {split} is annotated: left out")
+            continue
+        notes += [
+            f"{name}: the runs {where} --against are of several setups: {', '.join(names)}"
+            for where, side in zip(("before", "after"), chosen, strict=True)
+            if len(names := _setups(side)) > 1
+        ]
+        task = TASKS[task_of(name)]
+        result = compare(counts[0], counts[1], task().metric().score, level=level, draws=draws, seed=seed)
+        rows.append(
+            {
+                "task": name, "score": task.score, "sentences": counts[0].shape[1],
+                "runs": len(counts[0]), "runs_against": len(counts[1]),
+                "mean": result.first, "mean_against": result.second, "difference": result.difference,
+                **{
+                    f"{key}_{end}": value
+                    for key in _INTERVALS
+                    for end, value in zip(("low", "high"), getattr(result, key), strict=True)
+                },
+                "p_sentences": result.p_sentences, "p": result.p,
+            }
+        )  # fmt: skip
+    if not rows:
+        raise InputError("; ".join(notes))
+    table = pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "holm"}).fill_nan(
+        None
+    )
+    tested = table.select(pl.col("p").fill_null(pl.col("p_sentences"))).to_series().to_numpy()
+    if table["p"].null_count():
+        notes.append("a side has a single run in some task: nothing is known there of runs with other seeds")
+    return RunComparison(
+        table.with_columns(holm=pl.Series(holm(tested))).select(SCHEMA.names()), tuple(notes)
+    )
+
+
+def _counts(
+    sides: Sequence[Sequence[Run]], split: str, task: str
+) -> list[Float[np.ndarray, "run sentence count"]] | None:
+    """Each side's counts of the same sentences; `None` if none is annotated for the task."""
+    tables = [
+        [sentence_counts.read(run, split).filter(pl.col("task") == task).sort("sentence") for run in side]
+        for side in sides
+    ]
+    model = tables[0][0]
+    for table, run in zip(chain(*tables), chain(*sides), strict=True):
+        if table["key"].to_list() != model["key"].to_list():
+            raise InputError(
+                f"{task}: {run.folder} and {sides[0][0].folder} are scored on different sentences "
+                f"({counted(table.height, 'sentence')} and {model.height:,} of {split}): compare runs on one "
+                "corpus"
+            )
+    if model.is_empty():
+        return None
+    return [np.array([table["counts"].to_list() for table in side]) for side in tables]
+
+
+def _check_places(runs: Sequence[Run]) -> None:
+    places = [run.folder.resolve() for run in runs]
+    for run in runs:
+        if places.count(run.folder.resolve()) > 1:
+            raise InputError(f"{run.folder} is given twice: give every run once, on one side")
+
+
+def _tasks(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(task for config in configs.values() for task in config["tasks"]))
+
+
+def _setups(side: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(setup.name for setup in setups_of([settings_of_run(run) for run in side])))

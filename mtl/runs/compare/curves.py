@@ -1,0 +1,155 @@
+"""Pruning curves of several runs, read from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from mtl.errors import InputError, as_input_error
+from mtl.probes.report.data import PruningCurves
+from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
+from mtl.probes.tables import curve_table, heads_table
+from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.settings import comparable, settings_of_run
+from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.folder.run import Run, is_probed_encoder
+
+FIRST = ("importance", "recomputed", "greedy", "random")
+"""The order of methods in figures; others come after them."""
+
+
+def curves_of(
+    folders: Sequence[Path], tasks: Sequence[str], split: str
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All points of the runs' curves with a column `run`, and notes on runs that have none.
+
+    Figures average over runs: those that were made otherwise than most are left out and noted. Raises
+    `InputError` if no run has curves of these tasks on the split.
+    """
+    parts, notes = _tables(folders, "curve.parquet", tasks)
+    points = pl.concat(parts)
+    splits = list(points["split"].unique(maintain_order=True))
+    points = points.filter(pl.col("split") == split)
+    if points.is_empty():
+        raise InputError(f"the curves are scored on {', '.join(splits)}, not on {split}: choose with --split")
+    return points, notes
+
+
+def role_survival_of(
+    folders: Sequence[Path], tasks: Sequence[str], split: str
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """How many heads of each role the curves keep (`surviving_roles`), with a column `run`; and notes.
+
+    Raises `InputError` if no run has both curves and probed roles.
+    """
+    points, notes = curves_of(folders, tasks, split)
+    parts, without = [], []
+    for folder in points["run"].unique(maintain_order=True):
+        path = Path(folder) / "heads.parquet"
+        try:
+            heads, _ = heads_table.read(path)
+            orders, _ = curve_table.read(Path(folder) / "curve_heads.parquet")
+        except ValueError as error:
+            without.append(f"left out: {error}")
+            continue
+        rows = surviving_roles(orders, points.filter(pl.col("run") == folder), heads_with_roles(heads))
+        if rows.is_empty():
+            without.append(f"{folder}: no head has a known role: left out; 'mtl probe' measures roles")
+        parts.append(rows.with_columns(run=pl.lit(folder)))
+    if not any(part.height for part in parts):
+        raise InputError("; ".join([*without, "nothing to draw"]))
+    return pl.concat(parts), (*notes, *without)
+
+
+def kind_survival_of(
+    folders: Sequence[Path], tasks: Sequence[str], split: str
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """How many heads of each kind of attention the curves keep (`surviving_kinds`), by `run`; and notes.
+
+    Raises `InputError` if no run has curves and several kinds of attention.
+    """
+    points, notes = curves_of(folders, tasks, split)
+    parts, without = [], []
+    for folder in points["run"].unique(maintain_order=True):
+        try:
+            orders, _ = curve_table.read(Path(folder) / "curve_heads.parquet")
+        except ValueError as error:
+            without.append(f"left out: {error}")
+            continue
+        if orders["attention"].n_unique() < 2:
+            without.append(f"{folder}: all heads are of one kind of attention: left out")
+            continue
+        rows = surviving_kinds(orders, points.filter(pl.col("run") == folder))
+        parts.append(rows.with_columns(run=pl.lit(folder)))
+    if not parts:
+        raise InputError("; ".join([*without, "nothing to draw"]))
+    return pl.concat(parts), (*notes, *without)
+
+
+def pruning_of(runs: Sequence[RunWithSetup], split: str, notes: list[str]) -> PruningCurves | None:
+    """The pruning curves in these runs' folders, for a report; `None` if there are none."""
+    points, kinds = [], []
+    for run in runs:
+        folder = run.run.folder
+        if not (folder / "curve.parquet").is_file():
+            continue
+        of_run = {"run": pl.lit(str(folder)), "setup": pl.lit(run.setup.name)}
+        try:
+            table, _ = curve_table.read(folder / "curve.parquet")
+            orders, _ = curve_table.read(folder / "curve_heads.parquet")
+        except ValueError as error:
+            notes.append(f"{folder}: its pruning curves are left out: {error}")
+            continue
+        scored = curve_table.in_order(table.filter(pl.col("split") == split), FIRST)
+        if scored.is_empty():
+            notes.append(f"{folder}: its pruning curves are left out: none is scored on {split}")
+            continue
+        points.append(scored.with_columns(**of_run))
+        if orders["attention"].n_unique() > 1:
+            kinds.append(surviving_kinds(orders, scored).with_columns(**of_run))
+    if not points:
+        return None
+    return PruningCurves(pl.concat(points), pl.concat(kinds) if kinds else None)
+
+
+def times_of(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All rows of the runs' curve_time.parquet with a column `run`, and notes on runs that have none.
+
+    Raises `InputError` if no run has times of these tasks.
+    """
+    parts, notes = _tables(folders, "curve_time.parquet", tasks)
+    return pl.concat(parts), notes
+
+
+def _tables(
+    folders: Sequence[Path], name: str, tasks: Sequence[str]
+) -> tuple[list[pl.DataFrame], tuple[str, ...]]:
+    option = "" if name == "curve.parquet" else " --cut"
+    parts, notes = [], []
+    encoders, made = {}, {}
+    for folder in folders:
+        if is_probed_encoder(folder):
+            notes.append(f"{folder} holds probes of an encoder, and no run: left out")
+            continue
+        run = Run.open(folder)
+        path = run.folder / name
+        if not path.is_file():
+            notes.append(f"{folder} has no {name}: left out; 'mtl curve {folder}{option}' makes it")
+            continue
+        with as_input_error():
+            table, _ = curve_table.read(path)
+        known = list(table["task"].unique(maintain_order=True))
+        table = table.filter(pl.col("task").is_in(tasks or known))
+        if table.is_empty():
+            notes.append(f"{folder} has curves of {', '.join(known)} only: left out")
+            continue
+        encoders[str(folder)] = encoder_of(run)
+        made[str(folder)] = settings_of_run(run)
+        parts.append(curve_table.in_order(table, FIRST).with_columns(run=pl.lit(str(folder))))
+    if not parts:
+        raise InputError("; ".join([*notes, "nothing to draw"]))
+    check_encoders(encoders)
+    alike, unlike = comparable(made)
+    return [part for part in parts if part["run"][0] in alike], (*notes, *unlike)

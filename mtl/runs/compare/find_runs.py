@@ -1,0 +1,122 @@
+"""Which runs of a folder a report is about; the others are left out and noted."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtl.errors import InputError, counted
+from mtl.probes.report.sweep import SweepEvidence
+from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
+from mtl.runs.compare.tables import encoder_of
+from mtl.runs.folder.run import Run
+
+MOST_SETTINGS = 12
+"""Most settings of a sweep whose runs the report shows below the sweep's table."""
+UNFINISHED = ("running", "interrupted", "failed")
+"""States of runs whose scores and masks are not yet final."""
+DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, InputError)
+"""What reading a damaged YAML or JSON file raises: syntax, encoding, absent keys, values of other types."""
+
+
+def runs_in(
+    folder: Path, tasks: Sequence[str], sweep: SweepEvidence | None, notes: list[str]
+) -> list[RunWithSetup]:
+    """The finished runs in a folder or up to two folders below, one for each setup, tasks and seed.
+
+    They come in the order of the report; `tasks` is the order of tasks. Of a sweep, trials that were stopped
+    early and all but the best `MOST_SETTINGS` settings are left out. Runs that are left out are added to
+    `notes`.
+    """
+    return _without_repeats(_of_sweep(sweep, _finished(folder, tasks, notes), notes), notes)
+
+
+def folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[Path]:
+    """Folders that hold a file of this name, at most two below; not hidden ones, not those in `outside`."""
+    paths = [path.parent for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(f"{depth}{name}"))]
+    return [
+        path
+        for path in paths
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(path.is_relative_to(other) for other in outside)
+    ]
+
+
+def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunWithSetup]:
+    """The finished runs with readable configurations."""
+    configs: dict[Path, dict[str, Any]] = {}
+    for path in folders_with(folder, "config.yaml"):
+        try:
+            config = _configuration(Run.open(path))
+        except DAMAGED as error:
+            notes.append(_unusable(path / "config.yaml", error))
+            continue
+        try:
+            state = Run(path).status().get("state")
+        except DAMAGED as error:
+            notes.append(_unusable(path / "status.json", error))
+            continue
+        if state in UNFINISHED:
+            notes.append(f"{path} is not finished ({state}): left out")
+            continue
+        configs[path] = config
+    runs = with_setups([Run(path) for path in configs])
+    number = {task: place for place, task in enumerate(tasks)}
+
+    def order(run: RunWithSetup) -> tuple[object, ...]:
+        trained = [number.get(task, len(number)) for task in run.config["tasks"]]
+        of_setup = (0, []) if run.setup.single else (len(trained), trained)
+        return of_setup, run.setup.name, trained, run.config["seed"], run.run.folder
+
+    return sorted(runs, key=order)
+
+
+def _unusable(file: Path, error: Exception) -> str:
+    """The note on a damaged file, which names it once."""
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    return f"{file} cannot be used ({line(cause).removeprefix(f'{file} ')}): left out"
+
+
+def _configuration(run: Run) -> dict[str, Any]:
+    """A run's configuration, if it has what a report needs; raises one of `DAMAGED` if not."""
+    config = run.config()
+    if not isinstance(config, Mapping):
+        raise ValueError("it holds no keys")
+    if not isinstance(config["tasks"], list) or not config["tasks"] or not config["encoder"]["name"]:
+        raise ValueError("no list of tasks or no encoder")
+    int(config["seed"])
+    encoder_of(run)
+    return config
+
+
+def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
+    """Of a sweep's runs, those of the best settings that were not stopped early."""
+    if sweep is None:
+        return runs
+    states = {trial.name: trial.state for trial in sweep.trials}
+    ended = [run for run in runs if states.get(run.run.folder.name) != "stopped"]
+    if len(ended) < len(runs):
+        notes.append(f"{counted(len(runs) - len(ended), 'trial')} stopped early: in the sweep's table only")
+    ranks = {name: place for place, name in enumerate(sweep.table()["trial"])}
+    by_rank = sorted(ended, key=lambda run: ranks.get(run.run.folder.name, len(ranks)))
+    settings = list(dict.fromkeys(run.setup.name for run in by_rank))
+    if len(settings) > MOST_SETTINGS:
+        notes.append(
+            f"of {len(settings)} settings only the {MOST_SETTINGS} of the best trials are shown below "
+            "the sweep"
+        )
+    return [run for run in ended if run.setup.name in settings[:MOST_SETTINGS]]
+
+
+def _without_repeats(runs: Sequence[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
+    """One run for each setup, tasks and seed."""
+    first: dict[Hashable, RunWithSetup] = {}
+    for run in runs:
+        key = run.setup.name, tuple(run.config["tasks"]), run.config["seed"]
+        known = first.setdefault(key, run)
+        if known is not run:
+            notes.append(f"{run.run.folder} repeats {known.run.folder}, seed and all: left out")
+    return list(first.values())

@@ -1,0 +1,101 @@
+"""Score against open heads: one row for each run and task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from mtl.config.effective import settings_in, unused_keys
+from mtl.errors import InputError
+from mtl.probes.report.data import HeadsKept
+from mtl.probes.tables.gates_table import last_gates
+from mtl.runs.compare.settings import settings_of
+from mtl.runs.compare.setups import setups_of, words_of
+from mtl.runs.compare.tables import gates_of, scores_of
+from mtl.runs.folder.run import Run
+
+KEEPING = ("penalty", "target_open")
+"""Keys of `gates` that set how many heads are kept."""
+MOST_SETUPS = 16
+"""Most setups that one figure can distinguish."""
+
+
+def heads_kept_of(
+    runs: Sequence[Run], split: str, score: Mapping[str, str], tasks: Sequence[str] = ()
+) -> tuple[HeadsKept, tuple[str, ...]]:
+    """The scores of runs beside their open heads, and notes; runs without masks have all heads open.
+
+    Raises `InputError` if no run has masks, none has scores, or the encoders differ.
+    """
+    gates, without_masks = gates_of(runs, tasks, shared_once=False)
+    last = last_gates(gates)
+    heads = last.group_by("run", "task").len()["len"][0]
+    open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
+    scores, without_scores = scores_of(runs, split, score)
+    if tasks:
+        scores = scores.filter(pl.col("task").is_in(tasks))
+    if scores.is_empty():
+        raise InputError("; ".join([*without_scores, f"no scores on {split}"]))
+    settings, too_many = _settings(runs)
+    table = (
+        scores.join(open_heads, on=["run", "task"], how="left")
+        .join(settings, on="run")
+        .with_columns(pl.col("kept").fill_null(heads))
+        .select("task", "setup", "setting", "seed", "run", "kept", "score")
+        .sort("task", "setup", "kept", "run")
+    )
+    all_heads = tuple(note.replace("left out", "drawn with all heads") for note in without_masks)
+    return HeadsKept(table, heads), (*all_heads, *without_scores, *too_many)
+
+
+def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The setup and seed of each run and, in `setting`, its values of the keys in `KEEPING`; and notes.
+
+    Runs are of one setup if they differ only in these keys and their seeds.
+    """
+    configs = [run.config() for run in runs]
+    gates = [dict(config.get("gates", {})) for config in configs]
+    settings: list[str | None] = [
+        ", ".join(_kept_by(config, keys)) for config, keys in zip(configs, gates, strict=True)
+    ]
+    alike = [
+        settings_of({**config, "gates": keys}, run.status(), run.folder)
+        for run, config, keys in zip(runs, configs, gates, strict=True)
+    ]
+    setups = [setup.name for setup in setups_of(alike)]
+    notes: tuple[str, ...] = ()
+    if len(set(setups)) > MOST_SETUPS:
+        notes = (
+            f"{len(set(setups))} setups are too many to be told apart: only their points are drawn, no lines",
+        )
+        setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
+    table = pl.DataFrame(
+        {
+            "run": [str(run.folder) for run in runs],
+            "setup": setups,
+            "setting": pl.Series(settings, dtype=pl.String),
+            "seed": [int(config["seed"]) for config in configs],
+        }
+    )
+    return table, notes
+
+
+def _kept_by(config: Mapping[str, Any], gates: dict[str, Any]) -> list[str]:
+    """The settings in `KEEPING` that have an effect, in words; they are taken out of `gates`.
+
+    A penalty has none beside a target, but where both are for kinds of attention.
+    """
+    values = {key: gates.pop(key, None) for key in KEEPING}
+    if config.get("pruning", "none") == "none":
+        return []
+    unused = unused_keys(settings_in(config))
+    return [
+        word
+        for key, value in values.items()
+        if value is not None and f"gates.{key}" not in unused
+        for word in words_of(
+            f"gates.{key}", dict(sorted(value.items())) if isinstance(value, Mapping) else value
+        )
+    ]

@@ -1,0 +1,266 @@
+"""Which runs are one setup: those whose configurations differ only in seed and in what does not matter."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from mtl.probes.report.data import Setup
+from mtl.runs.compare.settings import MASKS, MEASURING, UNUSED, Settings, settings_of
+from mtl.runs.folder.content import Content
+from mtl.tasks.order import in_order_of_catalogue
+
+Variant = tuple[str, ...]
+"""What a setup's name adds to the tasks."""
+_VALUES_IN_WORDS = {
+    ("max_epochs", "1"): "1 epoch",
+    ("gates.scope", "per_task"): "a mask per task",
+    ("gates.scope", "shared"): "one mask",
+    ("gates.target_open", "None"): "no target",
+    ("gates.penalty", "None"): "no penalty",
+}
+_KEYS_IN_WORDS = {
+    "max_epochs": "{} epochs",
+    "gates.penalty": "penalty {}",
+    "gates.target_open": "target {}",
+    "gates.masks": "masks {}",
+    "batch.sentences": "{} sentences a batch",
+    "optimizer.encoder_lr": "encoder rate {}",
+    "optimizer.decoder_lr": "decoder rate {}",
+}
+_BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} target {}"}
+"""Keys that may have a value for each kind of attention."""
+_PLAIN_COPIES = {"seed": None, "noise": 0.01}
+"""Default settings of copies of heads; a setup's name has other values only."""
+_OF_NAME = ("tasks", "pruning", "derivation", "clones")
+"""What a setup's name says in its own way."""
+
+
+def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
+    """The setup of each run, given its settings or its configuration.
+
+    `STL` is all single-task runs, `MTL-n` those of n tasks, with their names where there are several sets of
+    n. After commas follow pruning and, in words, every key in which runs differ: in the names of all setups
+    of as many tasks in which it differs, else of all setups. So two runs have one setup only if they have the
+    same tasks, or are of one task each, and nothing that they both use differs but the seed.
+    """
+    settings = told_apart([run if isinstance(run, Settings) else settings_of(run) for run in runs])
+    sets = {size: {one.tasks for one in settings if len(one.tasks) == size} for size in map(_size, settings)}
+    named = _named(settings)
+    names = [_name(one, sets, named) for one in settings]
+    for size, keys in _unnamed(settings, names).items():
+        named[size] += keys
+    names = [_name(one, sets, named) for one in settings]
+    groups: dict[tuple[str, Variant], list[Settings]] = {}
+    for one, name in zip(settings, names, strict=True):
+        groups.setdefault(name, []).append(one)
+    merged = {name: _merged(of_name) for name, of_name in groups.items()}
+    single = {variant: one for (base, variant), one in merged.items() if base == "STL"}
+    setups = {name: _setup(name, merged[name], single) for name in merged}
+    return [setups[name] for name in names]
+
+
+def _name(
+    settings: Settings, sets: Mapping[int, set[tuple[str, ...]]], named: Mapping[int, Sequence[str]]
+) -> tuple[str, Variant]:
+    """The name of a run's setup: number of tasks, and what it adds."""
+    size = len(settings.tasks)
+    tasks = f" {'+'.join(settings.tasks)}" if len(sets[size]) > 1 else ""
+    keys = [key for key in named[size] if settings.values.get(key, UNUSED) is not UNUSED]
+    words = dict.fromkeys(word for key in keys for word in words_of(key, settings.values[key]))
+    variant = tuple(word for word in (_masks(settings), _copies(settings), *words) if word)
+    return "STL" if size == 1 else f"MTL-{size}{tasks}", variant
+
+
+def _unnamed(
+    settings: Sequence[Settings], names: Sequence[tuple[str, Variant]]
+) -> dict[int, dict[str, None]]:
+    """By number of tasks the keys in which runs of one name differ: such as only one of them uses."""
+    alike: dict[tuple[str, Variant], dict[str, Settings]] = {}
+    for one, name in zip(settings, names, strict=True):
+        alike.setdefault(name, {})[one.identity] = one
+    keys: dict[int, dict[str, None]] = {}
+    for runs in alike.values():
+        for one, other in combinations(runs.values(), 2):
+            keys.setdefault(_size(one), {}).update(dict.fromkeys(one.differing(other)))
+    return keys
+
+
+def told_apart(settings: Sequence[Settings]) -> list[Settings]:
+    """The settings with contents known by their place where it is known of others, and with words for each.
+
+    The same content has the same words, its first place; two contents of one place have their digest, too.
+    """
+    known: dict[tuple[str, str], set[str]] = {}
+    for _, key, content in _contents(settings):
+        known.setdefault((key, content.place), set()).update(filter(None, [content.digest]))
+    found = [
+        (
+            place,
+            key,
+            replace(content, digest=min(known[key, content.place]))
+            if content.digest is None and len(known[key, content.place]) == 1
+            else content,
+        )
+        for place, key, content in _contents(settings)
+    ]
+    first: dict[tuple[str, str], str] = {}
+    for _, key, content in found:
+        name = key, repr(content)
+        first[name] = min(first.get(name, content.place), content.place)
+    shared = Counter((key, place) for (key, _), place in first.items())
+    values = [dict(one.values) for one in settings]
+    for number, key, content in found:
+        place = first[key, repr(content)]
+        digest = f" {content.digest[:8]}" if content.digest and shared[key, place] > 1 else ""
+        values[number][key] = replace(content, place=f"{place}{digest}")
+    return [replace(one, values=of) for one, of in zip(settings, values, strict=True)]
+
+
+def _contents(settings: Sequence[Settings]) -> Iterator[tuple[int, str, Content]]:
+    for number, one in enumerate(settings):
+        for key, value in one.values.items():
+            if isinstance(value, Content):
+                yield number, key, value
+
+
+def _size(settings: Settings) -> int:
+    return len(settings.tasks)
+
+
+def _merged(runs: Sequence[Settings]) -> Settings:
+    """The settings of a setup: those of all of its tasks."""
+    values = {key: value for run in runs for key, value in run.values.items()}
+    tasks = in_order_of_catalogue({task for run in runs for task in run.tasks})
+    return replace(runs[0], values=values, tasks=tasks)
+
+
+def _setup(name: tuple[str, Variant], settings: Settings, single: Mapping[Variant, Settings]) -> Setup:
+    """A setup, with the single-task setup to compare it with and the keys in which that one differs."""
+    base, variant = name
+    baseline = _baseline(base, variant, settings, single)
+    return Setup(
+        name=", ".join([base, *variant]),
+        baseline=None if baseline is None else ", ".join(["STL", *baseline]),
+        single=base == "STL",
+        tasks=1 if base == "STL" else len(settings.tasks),
+        pruning=", ".join(filter(None, (settings.pruning, settings.derivation))),
+        trained=settings.tasks,
+        variant=", ".join(variant),
+        unlike=() if baseline is None else tuple(settings.differing(single[baseline], MASKS)),
+    )
+
+
+def _masks(settings: Settings) -> str:
+    """How masks were learned and what was made of the run, as setups name it."""
+    pruned = settings.pruning if settings.pruning != "none" or settings.derivation else ""
+    return ", ".join(filter(None, (pruned, settings.derivation)))
+
+
+def _copies(settings: Settings) -> str:
+    """Copies of heads, in words; empty without any."""
+    used = {key: value for key, value in settings.values.items() if value is not UNUSED}
+    values = {key: used.get(f"clones.{key}") for key in ("kind", "heads", *_PLAIN_COPIES)}
+    if values["kind"] is None:
+        return ""
+    words = [str(values["kind"])] + ([] if values["heads"] is None else [str(values["heads"])])
+    words += [
+        f"{key} {values[key]}" for key, plain in _PLAIN_COPIES.items() if values[key] not in (None, plain)
+    ]
+    return f"clones {' '.join(words)}"
+
+
+def words_of(key: str, value: Any) -> list[str]:
+    """A setting in words; a number of heads for each kind of attention in as many."""
+    if isinstance(value, Mapping) and key in _BY_KIND_IN_WORDS:
+        return [in_words(f"{key}.{kind}", str(number)) for kind, number in value.items()]
+    return [in_words(key, _text(value))]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Content):
+        return value.place
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {inner}" for key, inner in sorted(value.items()))
+    return str(value)
+
+
+def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
+    """By number of tasks the keys that their setups' names have to say."""
+    keys = dict.fromkeys(key for one in settings for key, value in one.values.items() if value is not UNUSED)
+    named: dict[int, list[str]] = {size: [] for size in map(_size, settings)}
+    for key in keys:
+        if key.partition(".")[0] in _OF_NAME and key not in _SAID_ONLY_BY_KEY:
+            continue
+        values: dict[Hashable, dict[int, set[str]]] = {}
+        for one in settings:
+            if one.values.get(key, UNUSED) is not UNUSED:
+                by_size = values.setdefault(_among(key, one), {})
+                by_size.setdefault(len(one.tasks), set()).add(repr(one.values[key]))
+            elif key in _BY_KIND_IN_WORDS and one.pruning != "none":
+                # A penalty beside a number of heads, each for other kinds of attention.
+                by_size = values.setdefault(_among(key, one), {})
+                by_size.setdefault(len(one.tasks), set()).add("")
+        varying = {size for of in values.values() for size, found in of.items() if len(found) > 1}
+        if not varying and any(len(set().union(*of.values())) > 1 for of in values.values()):
+            varying = {size for of in values.values() for size in of}
+        for size in varying:
+            named[size].append(key)
+    return named
+
+
+_SAID_ONLY_BY_KEY = ("clones.claims",)
+
+
+def _among(key: str, settings: Settings) -> Hashable:
+    """Runs are compared in a key only with their like: masks with masks learned in the same way."""
+    if key in MEASURING:
+        return settings.tasks, settings.pruning
+    if key.startswith("gates."):
+        return settings.pruning
+    return None
+
+
+def in_words(key: str, value: str) -> str:
+    """A setting as legends and tables print it; two settings never have the same words (9.0 is 9)."""
+    if (key, value) in _VALUES_IN_WORDS:
+        return _VALUES_IN_WORDS[key, value]
+    value = re.sub(r"^(-?\d+)\.0$", r"\1", value)
+    if key in _KEYS_IN_WORDS:
+        return _KEYS_IN_WORDS[key].format(value)
+    above, _, kind = key.rpartition(".")
+    if above in _BY_KIND_IN_WORDS:
+        return _BY_KIND_IN_WORDS[above].format(kind, value)
+    words = re.sub(r"[._]", " ", key)
+    return {"True": words, "False": f"without {words}", "None": f"no {words}"}.get(value, f"{words} {value}")
+
+
+def _baseline(
+    base: str, variant: Variant, settings: Settings, single: Mapping[Variant, Settings]
+) -> Variant | None:
+    """The variant of the single-task setup to compare with: for a joint setup the most similar one, else the
+    plainest.
+
+    `None` for the plainest one itself, and if there is no single-task setup.
+    """
+    if not single:
+        return None
+    plainest = min(single, key=_plainness)
+    if base == "STL":
+        return None if variant == plainest else plainest
+
+    def unlike(other: Variant) -> tuple[bool, int, object]:
+        differing = settings.differing(single[other])
+        return settings.pruning != single[other].pruning, len(differing), _plainness(other)
+
+    return min(single, key=unlike)
+
+
+def _plainness(words: Variant) -> tuple[int, list[list[str | int]]]:
+    """Sorts fewer words first, and numbers in them by size."""
+    parts = [re.split(r"(\d+)", word) for word in words]
+    return len(words), [[int(part) if part.isdigit() else part for part in word] for word in parts]

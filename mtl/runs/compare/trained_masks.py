@@ -1,0 +1,93 @@
+"""The masks that runs ended with, and a note on masks whose target forced many heads open or shut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.probes.report.data import CHOICES
+from mtl.probes.sites import KEYS
+from mtl.probes.tables.gates_table import last_gates
+from mtl.runs.compare.comparable import RunWithSetup, line
+from mtl.runs.compare.tables import NoMasks, gates_of
+from mtl.runs.folder.run import Run
+
+
+def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+    """The last step of all masks, with `setup`; `None` if no run has masks. What is left out is noted."""
+    parts: list[pl.DataFrame] = []
+    forced: list[tuple[Run, str, float]] = []
+    for run in runs:
+        folder = run.run.folder
+        maskless = run.config.get("pruning", "none") == "none" or bool(run.run.derivation())
+        if maskless and not (folder / "gates.parquet").is_file():
+            continue  # trained without gates, or derived: has no masks, and should not
+        try:
+            gates, left_out = gates_of([run.run])
+            gates = last_gates(gates).select("run", "seed", "task", "step", *KEYS, "gate", "open", "learned")
+            gates = gates.cast({"gate": pl.Float64, "layer": pl.Int32, "head": pl.Int32, "step": pl.Int64})
+        except NoMasks:
+            there = (folder / "gates.parquet").is_file()
+            notes.append(
+                f"{folder}/gates.parquet is empty: left out"
+                if there
+                else f"{folder} has no masks (no gates.parquet): left out"
+            )
+            continue
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        except pl.exceptions.PolarsError as error:  # columns that are missing or of another type
+            notes.append(f"{folder}/gates.parquet: cannot be used ({line(error)}); train the run again")
+            continue
+        notes += left_out
+        forced += _forced(run.run)
+        parts.append(gates.with_columns(setup=pl.lit(run.setup.name)))
+    notes += _all_forced(forced)
+    if runs and not parts:
+        notes.append("no run has masks: train with --pruning=dynamic to see them")
+    return pl.concat(parts) if parts else None
+
+
+def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:
+    """What the final choice of a target changed, a row per mask (`CHOICES`); `None` without a target."""
+    counts = CHOICES.names()[4:]
+    rows = [
+        (run.setup.name, str(run.run.folder), run.config["seed"], mask, *map(choice.get, counts))
+        for run in runs
+        for mask, choice in run.run.status().get("choices", {}).items()
+    ]
+    return pl.DataFrame(rows, schema=CHOICES, orient="row") if rows else None
+
+
+def _forced(run: Run) -> list[tuple[Run, str, float]]:
+    """The run's masks whose target moved more than a tenth of the heads wanted: run, mask, share moved.
+
+    Where kinds of attention have targets of their own, a mask may come several times.
+    """
+    choices = []
+    for name, choice in run.status().get("choices", {}).items():
+        moved = choice["forced_open"] + choice["forced_closed"]
+        target = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
+        if moved > 0.1 * target:
+            choices.append((run, name.partition("/")[0], moved / target))
+    return choices
+
+
+def _all_forced(choices: Sequence[tuple[Run, str, float]]) -> list[str]:
+    """One note on all masks of `_forced`, if there are any."""
+    if not choices:
+        return []
+    runs = list(dict.fromkeys(run.folder.name for run, _, _ in choices))
+    shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
+    shares = [share for _, _, share in choices]
+    least, most = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
+    forced = least if least == most else f"{least} to {most}"
+    masks = {(str(run.folder), mask) for run, mask, _ in choices}
+    return [
+        f"in {len(masks)} masks ({shown}) gates.target_open opened or closed {forced} % of the heads "
+        "wanted by force: not all of these claims were learned; "
+        "longer runs tell heads apart"
+    ]

@@ -1,0 +1,112 @@
+"""What heads are worth, read from run folders and from tables that were written elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from mtl.errors import InputError, as_input_error, counted
+from mtl.heads.gate_file import last_log_alphas
+from mtl.probes.measures.table import BY_NAME
+from mtl.probes.statistics.head_values import ABLATION, SYNTACTIC, head_values
+from mtl.probes.tables import heads_table
+from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.setups import setups_of
+from mtl.runs.compare.tables import check_encoders, encoder_of, nothing_left
+from mtl.runs.folder.run import Run, is_probed_encoder
+
+WORTH = (ABLATION, "importance", "taylor", "fisher", "integrated", "relevance")
+"""Measures that say what a head is worth; a run without any of them has nothing to be compared."""
+
+
+def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The values of all measures on heads (`head_values`) with a column `table`, and notes.
+
+    A path is a run's folder, or a table that `mtl importance` or `mtl ablate` wrote with `--out`; `table` is
+    then the file's name without its suffix, and empty for a run's own heads.parquet. A run that learned masks
+    also has `log_alpha`: that of its last evaluation, or of the moment when a target's heads were chosen.
+    Raises `InputError` if a path is neither, or no run has anything on the chosen tasks.
+    """
+    notes = [
+        f"{path} holds probes of an encoder, and no run: left out"
+        for path in paths
+        if is_probed_encoder(path)
+    ]
+    runs = {path: _run_of(path) for path in paths if not is_probed_encoder(path)}
+    check_encoders({str(run.folder): encoder_of(run) for run in runs.values()})
+    setups = setups_of([settings_of_run(run) for run in runs.values()])
+    parts = []
+    # Single-task setups first, as in the report.
+    of_setup = sorted(zip(runs.items(), setups, strict=True), key=lambda item: not item[1].single)
+    for (path, run), setup in of_setup:
+        file = path / "heads.parquet" if path.is_dir() else path
+        if not file.is_file():
+            notes.append(f"{path} has no heads.parquet: left out; 'mtl ablate' and 'mtl importance' make it")
+            continue
+        measured = [name for name in run.config()["tasks"] if not tasks or name in tasks]
+        values = worth_of_run(run, file, measured, setup.name)
+        if values.filter(pl.col("measure").is_in(WORTH)).is_empty():
+            notes.append(f"{path} has nothing on what heads are worth to {', '.join(tasks) or 'its tasks'}")
+            continue
+        parts.append(values.with_columns(table=pl.lit("" if path.is_dir() else path.stem)))
+    if not parts:
+        raise nothing_left(notes, "nothing to draw: give runs after 'mtl ablate RUN'")
+    return pl.concat(parts), tuple(notes)
+
+
+def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.DataFrame:
+    """The values of one table of heads, of these tasks; raises `InputError` if it cannot be read."""
+    try:
+        heads, _ = heads_table.read(file)
+        gates = last_log_alphas(run.folder / "gates.parquet")
+    except (ValueError, OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{file}: cannot be read ({error})") from error
+    if broken := heads.filter(~pl.col("value").is_finite().fill_null(False)).height:
+        raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
+    # Syntactic roles are found by the arcs of one task, and count for all.
+    role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
+    chosen = pl.concat([heads, gates]).filter(pl.col("task").is_in([*tasks, ""]) | role)
+    return head_values(
+        chosen.with_columns(
+            setup=pl.lit(setup), run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
+        )
+    )
+
+
+def _run_of(path: Path) -> Run:
+    """The run of a folder, or the one whose heads a table was measured on."""
+    if not path.is_file():
+        return Run.open(path)
+    with as_input_error():
+        made_of: Mapping[str, str] = heads_table.read(path)[1]
+    folders = [value for key, value in made_of.items() if key.rpartition(".")[2] == "run"]
+    known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").is_file()]
+    if not known:
+        named = f" ({folders[0]} is no run any more)" if folders else ""
+        raise InputError(f"{path}: its run is not known{named}; make the table again with --out={path}")
+    return Run.open(known[0])
+
+
+def with_groups(values: pl.DataFrame) -> pl.DataFrame:
+    """The values with a column `group`: a table's task, with its setup and file where there are several.
+
+    A table that is not a run's own heads.parquet is a setup of its own, since it is of other sentences.
+    """
+    several = {name: values[name].n_unique() > 1 for name in ("setup", "table")}
+    group, setup = pl.col("task"), pl.col("setup")
+    if several["setup"]:
+        group = pl.format("{}, {}", group, "setup")
+    if several["table"]:
+        other = pl.col("table") != ""
+        group = pl.when(other).then(pl.format("{}, {}", group, "table")).otherwise(group)
+        setup = pl.when(other).then(pl.format("{}, {}", "setup", "table")).otherwise(setup)
+    return values.with_columns(group=group, setup=setup)
+
+
+def check_measure(measure: str, values: pl.DataFrame) -> None:
+    """Raise `InputError` if no run has this measure."""
+    there = list(values["measure"].unique(maintain_order=True))
+    if measure not in there:
+        raise InputError(f"none of these tables has {measure!r}; there are {', '.join(there)}")

@@ -1,0 +1,1 @@
+"""One run on disk: its files, and what its result is made of."""

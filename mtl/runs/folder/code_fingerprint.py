@@ -1,0 +1,188 @@
+"""A fingerprint of the code that makes a result: of all that a module imports, directly or not."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from mtl.config.schema import BalancerConfig
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.translate import Translate
+from mtl.tasks.twins import tasks_of
+
+TRAINING, PROBING = "mtl.training.train", "mtl.analysis.probing.run"
+"""The entry modules of training and of probing: they import everything that these run."""
+MEASURING = {
+    "probes": PROBING,
+    "importance": "mtl.analysis.importance.run",
+    "ablation": "mtl.analysis.ablation.run",
+    "relevance": "mtl.analysis.relevance.run",
+    "curve": "mtl.analysis.curves.methods",
+    "carry_over": "mtl.analysis.importance.run",
+}
+"""The entry modules of the measurements on a run's heads, by their names in a study's file."""
+NO_EFFECT = ("mtl.workers", "mtl.corpora.checks", "mtl.models.unknown_words")
+"""Rooms and modules that are imported but cannot change a result: they keep processes out of each other's
+way, and look at what was read."""
+BY_NAME = "mtl.corpora.formats"
+"""A room whose modules count only if they are entries, or if a module of this room imports them.
+
+The table of formats imports all readers, but a run's result follows from the readers of its own corpus alone:
+a new format repeats no training, a fixed reader those on corpora of its format. The table itself does not
+count: a format's name is part of the configuration, and its files count by their content.
+"""
+
+
+OF_CHOICE = ("mtl.tasks.", "mtl.training.balancers.")
+"""Rooms of which a configuration chooses modules; tables that list them all, in and outside, choose none."""
+_TABLE = "mtl.tasks.catalogue"
+TRANSLATION = (
+    "mtl.tasks.translate", "mtl.models.seq2seq", "mtl.models.translations", "mtl.training.initial_seq2seq",
+)  # fmt: skip
+"""The modules of models that translate."""
+_TELLING = ("as_input_error", "load_errors", "print", "warn")
+"""The names of functions that are called with a message; errors and warnings are known by their ends."""
+
+
+@lru_cache
+def code_fingerprint(*entries: str, unused: frozenset[str] = frozenset()) -> str:
+    """One sha256 over the entry modules and everything of this project that they import.
+
+    Comments, docstrings, texts below constants and fields, messages of errors and warnings, what is printed,
+    layout and the version of Python do not count; nor do modules in `unused`, unless one that is used and of
+    choice itself imports them.
+    """
+    meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries, unused).items())]
+    return hashlib.sha256("\n".join(meanings).encode()).hexdigest()
+
+
+def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]:
+    """The names of the modules that the fingerprint of these entries is made of."""
+    return sorted(_imported(entries, unused))
+
+
+def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:
+    """The modules of tasks, balancers and translation that a run with this configuration does not use.
+
+    Empty for a configuration without tasks.
+    """
+    if not config.get("tasks"):
+        return frozenset()
+    names = tasks_of(config["tasks"])
+    tasks = {kind.__module__ for kind in TASKS.values()} - {TASKS[name].__module__ for name in names}
+    balancer = (config.get("balancer") or {}).get("name", BalancerConfig().name)
+    room = "mtl.training.balancers"
+    balancers = {f"{room}.{name}" for name in get_args(get_type_hints(BalancerConfig)["name"])}
+    translation = () if Translate.name in names else TRANSLATION
+    return frozenset({*tasks, *translation, *balancers.difference([f"{room}.{balancer}"])})
+
+
+ImportStatement = ast.Import | ast.ImportFrom
+
+
+class _Module(NamedTuple):
+    """What a module does, as text, and the names in its imports that may be modules of this project."""
+
+    meaning: str
+    imports: tuple[str, ...]
+
+
+def _imported(entries: Sequence[str], unused: Collection[str]) -> dict[str, _Module]:
+    modules: dict[str, _Module] = {}
+    waiting = list(entries)
+    while waiting:
+        name = waiting.pop()
+        path = _source(name)
+        if name in modules or path is None or name.startswith(NO_EFFECT):
+            continue
+        modules[name] = _module(path.read_bytes())
+        waiting += [
+            imported
+            for imported in modules[name].imports
+            if name.startswith(BY_NAME) or not imported.startswith(BY_NAME)
+            if imported not in unused or (name.startswith(OF_CHOICE) and name != _TABLE)
+        ]
+    return modules
+
+
+@lru_cache(maxsize=1024)
+def _module(source: bytes) -> _Module:
+    """A module by its source, which is parsed once though several entries import it."""
+    found: list[ImportStatement] = []
+    meaning = _written(ast.parse(source), found)
+    return _Module(meaning, tuple(dict.fromkeys(_modules_in(found))))
+
+
+def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
+    """Modules of this project that import statements name; functions and classes are no modules."""
+    for node in statements:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "mtl")
+        elif node.module and node.module.split(".")[0] == "mtl":
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _source(name: str) -> Path | None:
+    """The file of a module; `None` for a name that is no module."""
+    package = importlib.util.find_spec(name.split(".")[0])
+    if package is None or package.origin is None:
+        return None
+    stem = Path(package.origin).parent.joinpath(*name.split(".")[1:])
+    for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _written(node: object, imports: list[ImportStatement]) -> str:
+    """What a syntax tree does as text, without its docstrings, the same under every version of Python.
+
+    The output of `ast.dump` depends on the version: 3.12 gave functions and classes the field `type_params`,
+    and 3.13 leaves out empty lists. Here every empty field is left out; what is left is still unambiguous,
+    since a node's type and the names of its fields are written.
+
+    Import statements are appended to `imports`: the tree is walked once, since a study's plan waits for it.
+    """
+    if isinstance(node, list):
+        return f"[{', '.join([_written(item, imports) for item in node])}]"
+    if not isinstance(node, ast.AST):
+        return ascii(node)  # which characters `repr` escapes changes with Python's Unicode tables
+    if isinstance(node, ImportStatement):
+        imports.append(node)
+    values = []
+    message = isinstance(node, ast.Call) and _is_message(node)
+    for name in _in_order(node._fields):
+        if message and name in ("args", "keywords"):
+            continue
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            value = [item for item in value if not _does_nothing(item)]
+        if (value is not None and value != []) or (name == "value" and isinstance(node, ast.Constant)):
+            values.append(f"{name}={_written(value, imports)}")
+    return f"{type(node).__name__}({', '.join(values)})"
+
+
+def _is_message(call: ast.Call) -> bool:
+    """Whether a call makes an error or a warning, or prints: what it is given is for people to read."""
+    name = str(getattr(call.func, "attr", "") or getattr(call.func, "id", ""))
+    return name in _TELLING or name.endswith(("Error", "Warning"))
+
+
+@cache
+def _in_order(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(fields))
+
+
+def _does_nothing(node: object) -> bool:
+    """Whether a node is `pass` or a text as a statement: a docstring, the text below a constant or field."""
+    return isinstance(node, ast.Pass) or (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

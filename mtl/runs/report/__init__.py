@@ -1,0 +1,1 @@
+"""A folder of runs as one report: page, tables and figures."""

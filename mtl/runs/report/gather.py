@@ -1,0 +1,250 @@
+"""A folder of runs read into the tables of its report; what cannot be used is left out and noted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Literal
+
+import polars as pl
+
+from mtl.config.schema import DEFAULT_TASKS
+from mtl.errors import InputError
+from mtl.probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
+from mtl.probes.report.sweep import SweepEvidence
+from mtl.probes.sites import sites_of
+from mtl.runs.compare.comparable import (
+    RunWithSetup,
+    line,
+    note_averages,
+    of_one_encoder,
+    of_one_shape,
+    probes_of,
+)
+from mtl.runs.compare.curves import pruning_of
+from mtl.runs.compare.find_runs import folders_with, runs_in
+from mtl.runs.compare.heads_kept import heads_kept_of
+from mtl.runs.compare.tables import encoder_in, history_of, missing_seeds, scores_of
+from mtl.runs.compare.trained_masks import choices_of, masks_of
+from mtl.runs.compare.worth import WORTH, worth_of_run
+from mtl.runs.evidence import evidence
+from mtl.tasks.twins import task_of
+
+Split = Literal["dev", "test"]
+FACTS = (
+    "run", "setup", "tasks", "seed", "encoder", "state", "finished", "seconds", "device", "code", "corpus",
+    "versions",
+)  # fmt: skip
+"""Columns of the table of runs."""
+
+
+@dataclass(frozen=True)
+class RunsRead:
+    """What a piece of evidence is read from: runs of one encoder that can be compared."""
+
+    runs: Sequence[RunWithSetup]
+    split: Split
+    """The split of the scores."""
+    score: Mapping[str, str]
+    """The name of each task's main figure."""
+    gates: pl.DataFrame | None
+    """The masks of the runs; `ReportData.gates`."""
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """The tables of the pieces of evidence that come before in the registry."""
+
+
+def gather(
+    folder: Path,
+    split: Split,
+    score: Mapping[str, str],
+    sweep: SweepEvidence | None = None,
+    not_to_probe: Collection[Path] = (),
+) -> ReportData:
+    """All finished runs and probes in `folder` or up to two folders below.
+
+    `score` names each task's main figure; `sweep` is given if the runs are its trials; `not_to_probe` are
+    the folders of runs that were not to be probed. Scores are of all runs, masks and probes only of those
+    with the most frequent encoder and shape. Raises `InputError` if there are no runs and no probes.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
+    notes: list[str] = []
+    runs = runs_in(folder, list(score), sweep, notes)
+    bare = folders_with(folder, "heads.parquet", outside=[run.run.folder for run in runs])
+    bare = [path for path in bare if not (path / "config.yaml").is_file()]
+    if not runs and not bare:
+        reason = f" ({notes[0]})" if notes else ""
+        raise InputError(
+            f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
+        )
+    encoder, same = of_one_encoder(runs, bare, notes)
+    unlabelled = {run.run.folder for run in same if not _labels_words(run.config["tasks"])}
+    gates = masks_of(same, notes)
+    heads, probes = probes_of(
+        [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe)
+    )
+    gates, heads = of_one_shape(gates, heads, notes)
+    note_averages(runs, heads, notes)
+    scores = _scores(runs, split, score, notes)
+    notes += [
+        f"no scores of {task} in {setup} with seed {seeds}"
+        for (setup, task), seeds in missing_seeds(scores, "setup", "task")
+    ]
+    return ReportData(
+        name=folder.resolve().name,
+        encoder=encoder,
+        setups=tuple(dict.fromkeys(run.setup for run in runs)),
+        scores=scores,
+        metrics={task: name for task, name in score.items() if task in set(scores["task"])},
+        split=split,
+        gates=gates,
+        heads=heads,
+        history=_history(runs, score, notes),
+        kept=_kept(same, gates, split, score),
+        runs=_provenance(folder, runs),
+        probes=probes,
+        worth=_worth(same, notes),
+        evidence=_evidence(RunsRead(same, split, score, gates), notes),
+        pruning=pruning_of(same, split, notes),
+        choices=choices_of(same),
+        notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
+        sweep=sweep,
+        on_words=not runs or any(_labels_words(run.config["tasks"]) for run in runs),
+    )
+
+
+def _labels_words(tasks: Sequence[str]) -> bool:
+    """Whether some of the tasks label words, which is what heads are probed for."""
+    return any(task_of(name) in DEFAULT_TASKS for name in tasks)
+
+
+def _evidence(read: RunsRead, notes: list[str]) -> dict[str, pl.DataFrame]:
+    """The tables of all pieces of evidence that the runs give."""
+    tables: dict[str, pl.DataFrame] = {}
+    for name, piece in evidence().items():
+        if piece.table is None:
+            continue
+        with _left_out(piece.title, notes):
+            table, left_out = resolve_name(piece.table)(dataclasses.replace(read, tables=tables))
+            notes += left_out
+            if table is not None:
+                tables[name] = table
+    return tables
+
+
+@contextmanager
+def _left_out(what: str, notes: list[str]) -> Iterator[None]:
+    """Note that something is left out of the report if its files cannot be used."""
+    try:
+        yield
+    except InputError as error:
+        notes.append(f"{what} are left out: {error}")
+
+
+def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
+    """The learning curves of all runs that were trained; a run that was made from another has none."""
+    parts = [pl.DataFrame(schema=HISTORY)]
+    for run in runs:
+        if run.run.derivation():
+            continue
+        try:
+            history = history_of(run.run, score)
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        seed = pl.lit(int(run.config["seed"])).cast(pl.Int64)
+        parts.append(history.with_columns(seed=seed, setup=pl.lit(run.setup.name)).select(HISTORY.names()))
+    return pl.concat(parts)
+
+
+def _kept(
+    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, split: Split, score: Mapping[str, str]
+) -> HeadsKept | None:
+    """Score against open heads of the runs whose masks are shown; `None` if there are no masks or no scores.
+
+    What is missing is in the notes already, from the tables of scores and masks.
+    """
+    if gates is None:
+        return None
+    shown = set(gates["run"])
+    chosen = [run.run for run in runs if str(run.run.folder) in shown or run.config.get("pruning") == "none"]
+    readable = []
+    for run in chosen:
+        try:
+            scores_of([run], split, score)
+        except InputError:
+            continue
+        readable.append(run)
+    try:
+        return heads_kept_of(readable, split, score)[0]
+    except InputError:
+        return None
+
+
+def _scores(
+    runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
+) -> pl.DataFrame:
+    parts = []
+    for run in runs:
+        try:
+            scores, unscored = scores_of([run.run], split, score)
+        except InputError as error:
+            notes.append(f"its scores are left out: {error}")
+            continue
+        notes += unscored
+        seed, setup = pl.lit(int(run.config["seed"])), pl.lit(run.setup.name)
+        parts.append(scores.with_columns(seed=seed.cast(pl.Int64), setup=setup).select(SCORES.names()))
+    return pl.concat([pl.DataFrame(schema=SCORES), *parts])
+
+
+def _worth(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+    """What heads are worth in all runs that measured it; of several shapes only the most frequent one."""
+    parts: list[pl.DataFrame] = []
+    for run in runs:
+        file = run.run.folder / "heads.parquet"
+        try:
+            values = (
+                worth_of_run(run.run, file, run.config["tasks"], run.setup.name) if file.is_file() else None
+            )
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        if values is not None and not values.filter(pl.col("measure").is_in(WORTH)).is_empty():
+            parts.append(values)
+    if not parts:
+        return None
+    shapes = [(frozenset(sites_of(values)), values["head"].max()) for values in parts]
+    usual = Counter(shapes).most_common(1)[0][0]
+    return pl.concat([values for values, shape in zip(parts, shapes, strict=True) if shape == usual])
+
+
+def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:
+    rows = []
+    for run in runs:
+        try:
+            status = run.run.status()
+        except (InputError, OSError) as error:
+            status = {"state": f"status.json cannot be read ({line(error)})"}
+        versions = status.get("versions")
+        versions = versions if isinstance(versions, Mapping) else {}
+        facts = (
+            str(run.run.folder.relative_to(folder)),
+            run.setup.name,
+            " ".join(run.config["tasks"]),
+            str(run.config["seed"]),
+            encoder_in(run.config),
+            str(status.get("state", "")),
+            str(status.get("finished", "")),
+            str(status.get("training_seconds", "")),
+            str(status.get("device", "")),
+            str(status.get("git") or ""),
+            str(status.get("corpus_fingerprint") or ""),
+            " ".join(f"{name} {version}" for name, version in versions.items()),
+        )
+        rows.append(dict(zip(FACTS, facts, strict=True)))
+    return pl.DataFrame(rows, schema=dict.fromkeys(FACTS, pl.String))

@@ -1,0 +1,131 @@
+"""Write a folder's report: page, tables and figures; archive files that only an earlier report had."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from mtl.errors import InputError, counted
+from mtl.files import whole_file, write_text
+from mtl.probes.report.report import report
+from mtl.probes.tables import table_files as tables
+from mtl.runs.evidence import evidence, page_parts
+from mtl.runs.figures.drawn import FigureWithTables, save
+from mtl.workers.lease import lease
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtl.probes.report.claims import ClaimingSetup
+    from mtl.probes.report.data import ReportData
+
+FORMS = ("pdf", "png")
+"""Formats of the figures' files."""
+OURS = {
+    "tables": (
+        *("runs.*", "scores.*", "scores-by-setup.*", "probes.*", "label-tests.*", "trials.*"),
+        *(
+            "learning-curves.*",
+            "heads-kept.*",
+            "choices.*",
+            "claims.*",
+            "pruning-curves.*",
+            "pruning-kinds.*",
+        ),
+        *("head-worth.*", "prediction.*", "agreement.*"),
+        *("correlation-*", "overlap-*"),
+        *(name for piece in evidence().values() for name in piece.tables),
+    ),
+    "figures": (
+        "rgb-*",
+        "grey-*",
+        "correlation-*",
+        "heads-kept.*",
+        "labels-*",
+        "parallel-coordinates.*",
+        "prediction.*",
+        "curve.*",
+        "curve-kinds.*",
+        *(f"{name}.*" for piece in evidence().values() if piece.of_study for name in piece.figures),
+    ),
+}
+"""Names of the report's tables and figures; other files that somebody put beside them are not touched."""
+
+
+def only_reporter(folder: Path) -> AbstractContextManager[bool]:
+    """The lease for the folder's report; yields whether this process holds it."""
+    return lease(folder / "report.lease")
+
+
+def run_report(
+    folder: Path,
+    data: ReportData,
+    figures: Mapping[str, Callable[[], FigureWithTables]],
+    console: Console,
+    claims: ClaimingSetup | None = None,
+) -> Mapping[str, pl.DataFrame]:
+    """Write `report.html`, `tables/` and `figures/`; returns the tables by file name.
+
+    `figures` has a function for each figure, by file name without suffix. A figure that cannot be drawn is
+    reported and left out.
+    """
+    made = report(data, claims, page_parts())
+    written = {folder / "report.html"}
+    for name, table in made.tables.items():
+        for form in tables.FORMATS:
+            path = folder / "tables" / f"{name}.{form}"
+            with whole_file(path) as temporary:
+                tables.write(made.printed.get(name, table) if form == "tex" else table, temporary, form)
+            written.add(path)
+    drawn = 0
+    for stem, draw in figures.items():
+        try:
+            figure = draw()
+        except (InputError, ValueError, KeyError, pl.exceptions.PolarsError) as error:  # of a damaged file
+            console.print(f"no figure {stem}: {error}", soft_wrap=True)
+            continue
+        for kind in FORMS:
+            written.update(save(figure, folder / "figures" / f"{stem}.{kind}", tables=False))
+        drawn += 1
+    write_text(folder / "report.html", made.html)
+    archive_report(folder, console, written)
+    for line in made.lines():
+        console.print(line, soft_wrap=True)
+    console.print(
+        f"wrote {len(made.tables)} tables to {folder / 'tables'} and {drawn} figures to {folder / 'figures'}",
+        soft_wrap=True,
+    )
+    return made.tables
+
+
+def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Path] = frozenset()) -> None:
+    """Move the report's files in a folder to `.replaced`, where replaced runs are; those in `but` stay."""
+    stale = [
+        path
+        for kind, names in OURS.items()
+        for path in sorted((folder / kind).glob("*"))
+        if path not in but and any(fnmatch.fnmatch(path.name, name) for name in names)
+    ]
+    stale += [page for page in [folder / "report.html"] if page.is_file() and page not in but]
+    if not stale:
+        return
+    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    # A second archive within the same second must not take the first one's place.
+    places = (folder / ".replaced" / f"report-{now}-{number}" for number in itertools.count(1))
+    archive = next(place for place in places if not place.exists())
+    for path in stale:
+        archived = archive / path.relative_to(folder)
+        archived.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(archived)
+    console.print(
+        f"archived {counted(len(stale), 'file')} of an earlier report that these runs do not give, "
+        f"in {archive}",
+        soft_wrap=True,
+    )

@@ -1,0 +1,1 @@
+"""Tidy tables: of heads, labels, gates, curves, and how they are written."""

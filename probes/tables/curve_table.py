@@ -1,0 +1,110 @@
+"""The tables of pruning curves in a run's folder: scores, orders of heads, and times of cut models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from mtl.probes.sites import KEYS
+from mtl.probes.tables import table_files
+
+SCORES = pl.Schema(
+    {
+        "by": pl.String,
+        "draw": pl.Int32,
+        "task": pl.String,
+        "trained_epochs": pl.Int32,
+        "kept": pl.Int32,
+        "share": pl.Float64,
+        "split": pl.String,
+        "figure": pl.String,
+        "score": pl.Float64,
+        "source": pl.String,
+    }
+)
+"""curve.parquet: a row per point.
+
+`by` is the order in which heads go, `draw` its number where there are several (random orders, runs with
+gates). `trained_epochs` is 0 for masked models, else how long the cut model was trained on. `share` is `kept`
+over the heads that were open at the start; `score` is in per cent; `source` is the run that was scored.
+"""
+
+ORDERS = pl.Schema(
+    {
+        "by": pl.String,
+        "draw": pl.Int32,
+        "task": pl.String,
+        "attention": pl.String,
+        "layer": pl.Int32,
+        "head": pl.Int32,
+        "rank": pl.Int32,
+    }
+)
+"""curve_heads.parquet: a row per head, layers and heads from 0.
+
+`rank` is how many heads are still kept when the head goes: the mask of k heads holds those of rank below k.
+"""
+
+TIMES = pl.Schema(
+    {
+        "by": pl.String,
+        "draw": pl.Int32,
+        "task": pl.String,
+        "kept": pl.Int32,
+        "share": pl.Float64,
+        "split": pl.String,
+        "figure": pl.String,
+        "score": pl.Float64,
+        "parameters": pl.Int64,
+        "device": pl.String,
+        "batch": pl.Int32,
+        "multiply_adds": pl.Float64,
+        "operations_of_whole": pl.Float64,
+        "seconds": pl.Float64,
+        "seconds_of_whole": pl.Float64,
+    }
+)
+"""curve_time.parquet: a row per point and size of batch, for models whose heads are cut out.
+
+All is of the encoder: its parameters, and its multiply-adds and seconds per sentence. `operations_of_whole`
+and `seconds_of_whole` are the ratios of these two to the uncut encoder's.
+"""
+
+
+SCHEMAS = {"curve.parquet": SCORES, "curve_heads.parquet": ORDERS, "curve_time.parquet": TIMES}
+"""The tables by the names of their files."""
+
+
+def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
+    """One of the tables (by its file's name) and its provenance.
+
+    Raises `ValueError` if the file cannot be read or lacks a column.
+    """
+    return table_files.read_complete(path, SCHEMAS[path.name], "mtl curve")
+
+
+def mask_of(
+    orders: pl.DataFrame, by: str, task: str, kept: int, draw: int = 0
+) -> frozenset[tuple[str, int, int]]:
+    """The heads (attention, layer, head) that a curve keeps at one of its points."""
+    chosen = orders.filter(
+        (pl.col("by") == by) & (pl.col("draw") == draw) & (pl.col("task") == task) & (pl.col("rank") < kept)
+    )
+    return frozenset(chosen.select(KEYS).iter_rows())
+
+
+def part_of(table: pl.DataFrame, part: Mapping[str, str | int]) -> pl.Expr:
+    """Which rows have these values in these columns."""
+    return pl.all_horizontal(pl.lit(True), *(pl.col(name) == value for name, value in part.items()))
+
+
+def in_order(table: pl.DataFrame, methods: Sequence[str] = ()) -> pl.DataFrame:
+    """Rows by task, method, draw and heads kept; methods in the given order, others after them."""
+    known = [*methods, *sorted(set(table["by"]) - set(methods))]
+    place = pl.col("by").replace_strict(
+        {name: number for number, name in enumerate(known)}, return_dtype=pl.Int32
+    )
+    epochs = [name for name in ("trained_epochs",) if name in table.columns]
+    return table.sort("task", place, "draw", *epochs, -pl.col("kept").cast(pl.Int64), maintain_order=True)

@@ -1,0 +1,119 @@
+"""The tidy table of what is measured on heads: heads.parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float, Int
+
+from mtl.probes.sites import Site
+from mtl.probes.tables import table_files
+
+SCHEMA = pl.Schema(
+    {
+        "measure": pl.String,
+        "task": pl.String,
+        "label": pl.String,
+        "attention": pl.String,
+        "layer": pl.Int32,
+        "head": pl.Int32,
+        "value": pl.Float64,
+        "count": pl.Int64,
+        "choice": pl.String,
+    }
+)
+"""One row per measure, task, label and head; layers and heads from 0, null where a figure belongs to no head.
+
+`attention` is the kind of attention, `self` in encoders; it names a head together with `layer` and `head`.
+
+`choice` names the alternative that was taken where a definition leaves one, such as the columns that compete
+for the most attended word, where centroids come from, or the epoch.
+"""
+
+
+def rows(
+    measure: str,
+    task: str,
+    labels: Sequence[str],
+    value: Float[np.ndarray, "label layer head"],
+    count: Int[np.ndarray, " label"],
+    choice: str = "",
+) -> pl.DataFrame:
+    """A measure's rows; labels that do not occur are left out, labels that are never hit are not."""
+    label, layer, head = (axis.ravel() for axis in np.indices(value.shape))
+    frame = pl.DataFrame(
+        {
+            "measure": measure,
+            "task": task,
+            "label": np.array(labels, dtype=object)[label].tolist(),
+            "attention": "self",
+            "layer": layer,
+            "head": head,
+            "value": value.ravel(),
+            "count": count[label],
+            "choice": choice,
+        },
+        schema=SCHEMA,
+    )
+    return frame.filter(pl.col("count") > 0)
+
+
+def headless_rows(
+    measure: str,
+    task: str,
+    labels: Sequence[str],
+    value: Float[np.ndarray, " label"],
+    count: Int[np.ndarray, " label"],
+    choice: str = "",
+) -> pl.DataFrame:
+    """Rows of a figure that belongs to no head, such as a chance level."""
+    no_head = pl.lit(None, dtype=pl.Int32)
+    table = rows(measure, task, labels, value[:, None, None], count, choice)
+    return table.with_columns(layer=no_head, head=no_head)
+
+
+def layer_rows(
+    measure: str,
+    task: str,
+    labels: Sequence[str],
+    value: Float[np.ndarray, "label layer"],
+    count: Int[np.ndarray, " label"],
+    choice: str = "",
+) -> pl.DataFrame:
+    """Rows of a figure that belongs to a layer and to none of its heads."""
+    table = rows(measure, task, labels, value[..., None], count, choice)
+    return table.with_columns(head=pl.lit(None, dtype=pl.Int32))
+
+
+def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
+    """Replace the numbers of sites in the column `layer` by each site's kind of attention and layer.
+
+    Rows without a layer get the kind of all sites, if there is only one.
+    """
+    kinds = {site.attention for site in sites}
+    of_all = pl.lit(next(iter(kinds))) if len(kinds) == 1 else pl.col("attention")
+    names = pl.DataFrame(
+        {
+            "layer": range(len(sites)),
+            "kind": [site.attention for site in sites],
+            "of_kind": [site.layer for site in sites],
+        },
+        schema={"layer": pl.Int32, "kind": pl.String, "of_kind": pl.Int32},
+    )
+    joined = table.join(names, on="layer", how="left", maintain_order="left")
+    return joined.with_columns(
+        attention=pl.coalesce("kind", of_all), layer=pl.coalesce("of_kind", "layer")
+    ).select(table.columns)
+
+
+def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> None:
+    """Write the table with its provenance as the file's metadata."""
+    table_files.write_parquet(table, path, provenance)
+
+
+def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
+    """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
+    return table_files.read_complete(path, SCHEMA, "mtl probe", {"choice": "", "attention": "self"})

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+import polars as pl
+import pytest
+import pytorch_lightning as pl_trainer
+
+from mtl.analysis.curves.file import CurveFiles, part
+from mtl.errors import InputError
+from mtl.probes.tables import curve_table
+from mtl.probes.tables import heads_table as table
+from mtl.runs.folder.heads_file import forget_measures, write_measures
+from mtl.runs.folder.run import Run
+from mtl.training.gradient_conflict import ConflictRecord, GradientConflict
+from mtl.workers.lease import Holder
+
+
+def rows(measure: str, value: float) -> pl.DataFrame:
+    return table.rows(measure, "pos", ["NN"], np.full((1, 1, 2), value), np.array([3]))
+
+
+def test_only_the_replaced_measures_change_and_provenance_of_others_stays(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "heads.parquet"
+    probed = {"split": "test", "precision": "bf16-true"}
+    probes = pl.concat([rows("attention", 1.0), rows("clustering", 2.0)])
+    write_measures(path, probes, ["attention", "clustering"], probed)
+    write_measures(path, rows("relevance", 3.0), ["relevance"], {"relevance.split": "dev"})
+    write_measures(path, rows("relevance", 4.0), ["relevance"], {"relevance.split": "train"})
+    heads, provenance = table.read(path)
+    assert heads["measure"].to_list() == ["attention"] * 2 + ["clustering"] * 2 + ["relevance"] * 2
+    assert heads["value"].to_list() == [1.0, 1.0, 2.0, 2.0, 4.0, 4.0]
+    assert provenance == probed | {"relevance.split": "train"}
+
+    # A measure of which no row is made any more leaves none; a key set to None goes.
+    again: dict[str, str | None] = {"split": "dev", "precision": None}
+    write_measures(path, rows("attention", 5.0), ["attention", "clustering"], again)
+    heads, provenance = table.read(path)
+    assert heads["value"].to_list() == [4.0, 4.0, 5.0, 5.0]
+    assert provenance == {"split": "dev", "relevance.split": "train"}
+
+
+def test_forgetting_the_last_measure_removes_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "heads.parquet"
+    both = pl.concat([rows("attention", 1.0), rows("relevance", 2.0)])
+    write_measures(path, both, ["attention", "relevance"], {"split": "test"})
+    forget_measures(path, ["attention"])
+    heads, provenance = table.read(path)
+    assert heads["measure"].unique().to_list() == ["relevance"]
+    assert provenance == {"split": "test"}
+    forget_measures(path, ["relevance"])
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_table_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "heads.parquet"
+    path.write_text("not a table")
+    with pytest.raises(InputError, match="cannot be read"):
+        write_measures(path, rows("attention", 1.0), ["attention"], {})
+    assert path.read_text() == "not a table"
+    with pytest.raises(ValueError, match="rows of 'attention'"):
+        write_measures(tmp_path / "new.parquet", rows("attention", 1.0), ["relevance"], {})
+    assert list(tmp_path.iterdir()) == [path]
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from tests.mtl.runs.test_heads_file import write_all
+write_all(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+"""
+
+
+def write_all(folder: Path, name: str, start: float) -> None:
+    """Write what a command writes, from a given time on: measures, a curve, and the status."""
+    time.sleep(max(0.0, start - time.time()))
+    orders = pl.DataFrame(
+        [{"by": name, "draw": 0, "task": "pos", "attention": "self", "layer": 0, "head": 0, "rank": 0}],
+        schema=curve_table.ORDERS,
+    )
+    for number in range(5):
+        measure = f"{name}-{number}"
+        write_measures(
+            folder / "heads.parquet", rows(measure, float(number)), [measure], {f"{measure}.split": "dev"}
+        )
+        CurveFiles(folder).orders.put(part(name, number, "pos"), "key", orders.with_columns(draw=number))
+        Run(folder).update_status({measure: number})
+
+
+def written(folder: Path) -> set[str]:
+    """The names that a writer has left in all three files."""
+    heads, provenance = table.read(folder / "heads.parquet")
+    orders, _ = curve_table.read(folder / "curve_heads.parquet")
+    names = [f"{by}-{draw}" for by, draw in orders.select("by", "draw").iter_rows()]
+    assert set(heads["measure"]) == {key.removesuffix(".split") for key in provenance} == set(names)
+    assert set(Run(folder).status()) == {*names, "state"}
+    return set(names)
+
+
+def test_threads_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    barrier = threading.Barrier(4)
+    failures: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            barrier.wait()
+            write_all(tmp_path, name, 0.0)
+        except BaseException as error:  # the thread's own, which would otherwise be printed only
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert written(tmp_path) == {f"{name}-{number}" for name in "abcd" for number in range(5)}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "curve_heads.parquet", "heads.parquet", "status.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    start = time.time() + 10
+    root = Path(__file__).parents[3]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name, str(start)], cwd=root)
+        for name in "ab"
+    ]
+    assert [process.wait(timeout=250) for process in processes] == [0, 0]
+    assert written(tmp_path) == {f"{name}-{number}" for name in "ab" for number in range(5)}
+
+
+def test_a_killed_holder_of_the_lock_does_not_block_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "heads.parquet"
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    dead = dataclasses.replace(Holder.me(), pid=done.pid, started="0")
+    (tmp_path / ".heads.parquet.lock").write_text(json.dumps(dataclasses.asdict(dead)))
+    write_measures(path, rows("attention", 1.0), ["attention"], {})
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: Path) -> None:
+    """Resuming a training whose heads were measured meanwhile keeps these measures."""
+    run, path = Run(tmp_path), tmp_path / "heads.parquet"
+    write_measures(path, rows("attention", 1.0), ["attention"], {"split": "test"})
+    row = {
+        "measure": "gradient_conflict", "task": "", "label": "pos-ner", "attention": "self", "layer": 0,
+        "head": 0, "value": 0.5, "count": 1,
+    }  # fmt: skip
+    conflict = MagicMock(GradientConflict, rows=lambda epoch: [row | {"choice": f"epoch {epoch}"}])
+    record = ConflictRecord(run, conflict)
+    for epoch in range(2):
+        trainer = MagicMock(pl_trainer.Trainer, current_epoch=epoch, is_global_zero=True)
+        record.on_train_epoch_end(trainer, MagicMock(pl_trainer.LightningModule))
+        write_measures(path, rows("importance", float(epoch)), ["importance"], {"importance.split": "dev"})
+    heads, provenance = table.read(path)
+    assert heads["measure"].value_counts().sort("measure").rows() == [
+        ("attention", 2), ("gradient_conflict", 2), ("importance", 2),
+    ]  # fmt: skip
+    assert provenance["split"] == "test"

@@ -1,0 +1,629 @@
+"""`mtl report` on made-up folders of runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from dataclasses import asdict
+from html.parser import HTMLParser
+
+import polars as pl
+import pytest
+
+from mtl.commands.arguments import arguments_of
+from mtl.commands.report import report
+from mtl.config.effective import plain
+from mtl.config.schema import GatesConfig, TrainConfig
+from mtl.errors import InputError
+from mtl.probes.report.head_svg import _side_by_side, head_map
+from mtl.probes.report.report import report as made_page
+from mtl.probes.sites import Site
+from mtl.probes.tables import heads_table
+from mtl.runs.compare.setups import in_words, setups_of
+from mtl.runs.folder.run import Run
+from mtl.runs.report.gather import gather
+from tests.mtl.studies import SCORES, TASKS, Study
+from tests.probes import worlds
+from tests.probes.test_kinds_of_attention import curve_rows
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+class Page(HTMLParser):
+    """What stands in a page, and what it would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.ids, self.unclosed, self.text = [], set(), [], []
+        self.maps = 0
+        self.feed(text)
+        self.data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1]) if self.maps else None
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.ids.add(attributes.get("id"))
+        self.maps += attributes.get("class", "").split(" ")[0] == "map" if attributes.get("class") else 0
+        self.loaded += [
+            attributes[name]
+            for name in ("src", "href", "data", "srcset", "action")
+            if name in attributes and not attributes[name].startswith(("#", "data:"))
+        ]
+        if tag not in ("meta", "link", "input", "br", "img"):
+            self.unclosed.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.unclosed.pop()
+
+    def handle_endtag(self, tag):
+        assert self.unclosed.pop() == tag, f"</{tag}> does not close what was opened last"
+
+    def handle_data(self, data):
+        if "script" not in self.unclosed and "style" not in self.unclosed:
+            self.text.append(data)
+
+    def says(self, text):
+        return text in " ".join(" ".join(self.text).split())
+
+
+def page_of(folder, **arguments):
+    report(folder, **arguments)
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study(tmp_path / "study")
+
+
+def test_the_signature_is_the_command_line():
+    words = arguments_of("mtl report", report, ["studies/a", "--split=dev"])
+    assert {key: str(value) for key, value in words.items()} == {
+        "folder": "studies/a", "out": "None", "split": "dev", "claims": "None",
+    }  # fmt: skip
+
+
+def test_a_whole_study(study, capsys):
+    page = page_of(study.small())
+    assert page.unclosed == []
+    assert {"scores", "masks", "overlap", "labels", "explorer", "provenance"} <= page.ids
+    # 15 masks of single tasks, 15 of joint runs, five of three seeds, and their twins in grey, and the map
+    # of claims; and that of losses where the laboratory is.
+    assert page.maps == 41 + ("competition" in page.ids)
+    assert page.says("18 runs of minilm , 2 setups, seeds 1, 2, 3; 3 layers of 4 heads")
+    assert "note:" not in capsys.readouterr().out
+    assert page.says("Corpus fingerprint: " + "f0" * 32)
+    assert page.says("18 runs with python 3.11 torch 2.13 mtl 0.1.0")
+    assert page.says(f"runs/{'-'.join(TASKS)}-dynamic-per_task-seed3")
+    for task in TASKS:
+        assert page.says(f"{task}2")
+
+
+def test_heads_that_a_target_forced_are_marked_wherever_claims_are_shown(study):
+    """POS and DEP keep what they kept, and learned to keep two heads and one."""
+    for seed in (1, 2, 3):
+        for task, learned in (("pos", 2), ("dep", 1)):
+            study.force(study.run([task], seed), {task: learned})
+        study.run(["pos", "dep"], seed, pruning="none")
+    page = page_of(study.root)
+    tables = made_page(gather(study.root, "test", SCORES)).tables
+    claims = tables["claims"]
+    assert claims.select("task", "learned").rows() == [("pos", 2), ("dep", 1)]
+    claimed = dict(claims.select("task", "claimed").rows())
+    assert min(claimed.values()) > 2
+    words = f"pos {claimed['pos']} (2 learned), dep {claimed['dep']} (1 learned)"
+    assert page.says(f"STL, dynamic: {words})")
+    # A stroke through every open head but the learned ones.
+    text = (study.root / "report.html").read_text(encoding="utf-8")
+    for learned in (2, 1):
+        assert text.count(f" heads open, {learned} learned") == 3
+    strokes = [re.findall(r'class="forced open on-\w+" d="(.*?)"', svg) for svg in text.split("<svg")[1:]]
+    per_map = {sum(part.count("M") for part in parts) for parts in strokes}
+    forced = [
+        int(last["open"].sum()) - learned
+        for task, learned in (("pos", 2), ("dep", 1))
+        for seed in (1, 2, 3)
+        for table in [
+            pl.read_parquet(study.root / "runs" / f"{task}-dynamic-shared-seed{seed}/gates.parquet")
+        ]
+        for last in [table.filter(pl.col("step") == 20)]
+    ]
+    assert set(forced) <= per_map
+    assert page.says("opened and closed by force")
+    assert sum(mask.count("x") for of in page.data["masks"] for mask in of["forced"]) == sum(forced)
+    overlap = tables["overlap-STL-dynamic"].row(0, named=True)
+    assert (overlap["learned_first"], overlap["learned_second"]) == (2, 1)
+    assert overlap["open_first"] == claimed["pos"]
+
+
+def test_a_study_of_three_kinds_of_attention(tmp_path):
+    """As one kind with as many layers; only the names of the layers are others."""
+    flat, three = (Study(tmp_path / name, layers=6, heads=3) for name in ("flat", "three"))
+    for made in (flat, three):
+        made.static()
+        for seed in (1, 2, 3):
+            for tasks in (["pos"], ["dep"], ["pos", "dep"]):
+                made.run(tasks, seed, scope="per_task")
+    three.with_kinds()
+    page, other = page_of(flat.root), page_of(three.root)
+    assert other.says("2 encoder, 2 decoder and 2 cross layers of 3 heads")
+    assert other.data.pop("sites") == [[kind, layer] for kind in worlds.KINDS for layer in (0, 1)]
+    assert page.data.pop("sites") == [["self", layer] for layer in range(6)]
+    for of in (page, other):
+        assert len(set(of.data.pop("names"))) == 18
+    assert other.data == page.data
+    assert other.maps == page.maps
+    name = next(text for text in other.text if re.match(r"(encoder|decoder|cross) L[01]H", text))
+    assert not page.says(name)
+    # A run of other kinds of attention is not compared, though it has as many layers.
+    mixed = Study(tmp_path / "mixed", layers=6, heads=3)
+    mixed.run(["pos"], 1)
+    mixed.with_kinds()
+    for seed in (2, 3):
+        mixed.run(["pos"], seed)
+    notes = gather(mixed.root, "test", SCORES).notes
+    assert "runs/pos-dynamic-shared-seed1: masks of 2 encoder, 2 decoder and 2 cross layers of 3 heads, " in (
+        "".join(notes)
+    )
+
+
+def test_nothing_is_loaded_from_elsewhere(study):
+    page = page_of(study.small())
+    text = (study.root / "report.html").read_text(encoding="utf-8")
+    assert page.loaded == []
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
+    assert set(re.findall(r"https?://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_scores_are_means_and_differences_over_common_seeds(study):
+    for seed in (1, 2, 3):
+        study.run(["dep"], seed)
+    study.run(["pos", "dep"], 3)
+    page = page_of(study.root)
+    # 89.5 + seed / 4; joint 89 + 3 / 4, against the single run of seed 3.
+    assert page.says("90.00 ± 0.25 (3)")
+    assert page.says("89.75 \N{MINUS SIGN}0.50 ± – (1)")
+    assert page.says("no scores of dep in MTL-2, dynamic with seed 1, 2")
+
+
+def test_the_explorer_knows_gates_and_values(study):
+    page = page_of(study.small())
+    [mask] = [
+        each for each in page.data["masks"] if each["task"] == "dep" and each["setup"].startswith("STL")
+    ]
+    folder = study.root / "runs/dep-dynamic-shared-seed2"
+    gates = pl.read_parquet(folder / "gates.parquet").filter(pl.col("step") == 20)["gate"]
+    packed = mask["gates"][mask["seeds"].index(2)]
+    assert [int(packed[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [
+        round(100 * value) for value in gates
+    ]
+    place = page.data["labels"].index(["dep", "dep1", 60, True])
+    heads = pl.read_parquet(study.root / "static/heads.parquet")
+    value = heads.filter((pl.col("label") == "dep1") & (pl.col("measure") == "attention"))["value"]
+    known = page.data["value"]["static"][place]
+    assert [int(known[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [round(100 * v) for v in value]
+    skill = page.data["skill"]["static"][place]
+    assert [int(skill[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [
+        round(100 * max(0, v - 0.3)) for v in value
+    ]
+    claims = {
+        task: [int(x, 36) > 0 for x in re.findall("..", row)] for task, row in page.data["claims"].items()
+    }
+    assert claims.keys() == set(TASKS)
+
+
+def test_setups_are_named_by_what_differs():
+    def config(tasks, seed=1, pruning="none", **changes):
+        return {"tasks": tasks, "seed": seed, "pruning": pruning, "name": f"{seed}", "lr": 1} | changes
+
+    configs = [
+        config(["pos"]), config(["dep"], seed=2), config(["pos"], pruning="dynamic"),
+        config(["pos", "dep"]), config(["pos", "ner"]), config(["pos", "dep"], pruning="dynamic"),
+        config(["pos", "dep", "ner"], lr=1, pruning="dynamic"),
+        config(["pos", "dep", "ner"], lr=2, pruning="dynamic"),
+    ]  # fmt: skip
+    setups = setups_of(configs)
+    assert [setup.name for setup in setups] == [
+        "STL", "STL", "STL, dynamic", "MTL-2 pos+dep", "MTL-2 pos+ner", "MTL-2 pos+dep, dynamic",
+        "MTL-3, dynamic, lr 1", "MTL-3, dynamic, lr 2",
+    ]  # fmt: skip
+    assert [setup.baseline for setup in setups] == [
+        None, None, "STL", "STL", "STL", "STL, dynamic", "STL, dynamic", "STL, dynamic",
+    ]  # fmt: skip
+
+
+def test_a_joint_setup_is_compared_with_the_single_tasks_of_its_own_settings():
+    def config(tasks, epochs, pruning="none", **gates):
+        settings = TrainConfig(tasks=tasks, pruning=pruning, max_epochs=epochs, gates=GatesConfig(**gates))
+        return plain(asdict(settings))
+
+    pair, five = ("pos", "dep"), ("pos", "ner", "dep", "con", "srl")
+    configs = [
+        config(("pos",), 10), config(("pos",), 5), config(pair, 5), config(five, 5), config(five, 10),
+        config(("pos",), 5, "dynamic", target_open=14.0), config(five, 5, "dynamic", target_open=22.0),
+        config(five, 5, "fixed", masks="m.parquet"),
+    ]  # fmt: skip
+    assert [(setup.name, setup.baseline) for setup in setups_of(configs)] == [
+        ("STL, 10 epochs", "STL, 5 epochs"), ("STL, 5 epochs", None), ("MTL-2", "STL, 5 epochs"),
+        ("MTL-5, 5 epochs", "STL, 5 epochs"), ("MTL-5, 10 epochs", "STL, 10 epochs"),
+        ("STL, dynamic, 5 epochs, target 14", "STL, 5 epochs"),
+        ("MTL-5, dynamic, 5 epochs, target 22", "STL, dynamic, 5 epochs, target 14"),
+        ("MTL-5, fixed, 5 epochs", "STL, 5 epochs"),
+    ]  # fmt: skip
+
+
+def test_runs_made_before_a_key_existed_are_of_the_setup_of_its_default():
+    now = plain(asdict(TrainConfig(tasks=("dep",))))
+    before = {key: value for key, value in now.items() if key not in ("importance_every", "cola", "clones")}
+    before["corpus"] = {key: value for key, value in now["corpus"].items() if key != "cola"}
+    other = now | {"importance_every": 2}
+    names = [setup.name for setup in setups_of([now, before, other])]
+    assert names == ["STL, importance every 0", "STL, importance every 0", "STL, importance every 2"]
+    assert {setup.name for setup in setups_of([now, before])} == {"STL"}
+    masked = now | {"pruning": "dynamic", "gates": now["gates"] | {"target_open": 9.0}}
+    older = now | {"pruning": "dynamic", "gates": {"target_open": 24.0}}
+    names = [setup.name for setup in setups_of([masked, older, before])]
+    assert names == ["STL, dynamic, target 9", "STL, dynamic, target 24", "STL"]
+
+
+def test_setups_with_targets_by_kind_are_named_by_kind():
+    def config(**gates):
+        return plain(asdict(TrainConfig(tasks=("translate",), pruning="dynamic", gates=GatesConfig(**gates))))
+
+    configs = [
+        config(target_open=24.0), config(target_open={"encoder": 8.0, "cross": 4.0}),
+        config(target_open={"cross": 4.0}, penalty={"encoder": 0.5}),
+    ]  # fmt: skip
+    assert [setup.name for setup in setups_of(configs)] == [
+        "STL, dynamic, target 24",
+        "STL, dynamic, encoder target 8, cross target 4",
+        "STL, dynamic, cross target 4, encoder penalty 0.5",
+    ]
+
+
+def test_an_empty_folder_and_none(tmp_path):
+    with pytest.raises(InputError, match="is not a folder"):
+        report(tmp_path / "none")
+    with pytest.raises(InputError, match="holds no runs: give a folder of folders that 'mtl train' made"):
+        report(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/config.yaml").write_text("tasks: [")
+    with pytest.raises(InputError, match=r"holds no runs \(.*a/config.yaml cannot be used"):
+        report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_runs_without_masks_and_probes(study):
+    for seed in (1, 2):
+        study.run(["pos"], seed, pruning="none", probe=False)
+    page = page_of(study.root)
+    assert page.maps == 0
+    assert page.says("no run has masks: train with --pruning=dynamic")
+    assert page.says("not probed (no heads.parquet; 'mtl probe' makes it)")
+    assert page.says("89.88 ± 0.18 (2)")
+
+
+def test_probes_alone(study):
+    study.static()
+    page = page_of(study.root)
+    assert page.says("0 runs of minilm")
+    assert page.says("srl2")
+
+
+def test_what_cannot_be_used_is_left_out_and_said(study):
+    study.small()
+    study.run(["dep"], 4, encoder="bert-base")
+    study.run(["pos"], 5, shape=(2, 4))
+    study.run(["ner"], 1, name="again")
+    damaged = study.run(["ner"], 6)
+    (damaged / "gates.parquet").write_bytes(b"no")
+    (damaged / "heads.parquet").write_bytes(b"no")
+    (damaged / "metrics.json").write_text("{")
+    other = study.run(["srl"], 7)
+    study.probe(other, ["srl"], split="dev")
+    absent = study.run(["con"], 8)
+    study.probe(absent, ["con"], drop=["con1"])
+    unmasked = study.run(["con"], 9)
+    (unmasked / "gates.parquet").unlink()
+    page = page_of(study.root)
+    for note in (
+        "dep-dynamic-shared-seed4 is of bert-base, most runs are of minilm",
+        "pos-dynamic-shared-seed5: masks of 2 layers of 4 heads, most are of 3 layers of 4 heads: left out",
+        "pos-dynamic-shared-seed5: probes of 2 layers of 4 heads, most are of 3 layers of 4 heads: left out",
+        "repeats runs/again, seed and all: left out",
+        "ner-dynamic-shared-seed6/gates.parquet: cannot be read",
+        "ner-dynamic-shared-seed6/heads.parquet: cannot be read",
+        "ner-dynamic-shared-seed6/metrics.json cannot be read (it is not JSON)",
+        "srl-dynamic-shared-seed7 was probed with other settings (split=dev, not test): left out",
+        "con-dynamic-shared-seed9 has no masks (no gates.parquet): left out",
+    ):
+        assert page.says(note), note
+    # All masks but those of another encoder, of another shape and the damaged one; the map of
+    # claims (and of losses), five of seeds.
+    assert page.maps == 30 + 2 + 1 + 2 * 5 + ("competition" in page.ids)
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def damaged_gates(folder, change):
+    path = folder / "gates.parquet"
+    change(pl.read_parquet(path)).write_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        slow(lambda run: (run / "status.json").write_text("[1]"), "seed1/status.json cannot be used"),
+        slow(
+            lambda run: (run / "status.json").write_text("{"), "seed1/status.json cannot be used (not JSON)"
+        ),
+        slow(lambda run: (run / "config.yaml").write_text(""), "seed1/config.yaml cannot be used"),
+        (
+            lambda run: (run / "config.yaml").write_text("{tasks: dep, seed: 1, encoder: {name: minilm}}"),
+            "config.yaml cannot be used (no list of tasks or no encoder)",
+        ),
+        (
+            lambda run: damaged_gates(run, lambda table: table.with_columns(gate=pl.lit(float("nan")))),
+            "gates.parquet: cannot be used (12 gates are not numbers)",
+        ),
+        slow(lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "12 gates are not"),
+        slow(
+            lambda run: damaged_gates(run, lambda table: table.clear()), "seed1/gates.parquet is empty: left"
+        ),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_rest_shown(study, damage, said):
+    study.small()
+    damage(study.root / "runs/dep-dynamic-shared-seed1")
+    page = page_of(study.root)
+    assert page.says(said)
+    assert page.says("STL, dynamic: no mask of dep with seed 1: that seed is left out of comparisons")
+
+
+def test_versions_that_are_no_list_of_names_are_not_shown(study):
+    folder = study.run(["dep"], 1)
+    (folder / "status.json").write_text('{"state": "finished", "versions": [1]}')
+    assert page_of(study.root).says("runs/dep-dynamic-shared-seed1")
+
+
+def test_probes_that_are_not_numbers_are_left_out(study):
+    study.small()
+    path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"
+    table, provenance = heads_table.read(path)
+    broken = pl.when((pl.col("layer") == 0) & (pl.col("head") == 0)).then(float("nan")).otherwise("value")
+    heads_table.write(path, table.with_columns(value=broken), provenance)
+    page = page_of(study.root)
+    assert page.says("dep-dynamic-shared-seed1/heads.parquet: 3 values are not numbers")
+
+
+def test_pruning_curves_of_runs_are_shown_with_the_heads_of_each_kind(study):
+    study.small()
+    first, second, other = (study.run(["pos"], seed, pruning="none") for seed in (1, 2, 3))
+    orders, points = curve_rows()
+    for folder in (first, second):
+        orders.with_columns(task=pl.lit("pos")).write_parquet(folder / "curve_heads.parquet")
+        points.with_columns(task=pl.lit("pos")).write_parquet(folder / "curve.parquet")
+    (other / "curve.parquet").write_text("no table")
+    page = page_of(study.root)
+    assert page.unclosed == []
+    assert page.says("STL: score on test as heads are closed (pruning curves).")
+    assert page.says("STL: heads of each kind of attention that are kept.")
+    assert page.says("its pruning curves are left out")
+    pruning = gather(study.root, "test", SCORES).pruning
+    assert pruning.kinds.filter(kept=6, attention="decoder")["surviving"].to_list() == [0.25, 0.25]
+    assert pruning.points.height == 8
+
+
+def test_masks_that_a_target_forced_are_noted(study):
+    study.small()
+    forced, few = study.run(["pos", "dep"], 1, scope="per_task"), study.run(["ner"], 9)
+    choices = {
+        forced: {"open_at_choice": 8, "forced_open": 7, "forced_closed": 0},
+        few: {"open_at_choice": 14, "forced_open": 1, "forced_closed": 0},
+    }
+    for folder, choice in choices.items():
+        status = folder / "status.json"
+        known = json.loads(status.read_text()) if status.exists() else {}
+        status.write_text(json.dumps(known | {"choices": {"pos": choice}}))
+    status = forced / "status.json"
+    known = json.loads(status.read_text())
+    by_kind = {"pos/encoder": choices[forced], "pos/cross": choices[forced]}  # of one mask
+    status.write_text(json.dumps(known | {"choices": by_kind}))
+    assert page_of(study.root).says(f"in 1 masks ({forced.name}) gates.target_open opened or closed 47 %")
+    status.write_text(json.dumps(known))
+    page = page_of(study.root)
+    # 7 of 15 wanted; the other run's 1 of 15 is less than a tenth.
+    assert page.says(f"in 1 masks ({forced.name}) gates.target_open opened or closed 47 % of the heads")
+
+
+def test_a_mask_that_lacks_heads_is_left_out(study):
+    study.small()
+    folder = study.run(["pos", "dep"], 1, scope="per_task")
+    gates = pl.read_parquet(folder / "gates.parquet")
+    gates.filter((pl.col("head") > 0) | (pl.col("layer") > 0)).write_parquet(folder / "gates.parquet")
+    page = page_of(study.root)
+    assert page.says("the mask of pos has 11 heads, not 3 layers of 4 heads: left out")
+    assert page.says("the mask of dep has 11 heads, not 3 layers of 4 heads: left out")
+    assert page.maps == 41 + ("competition" in page.ids)
+
+
+def test_runs_of_several_setups_that_are_taken_together_are_said(study):
+    study.small()
+    study.run(["dep"], 1, pruning="none")
+    study.run(["dep", "pos"], 1)
+    study.run(["dep", "ner"], 1)
+    page = page_of(study.root)
+    assert page.says("probes of stl runs are means over 2 setups: STL; STL, dynamic")
+    assert not page.says("probes of joint runs")
+    assert not page.says("probes of pair runs")
+    assert page.says("the pair runs have no probes of con")
+
+
+def with_static_masks(study):
+    """Also single-task runs with masks learned after training, and joint ones with one mask for all."""
+    study.small()
+    for seed in (1, 2, 3):
+        for task in TASKS:
+            study.run([task], seed, pruning="static", probe=False)
+    return study.root
+
+
+def test_the_claims_that_decide_can_be_chosen(study):
+    folder = with_static_masks(study)
+    assert page_of(folder).says("in more than half of their seeds (STL, dynamic:")
+    assert page_of(folder, claims="STL, static").says("in more than half of their seeds (STL, static:")
+    with pytest.raises(
+        InputError, match=r"setup in --claims: 'STL statc': did you mean 'STL, static'\? .* STL, dynamic;"
+    ):
+        report(folder, claims="STL statc")
+    study.run(["pos", "dep"], 1, scope="shared")
+    with pytest.raises(
+        InputError, match="--claims=MTL-2, dynamic, one mask has no masks of several tasks; give one of"
+    ):
+        report(folder, claims="MTL-2, dynamic, one mask")
+
+
+def test_claims_of_runs_without_masks(study):
+    study.run(["pos"], 1, pruning="none")
+    with pytest.raises(InputError, match="no setup here has masks of several tasks"):
+        report(study.root, claims="STL")
+
+
+def test_joint_masks_that_were_chosen_are_said_to_be_of_joint_runs(study):
+    page = page_of(study.small(), claims="MTL-5, dynamic")
+    assert page.says("claims are those of MTL-5, dynamic, whose runs are joint ones themselves")
+
+
+def test_masks_of_joint_runs_where_no_task_has_its_own(study):
+    study.run(TASKS, 1, scope="per_task")
+    assert page_of(study.root).says("no single-task run has masks: claims are those of MTL-5, dynamic")
+
+
+def test_a_label_that_joint_runs_lack(study):
+    study.static()
+    for seed in (1, 2, 3):
+        study.run(["dep"], seed)
+        study.probe(study.run(TASKS, seed, scope="per_task"), TASKS, joint=True, drop=["dep1"])
+    page = page_of(study.root)
+    assert page.says("the joint runs have no dep label dep1")
+    place = page.data["labels"].index(["dep", "dep1", 60, True])
+    assert page.data["value"]["joint"][place] is None
+    assert page.data["value"]["stl"][place] is not None
+
+
+def test_runs_that_nobody_wanted_to_probe_are_not_missed(study):
+    study.small()
+    folder = study.run(["dep"], 1, pruning="none", probe=False)
+
+    def notes(**arguments):
+        return gather(study.root, "test", SCORES, **arguments).notes
+
+    assert any(note.startswith("not probed") for note in notes())
+    assert not any(note.startswith("not probed") for note in notes(not_to_probe={folder}))
+
+
+def test_a_bug_is_no_damaged_file(study, monkeypatch):
+    """What no damaged file raises is not taken for one."""
+    study.run(["dep"], 1)
+
+    def broken(run):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("mtl.runs.compare.find_runs.encoder_of", broken)
+    with pytest.raises(ZeroDivisionError):
+        gather(study.root, "test", SCORES)
+
+
+def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
+    page = page_of(study.small())
+    text = (study.root / "report.html").read_text(encoding="utf-8")
+    for word in ("STL", "MTL-n", "dynamic, static", "claim", "skill"):
+        assert f"<dt>{word}</dt>" in text
+    assert text.index("<dt>STL</dt>") < text.index('id="seeds"') < text.index('id="scores"')
+    assert page.says("STL, dynamic: a mask from each of three seeds, a colour channel each")
+    assert page.says("the left, middle and right third of a head are seed 1, seed 2, seed 3")
+    assert page.says("score against open heads") or "score against open heads" in text
+    assert "scores on dev while training" in text
+
+
+def test_a_history_that_cannot_be_read_is_noted(study):
+    study.small()
+    (study.root / "runs/dep-dynamic-shared-seed1/history.csv").unlink()
+    assert page_of(study.root).says(
+        "runs/dep-dynamic-shared-seed1/history.csv cannot be read: no learning curve of this run"
+    )
+
+
+def test_a_run_that_was_cut_has_no_history_and_no_note_about_it(study):
+    study.small()
+    source = study.root / "runs/dep-dynamic-shared-seed1"
+    run = Run(source.with_name("cut"))
+    shutil.copytree(source, run.folder)
+    for name in ("history.csv", "gates.parquet"):
+        (run.folder / name).unlink()
+    run.update_status({"cut_from": str(source)})
+    report = gather(study.root, "test", SCORES)
+    noise = [note for note in report.notes if re.search("no masks|history|repeats", note)]
+    assert noise == []
+    setups = report.scores.select("setup", "run").unique().rows()
+    assert any(setup == "STL, dynamic, cut" and name.endswith("cut") for setup, name in setups)
+    assert any(name.endswith("dep-dynamic-shared-seed1") for _, name in setups)  # no repeat of its cut model
+
+
+def test_dots_that_would_touch_are_moved_aside_and_no_others():
+    assert _side_by_side([10.0, 50.0, 90.0], 6.0, 30.0) == [0, 0, 0]
+    assert _side_by_side([10.0, 12.0, 13.0, 40.0], 6.0, 30.0) == [0, 6, -6, 0]
+
+
+def test_settings_in_words_are_never_the_same():
+    keys = [
+        "max_epochs", "gates.penalty", "gates.scope", "gates.target_open", "batch.sentences", "dep.dropout",
+        "optimizer.encoder_lr", "a.b_c", "balancer", "gates.penalty.cross", "gates.target_open.cross",
+        "gates.target_open.encoder",
+    ]  # fmt: skip
+    values = ["1", "2", "True", "False", "None", "none", "shared", "per_task"]
+    words = [in_words(key, value) for key in keys for value in values]
+    assert len(set(words)) == len(words)
+    assert in_words("max_epochs", "1") == "1 epoch"
+    assert in_words("gates.scope", "per_task") == "a mask per task"
+    assert in_words("gates.target_open.cross", "8.0") == "cross target 8"
+
+
+def test_texts_are_escaped(study):
+    study.run(["dep"], 1, name="<b>&run")
+    page = page_of(study.root)
+    assert page.unclosed == []
+    assert "<b>&run" not in (study.root / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_sixty_runs_are_small_and_fast(tmp_path):
+    study = Study(tmp_path / "sixty", 12, 12, labels=None)
+    folder = study.sixty()
+    assert len(list((folder / "runs").iterdir())) == 60
+    start = time.perf_counter()
+    page_of(folder)
+    assert time.perf_counter() - start < 60
+    assert (folder / "report.html").stat().st_size < 3_000_000
+
+
+def test_the_same_runs_give_the_same_page(study):
+    study.small()
+    report(study.root)
+    first = (study.root / "report.html").read_bytes()
+    report(study.root, study.root / "again.html")
+    assert (study.root / "again.html").read_bytes() == first
+
+
+def test_a_head_map_draws_every_head_in_its_shade():
+    values = pl.Series([0.0, 1.0, 1.0, 0.5, -0.5, float("nan")]).to_numpy().reshape(2, 3)
+    drawn = str(head_map(values, (Site("self", 0), Site("self", 1)), "a <map>"))
+    assert 'class="up" fill-opacity="1" d="M1 0h2v1h-2z"' in drawn
+    assert 'class="up" fill-opacity="0.5" d="M0 1h1v1h-1z"' in drawn
+    assert 'class="down" fill-opacity="0.5" d="M1 1h1v1h-1z"' in drawn
+    assert drawn.count("<path") == 4
+    assert 'aria-label="a &lt;map&gt;"' in drawn

@@ -1,0 +1,146 @@
+"""Two places that show one quantity show one number; no fact of the page is in a title alone."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+import pytest
+from markupsafe import Markup
+
+from mtl.probes.figures.correlation import correlation_matrix
+from mtl.probes.report.number_format import number
+from mtl.probes.report.report import report
+from mtl.probes.statistics.skill import label_values
+from mtl.probes.tables.printed import labels as printed_labels
+from mtl.runs.report.gather import gather
+from tests.mtl.studies import SCORES, Study
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def forced_study(root):
+    """The evidence of a study of two tasks alone and jointly whose masks were forced in part."""
+    study = Study(root)
+    study.static()
+    for seed in (1, 2, 3):
+        for task, learned in (("pos", 3), ("dep", 2)):
+            study.force(study.run([task], seed), {task: learned})
+        study.run(["pos", "dep"], seed, scope="per_task")
+    return gather(study.root, "test", SCORES)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    evidence = forced_study(tmp_path_factory.mktemp("one") / "study")
+    return evidence, report(evidence)
+
+
+def cells(html, section, row=r"<tr.*?</tr>"):
+    """The texts of the cells of every row of a section's tables."""
+    part = re.search(rf'<section id="{section}".*?</section>', html, re.S)[0]
+    rows = re.findall(row, part, re.S)
+    return [
+        [
+            " ".join(Markup(re.sub(r"<[^>]+>", " ", cell)).unescape().split())
+            for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", one, re.S)
+        ]
+        for one in rows
+    ]
+
+
+def words(html):
+    return " ".join(Markup(re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S)).striptags().split())
+
+
+def test_the_number_of_runs(made):
+    evidence, page = made
+    listed = [row for row in cells(page.html, "provenance") if row and row[0].startswith("runs/")]
+    assert len(listed) == evidence.runs.height == page.tables["runs"].height == 9
+    assert f"{len(listed)} runs of" in words(page.html)
+
+
+def test_claims_are_counted_alike_everywhere(made):
+    _, page = made
+    text = words(page.html)
+    for setup in ("STL, dynamic", "MTL-2, dynamic, a mask per task"):
+        claims = page.tables["claims"].filter(setup=setup)
+        name = re.sub(r"[^\w.+-]+", "-", setup)
+        if f"overlap-{name}" not in page.tables:
+            continue
+        overlap = page.tables[f"overlap-{name}"].row(0, named=True)
+        counts = {row["task"]: (row["claimed"], row["learned"]) for row in claims.iter_rows(named=True)}
+        assert counts[overlap["first"]] == (overlap["open_first"], overlap["learned_first"])
+        assert counts[overlap["second"]] == (overlap["open_second"], overlap["learned_second"])
+        shown = next(
+            row for row in cells(page.html, "overlap") if row[:2] == [overlap["first"], overlap["second"]]
+        )
+        assert shown[2] == overlap["finding"]
+        assert shown[6].split()[0] == str(overlap["common"])
+        assert shown[8].split()[0] == number(overlap["jaccard"], 2)
+    alone = page.tables["claims"].filter(setup="STL, dynamic")
+    in_words = ", ".join(
+        f"{task} {claimed} ({learned} learned)"
+        for task, claimed, learned in alone.select("task", "claimed", "learned").iter_rows()
+    )
+    assert in_words in text  # below the map of claims
+
+
+def test_correlations_of_page_and_figure(made):
+    _, page = made
+    table = page.tables["correlation-STL-dynamic"]
+    drawn = [text.get_text() for text in correlation_matrix(table).axes[0].texts]
+    on_page = [
+        cell.split()[0] for row in cells(page.html, "overlap") for cell in row[1:] if len(cell.split()) == 2
+    ]
+    for first, second, paper, pairwise in table.iter_rows():
+        assert f"{100 * paper:.0f}" in drawn, (first, second)
+        assert number(paper, 2) in on_page
+        assert pairwise is not None
+
+
+def test_labels_have_the_pages_units_in_latex(made):
+    evidence, page = made
+    labels = printed_labels(label_values(evidence.heads))
+    rows = {tuple(row[:2]): row for row in cells(page.html, "labels") if len(row) > 4}
+    for row in labels.iter_rows(named=True):
+        shown = next(
+            cells
+            for (task, label), cells in rows.items()
+            if (task, label.rstrip(" *")) == (row["task"], row["label"])
+        )
+        assert shown[3] == number(row["chance, %"], 1)
+        assert number(row["stl, %"], 1) in shown
+
+
+def test_scores_of_page_table_and_seeds(made):
+    evidence, page = made
+    rows = cells(page.html, "scores")
+    for setup, task, seed, _, score in evidence.scores.iter_rows():
+        assert [setup, task, str(seed), number(score, 2)] in rows
+    table = page.tables["scores-by-setup"]
+    shown = next(row for row in rows if row[0].startswith("STL, dynamic"))
+    mean, spread = table.row(0, named=True)["pos"].split(" ± ")
+    assert shown[1].startswith(mean)
+    assert f"± {spread}" in shown[1]
+
+
+def test_open_heads_of_masks_and_of_the_curve_of_scores(made):
+    evidence, page = made
+    kept = dict(
+        evidence.kept.table.filter(setup="STL, dynamic")
+        .select(pl.format("{} {}", "task", "seed"), "kept")
+        .iter_rows()
+    )
+    titles = re.findall(r"mask of (\w+), seed (\d), STL, dynamic: (\d+) of 12 heads open", page.html)
+    assert {f"{task} {seed}": int(count) for task, seed, count in titles} == kept
+
+
+def test_no_fact_is_in_a_title_alone(made):
+    _, page = made
+    html = re.sub(r"<script.*?</script>", "", page.html, flags=re.S)
+    titled = re.findall(r"<(\w+)[^>]*\stitle=\"([^\"]*)\"[^>]*>(.*?)</\1>", html, re.S)
+    for name, title, inside in titled:
+        assert name == "button", title
+        assert title in Markup(inside).striptags()
+    assert len(titled) == 1

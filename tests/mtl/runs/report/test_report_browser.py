@@ -1,0 +1,345 @@
+"""The report's page in a real browser: headless Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mtl.commands.report import report
+from mtl.probes.tables import heads_table
+from tests.mtl.studies import Study
+
+pytestmark = pytest.mark.slow
+sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+LAYERS, HEADS = 4, 6
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = Study(tmp_path_factory.mktemp("report") / "study", LAYERS, HEADS, cost=0.01).small()
+    report(folder)
+    return (folder / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def kinds_address(tmp_path_factory):
+    """A report on three kinds of attention, with a measure that is no skill."""
+    study = Study(tmp_path_factory.mktemp("kinds") / "study", 6, 3)
+    folder = study.run(["pos"], 1)
+    path = folder / "heads.parquet"
+    skills, provenance = heads_table.read(path)
+    value = np.arange(18.0).reshape(1, 6, 3) / 100
+    confidence = heads_table.rows("confidence", "pos", [""], value, np.array([9]))
+    heads_table.write(path, pl.concat([skills, confidence]), provenance)
+    report(study.with_kinds())
+    return (study.root / "report.html").as_uri()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page; when it is done with, it must have complained of nothing and asked for nothing."""
+    context = browser.new_context(viewport={"width": 1360, "height": 900}, color_scheme="light")
+    opened = context.new_page()
+    said, asked = [], []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(address)
+    yield opened
+    context.close()
+    assert said == []
+    assert asked == [address]
+
+
+def lit(page):
+    """The heads that are marked in the maps, each as (layer, head) from 0; the number of maps."""
+    return page.evaluate(
+        """() => {
+            const marks = [...document.querySelectorAll('svg.map .mark')].filter(
+                (mark) => getComputedStyle(mark).display !== 'none');
+            const place = (mark) => mark.getAttribute('y') + ' ' + mark.getAttribute('x');
+            const places = new Set(marks.map(place));
+            return [[...places], marks.length, document.querySelectorAll('svg.map').length];
+        }"""
+    )
+
+
+def point(page, chosen, layer, head):
+    """Move the mouse to a head in a mask, with axes or without."""
+    chosen.scroll_into_view_if_needed()
+    box = chosen.bounding_box()
+    room = 1.6 if "axes" in chosen.get_attribute("class") else 0.0
+    page.mouse.move(
+        box["x"] + (room + head + 0.5) / (HEADS + room) * box["width"],
+        box["y"] + (room + layer + 0.5) / (LAYERS + room) * box["height"],
+    )
+
+
+def mask(page, place):
+    return page.locator("#masks .task svg.map").nth(place)
+
+
+def shown(page):
+    """Labels in the rows of the table that are to be seen."""
+    return page.locator("#label-table tbody tr:visible button.label").all_inner_texts()
+
+
+def column(page, place):
+    return page.evaluate(
+        """(place) => [...document.querySelectorAll('#label-table tbody tr')].map(
+            (row) => row.cells[place].dataset.v ?? row.cells[place].textContent.trim())""",
+        place,
+    )
+
+
+def test_no_head_is_marked_before_one_is_pointed_at(page):
+    assert lit(page)[1] == 0
+    assert page.locator("#explorer-head").inner_text() == "No head chosen"
+
+
+def test_pointing_at_a_head_marks_it_in_all_maps(page):
+    point(page, mask(page, 2), 3, 1)
+    places, marked, maps = lit(page)
+    assert (places, marked) == (["3 1"], maps)
+    assert maps == 42  # five of them are grey twins of overlays
+    assert page.locator("#explorer-head").inner_text() == "L3H1"
+    assert page.locator("circle.lit").get_attribute("data-cell") == str(3 * HEADS + 1)
+    explained = page.locator("#explorer-body").inner_text()
+    for part in (
+        "Claimed by",
+        "Best labels",
+        "Before training",
+        "STL: alone",
+        "MTL: jointly",
+        "Gates",
+        "MTL-5, dynamic",
+    ):
+        assert part in explained
+    point(page, mask(page, 20), 0, 5)
+    assert lit(page)[0] == ["0 5"]
+
+
+def test_pointing_at_a_dot_and_at_a_map_with_axes(page):
+    page.locator(f'circle[data-cell="{HEADS + 2}"]').hover(force=True)
+    assert lit(page)[0] == ["1 2"]
+    claims = page.locator("#masks .large svg.map.axes")
+    claims.scroll_into_view_if_needed()
+    box = claims.bounding_box()
+    unit = box["width"] / (HEADS + 1.6)
+    page.mouse.move(box["x"] + (1.6 + 4.5) * unit, box["y"] + (1.6 + 2.5) * unit)
+    assert lit(page)[0] == ["2 4"]
+
+
+def test_a_click_holds_a_head_and_escape_lets_go(page):
+    point(page, mask(page, 0), 1, 1)
+    page.mouse.down()
+    page.mouse.up()
+    assert "held" in page.locator("#explorer-head").inner_text()
+    point(page, mask(page, 0), 2, 2)
+    assert lit(page)[0] == ["2 2"]
+    page.evaluate("document.activeElement.blur()")
+    page.locator("h1").hover()
+    assert lit(page)[0] == ["1 1"]
+    page.keyboard.press("Escape")
+    assert lit(page)[1] == 0
+
+
+def test_keys_go_from_head_to_head(page):
+    page.locator("#masks .group").nth(1).focus()
+    assert lit(page)[0] == ["0 0"]
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp", "End"):
+        page.keyboard.press(key)
+    assert lit(page)[0] == [f"1 {HEADS - 1}"]
+    page.keyboard.press("ArrowRight")
+    assert lit(page)[0] == [f"1 {HEADS - 1}"]
+    page.keyboard.press("Enter")
+    assert "held" in page.locator("#explorer-head").inner_text()
+
+
+def test_a_heads_name_in_a_table_lights_it_up(page):
+    name = page.locator("#label-table button.head").first
+    name.focus()
+    cell = int(name.get_attribute("data-cell"))
+    assert lit(page)[0] == [f"{cell // HEADS} {cell % HEADS}"]
+    assert name.inner_text() == f"L{cell // HEADS}H{cell % HEADS}"
+
+
+def test_labels_are_filtered(page):
+    assert len(shown(page)) == 15
+    page.fill("#filter-label", "1")
+    assert shown(page) == ["con1", "dep1", "ner1", "pos1", "srl1"]
+    page.select_option("#filter-task", "dep")
+    assert shown(page) == ["dep1"]
+    page.fill("#filter-label", "")
+    page.fill("#filter-count", "60")
+    assert shown(page) == ["dep0", "dep1"]
+    assert page.locator("#filter-shown").inner_text() == "2 of 15 labels"
+    page.select_option("#filter-task", "")
+    page.fill("#filter-count", "0")
+    page.check("#filter-worse")
+    changes = [float(value) for value in column(page, 10)]
+    assert len(shown(page)) == sum(change < 0 for change in changes) < 15
+
+
+def test_labels_are_sorted(page):
+    header = page.locator("#label-table thead th")
+    header.nth(4).locator("button").click()
+    falling = [float(value) for value in column(page, 4)]
+    assert falling == sorted(falling, reverse=True)
+    assert header.nth(4).get_attribute("aria-sort") == "descending"
+    header.nth(4).locator("button").click()
+    assert [float(value) for value in column(page, 4)] == falling[::-1]
+    header.nth(1).locator("button").click()
+    names = column(page, 1)
+    assert names == sorted(names)
+    assert header.nth(4).get_attribute("aria-sort") == "none"
+
+
+def test_a_label_is_shown_over_all_heads(page):
+    before = lit(page)[2]
+    page.locator("button.label").nth(1).click()
+    assert "con con1" in page.locator("#label-maps").inner_text()
+    chosen = page.locator("#label-maps svg.map")
+    assert chosen.count() == 3
+    point(page, chosen.nth(1), 2, 3)
+    assert lit(page) == [["2 3"], before + 3, before + 3]
+
+
+def test_light_and_dark(browser, address, page):
+    def ground(of):
+        return of.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = ground(page)
+    page.click("#theme")
+    dark = ground(page)
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(20, 22, 26)")
+    page.click("#theme")
+    assert ground(page) == light
+    context = browser.new_context(color_scheme="dark")
+    other = context.new_page()
+    other.goto(address)
+    assert ground(other) == dark
+    other.emulate_media(media="print")
+    assert ground(other) == light
+    for screen_only in ("#explorer", "nav", "#filters"):
+        assert not other.locator(screen_only).is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [380, 900, 1360])
+def test_nothing_sticks_out(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    point(page, mask(page, 0), 0, 0)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_head_is_named_by_its_kind_and_has_all_measures(browser, kinds_address):
+    opened = browser.new_page()
+    opened.goto(kinds_address)
+    chosen = mask(opened, 0)
+    chosen.scroll_into_view_if_needed()
+    box = chosen.bounding_box()
+    left, _, width, _ = (float(number) for number in chosen.get_attribute("viewBox").split())
+    unit = box["width"] / width
+    opened.mouse.move(box["x"] + (1.5 - left) * unit, box["y"] + (1.6 + 4.5) * unit)
+    assert opened.locator("#explorer-head").inner_text() == "cross L0H1"
+    explained = opened.locator("#explorer-body").inner_text()
+    assert "Mean attention to the most attended word" in explained
+    assert "pos\t\t13.0 %" in explained
+    opened.close()
+
+
+def in_words(unit, value, low=None, high=None, p=None, q=None, chance=None):
+    """A value as the page shows it, by Python's own formats."""
+
+    def written(number):
+        text = f"{number:.3g}" if unit == "number" else f"{number:,.1f}"
+        return ("0.0" if text == "-0.0" else text).replace("-", "\N{MINUS SIGN}")
+
+    text = written(value) + {"share": " %", "points": " points", "number": ""}[unit]
+    if low is not None and high is not None:
+        text += f" [{written(low)}, {written(high)}]"
+    for name, probability in (("p", p), ("q", q)):
+        if probability is not None:
+            shown = (
+                f"{probability:.3f}" if probability >= 0.001 else f"{probability:.0e}".replace("e-0", "e-")
+            )
+            text += f", {name} {'<1e-12' if probability < 1e-12 else shown}"
+    return text if chance is None else f"{text} ({written(chance)})"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A report with measures of every unit, tested and not, whose sizes differ by many powers of ten."""
+    study = Study(tmp_path_factory.mktemp("measured") / "study", LAYERS, HEADS)
+    path = study.run(["pos"], 1) / "heads.parquet"
+    skills, provenance = heads_table.read(path)
+    random = np.random.default_rng(3)
+    shape, one = (1, LAYERS, HEADS), np.array([200])
+    powers = 10.0 ** random.integers(-9, 5, size=shape)
+    values = {
+        "confidence": random.uniform(size=shape),
+        "importance": random.normal(size=shape) * powers,
+        "ablation": random.normal(size=shape) * np.where(powers > 1, 2000, 0.1),
+        "syntactic": random.uniform(size=shape),
+        "syntactic_offset": random.uniform(size=shape),
+    }
+    values["ablation_low"], values["ablation_high"] = values["ablation"] - 1.25, values["ablation"] + 0.75
+    values["ablation_p"] = np.clip(10.0 ** random.uniform(-15, 1, size=shape), 0, 1)
+    values["ablation_q"] = np.clip(10.0 ** random.uniform(-4, 1, size=shape), 0, 1)
+    label = {"syntactic": "det", "syntactic_offset": "det"}
+    rows = [heads_table.rows(name, "pos", [label.get(name, "")], of, one) for name, of in values.items()]
+    heads_table.write(path, pl.concat([skills, *rows]), provenance)
+    report(study.root)
+    return (study.root / "report.html").as_uri(), {name: of[0] for name, of in values.items()}
+
+
+def test_measures_are_worded_as_python_words_them(browser, measured):
+    address, values = measured
+    opened = browser.new_page()
+    opened.goto(address)
+    for (layer, head), ablation in np.ndenumerate(values["ablation"]):
+        point(opened, mask(opened, 0), layer, head)
+        explained = opened.locator("#explorer-body").inner_text()
+        at = {name: of[layer, head] for name, of in values.items()}
+        tested = {end: at[f"ablation_{end}"] for end in ("low", "high", "p", "q")}
+        for text in (
+            in_words("share", 100 * at["confidence"]),
+            in_words("number", at["importance"]),
+            in_words("points", ablation, **tested),
+            in_words("share", 100 * at["syntactic"], chance=100 * at["syntactic_offset"]),
+        ):
+            assert f"\t{text}\n" in f"{explained}\n", (layer, head)
+    opened.close()
+
+
+def test_a_page_without_heads(browser, tmp_path):
+    Study(tmp_path).run(["pos"], 1, pruning="none", probe=False)
+    report(tmp_path)
+    opened = browser.new_page()
+    said = []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.goto((tmp_path / "report.html").as_uri())
+    opened.locator(".scores thead button").first.click()
+    assert "No run has masks" in opened.locator("#masks").inner_text()
+    opened.close()
+    assert said == []

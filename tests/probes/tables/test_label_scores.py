@@ -1,0 +1,174 @@
+"""All that is said about heads uses one definition of what a head scores on a label.
+
+One table has a head that is best by `root` alone, one that is best by a rare label alone, one that is best by
+a label without anything above chance, and one that is best by a label that counts. Every user must name that.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mtl.analysis.curves.head_order import measured_values
+from mtl.errors import InputError
+from mtl.probes.figures.label_accuracy import label_accuracy
+from mtl.probes.report.head_data import heads_data
+from mtl.probes.sites import Site
+from mtl.probes.statistics.head_values import head_values
+from mtl.probes.statistics.held_roles import roles
+from mtl.probes.statistics.skill import label_values, skills
+from mtl.probes.statistics.surviving_heads import heads_with_roles
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.best_heads import best_heads, markdown, weighted_means
+from mtl.probes.tables.label_scores import (
+    FEWEST_ITEMS,
+    best_of_labels,
+    head_scores,
+    label_scores,
+    weighted_mean,
+)
+
+ROOT, RARE, LUCKY, GOOD = range(4)
+"""The planted heads, of one layer."""
+SITES = (Site("self", 0),)
+LABELS = ("root", "vocative", "det", "obj")
+COUNTS = (400, FEWEST_ITEMS - 1, 500, 300)
+CHANCE = np.array([0.1, 0.1, 0.9, 0.3])
+VALUE = np.full((4, 4), 0.05)
+VALUE[range(4), (ROOT, RARE, LUCKY, GOOD)] = (1.0, 1.0, 0.9, 0.5)
+ABOVE = {"obj": 0.2}
+"""What is above chance on labels that count."""
+
+
+def planted(regime: str = "stl", labels: tuple[str, ...] = LABELS, value: np.ndarray = VALUE) -> pl.DataFrame:
+    """Rows of heads.parquet of one run, both as a probe of DEP and as roles, in both directions."""
+    parts = []
+    for measure, level, names in (
+        ("attention", "attention_offset", labels),
+        ("syntactic", "syntactic_offset", tuple(f"{label} to head" for label in labels)),
+    ):
+        counts = np.array(COUNTS)
+        parts.append(heads_table.rows(measure, "dep", names, value[:, None], counts))
+        parts.append(heads_table.headless_rows(level, "dep", names, CHANCE, counts))
+    return pl.concat(parts).with_columns(
+        regime=pl.lit(regime), setup=pl.lit(regime), run=pl.lit(f"{regime}-1"), seed=pl.lit(1)
+    )
+
+
+HEADS = pl.concat([planted("stl"), planted("joint")])
+
+
+def best(table: pl.DataFrame, column: str = "value") -> int:
+    return int(table.sort(column, descending=True)["head"][0])
+
+
+def by_explorer_measures() -> set[str]:
+    data = heads_data(SITES, 4, {}, None, skills(HEADS), None, HEADS)
+    [syntactic] = [each for each in data["measures"] if "relation" in each["title"]]
+    return {label for _, label in syntactic["rows"]}
+
+
+def by_explorer_labels() -> set[str]:
+    data = heads_data(SITES, 4, {}, None, skills(HEADS), None, HEADS)
+    return {label for _, label, _, counted in data["labels"] if counted}
+
+
+def by_order(measure: str) -> int:
+    pools = {"dep": [(0, head) for head in range(4)]}
+    return int(measured_values(planted(), measure, pools, SITES, 4)["dep"][0].argmax())
+
+
+USERS = {
+    "skill of heads": lambda: best(head_values(HEADS).filter(measure="skill", setup="stl")),
+    "syntactic heads": lambda: best(head_values(HEADS).filter(measure="syntactic", setup="stl")),
+    "order by syntactic": lambda: by_order("syntactic"),
+    "order by attention": lambda: by_order("attention"),
+    "skills": lambda: best(skills(HEADS).filter("counted", regime="stl"), "skill"),
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_the_best_head_is_best_by_a_label_that_counts(user: str) -> None:
+    assert USERS[user]() == GOOD
+
+
+def test_only_labels_that_count_are_in_summaries() -> None:
+    assert set(roles(planted())["label"]) == {"obj to head"}
+    assert heads_with_roles(planted())["head"].to_list() == [GOOD]
+    assert by_explorer_measures() == {"det to head", "obj to head"}
+    assert by_explorer_labels() == {"det", "obj"}
+    values = label_values(HEADS)
+    assert values.filter("counted")["label"].to_list() == ["det", "obj"]
+    drawn = {text.get_text() for text in label_accuracy(values).axes[0].get_xticklabels()}
+    assert drawn == {"det\n500", "obj\n300"}
+    expected = (500 * 0.9 + 300 * 0.5) / 800
+    means = weighted_means(best_heads(planted().drop("setup", "regime", "run", "seed")))
+    assert means.select("labels", "items", "value", "left_out").row(0) == (2, 800, pytest.approx(expected), 2)
+
+
+def test_means_of_all_users_are_one_number() -> None:
+    """Skill of a head: 300 of 800 items that count are 0.2 above chance, `det` is not above it."""
+    expected = 300 * 0.2 / 800
+    of_run = planted()
+    assert head_scores(of_run, "attention")["value"].to_list()[GOOD] == pytest.approx(expected)
+    assert head_scores(of_run, "skill").equals(head_scores(of_run, "attention"))
+    values = head_values(HEADS).filter(measure="skill", setup="stl").sort("head")["value"].to_list()
+    assert values == pytest.approx([0, 0, 0, expected])
+    pools = {"dep": [(0, head) for head in range(4)]}
+    assert measured_values(of_run, "attention", pools, SITES, 4)["dep"][0].tolist() == pytest.approx(values)
+    counted = skills(HEADS).filter("counted", regime="stl")
+    means = counted.group_by("head").agg(value=weighted_mean("skill")).sort("head")["value"].to_list()
+    assert means == pytest.approx(values)
+    assert head_scores(of_run, "syntactic")["value"].to_list()[GOOD] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("name", ["root", "ROOT", "Root", "root:x", "root to head", "rooted", "chroot"])
+def test_the_root_is_known_however_it_is_written(name: str) -> None:
+    table = planted(labels=(name, *LABELS[1:]))
+    scores = label_scores(table).filter(label=name)
+    assert scores["counted"].any() == (name in ("rooted", "chroot"))
+
+
+def test_a_tag_named_root_is_no_arc() -> None:
+    table = planted().with_columns(
+        measure=pl.col("measure").replace(
+            {"attention": "clustering", "attention_offset": "clustering_shuffled"}
+        )
+    )
+    assert label_scores(table, {"clustering": "clustering_shuffled"}).filter(label="root")["counted"].all()
+
+
+def test_a_table_without_labels_that_count_says_so() -> None:
+    few = planted().with_columns(count=pl.lit(FEWEST_ITEMS - 1, dtype=pl.Int64))
+    pools = {"dep": [(0, 0)]}
+    with pytest.raises(InputError, match=r"no label of dep counts, .*fewer than 30 items"):
+        measured_values(few, "syntactic", pools, SITES, 4)
+    best = best_heads(few)
+    means = weighted_means(best)
+    assert means.select("labels", "value", "chance", "left_out").row(0) == (0, None, None, 4)
+    assert "4 labels marked" in markdown(best, means)
+
+
+def test_the_best_head_of_a_label_is_the_first_on_ties() -> None:
+    of_label = best_of_labels(label_scores(HEADS), ("regime",))
+    assert of_label.filter(regime="stl", label="obj")["head"].to_list() == [GOOD]
+    tied = label_scores(planted(value=np.ones((4, 4))))
+    assert set(best_of_labels(tied)["head"]) == {0}
+
+
+def test_the_definition_is_written_once() -> None:
+    """No other module weighs labels by their items, joins chance levels, or knows the root's relation."""
+    root = Path(__file__).parents[2]
+    weighing = re.compile(r"col\(\"count\"\)\)\.sum\(\) */|\(\?i\)\^root|_offset\"|str\.contains\(.*root")
+    found = {
+        str(path.relative_to(root))
+        for package in ("probes", "mtl")
+        for path in (root / package).rglob("*.py")
+        if weighing.search(path.read_text())
+    }
+    measures = {"probes/measures/attention.py", "probes/measures/roles.py", "probes/measures/table.py"}
+    assert found - measures == {"probes/tables/label_scores.py"}
