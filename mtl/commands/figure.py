@@ -8,7 +8,8 @@ from typing import Literal
 from rich.console import Console
 
 from mtl.errors import InputError, as_input_error
-from mtl.runs.figures.table import FIGURES, MOVING, FigureName, animate, draw
+from mtl.runs.figures.row import MOVING
+from mtl.runs.figures.table import FIGURES, FigureName, animate, draw
 
 
 def figure(

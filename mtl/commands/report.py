@@ -32,14 +32,15 @@ def report(
     from mtl.probes.report.claims import claim_sets
     from mtl.probes.report.overlaps import masks_by_setup
     from mtl.probes.report.report import report as page
+    from mtl.runs.evidence import page_parts
     from mtl.runs.report.gather import gather
-    from mtl.study.jobs.folder import StudyFolder
-    from mtl.study.primary_setup import (
+    from mtl.study.claiming_setup import (
         chosen_claims,
         fixed_claims,
         only_claiming_seeds,
         stored_study,
     )
+    from mtl.study.jobs.folder import StudyFolder
 
     out = out or folder / "report.html"
     check_file_place(out)
@@ -60,7 +61,7 @@ def report(
         )
     if study is not None:
         evidence = only_claiming_seeds(study, evidence, deciding)
-    drawn = page(evidence, deciding)
+    drawn = page(evidence, deciding, page_parts())
     write_text(out, drawn.html)
     console = Console(markup=False, emoji=False)
     for line in drawn.lines():

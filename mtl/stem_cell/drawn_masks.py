@@ -14,7 +14,7 @@ from mtl.errors import InputError, as_input_error
 from mtl.files import matching
 from mtl.heads.gate_file import SCHEMA, last_log_alphas
 from mtl.probes.sites import Site, grid, shape_text, sites_of
-from mtl.probes.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
+from mtl.probes.stem_cell.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
 from mtl.probes.tables import heads_table
 from mtl.runs.folder.run import Run
 from mtl.stem_cell.overlap import Draw, OverlapConfig

@@ -1,25 +1,25 @@
-"""A study's report: the figures for which it has enough finished runs, and the primary comparison."""
+"""A study's report: the page, and the figures for which it has enough finished runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import polars as pl
 from rich.console import Console
 
 from mtl.config.schema import DEFAULT_TASKS
-from mtl.probes.report.claims import PrimarySetup
-from mtl.probes.report.data import ReportData
 from mtl.probes.statistics.head_values import ABLATION
+from mtl.runs.evidence import evidence
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.report.gather import gather
 from mtl.runs.report.write import archive_report, only_reporter, run_report
+from mtl.study.claiming_setup import fixed_claims, only_claiming_seeds
 from mtl.study.config import StudyConfig
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job
-from mtl.study.primary_setup import fixed_claims, only_claiming_seeds
 from mtl.study.wandb_study import log_study
 
 CHANNELS = 3
@@ -48,47 +48,23 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
         if data.worth is not None and {ABLATION} < set(data.worth["measure"]):
             runs = [study.run(job.name) for job in finished if job.trained]
             figures["prediction"] = partial(draw, "prediction", runs)
-        primary = fixed_claims(config, study.path, data)
-        data = only_claiming_seeds(config, data, primary)
-        of_contest = _of_contest(data, primary)
-        if of_contest:
-            figures |= {name: partial(draw, name, of_contest) for name in ("contest", "forest")}
-            if data.cosines is not None:
-                figures["conflict"] = partial(draw, "conflict", of_contest)
-        if data.forced is not None:
-            figures["dose"] = partial(draw, "dose", _runs_in(data.forced), split=config.split)
+        claiming = fixed_claims(config, study.path, data)
+        data = only_claiming_seeds(config, data, claiming)
+        for piece in evidence().values():
+            drawn = {} if piece.of_study is None else resolve_name(piece.of_study)(data, claiming)
+            figures |= {name: partial(draw, name, runs, split=config.split) for name, runs in drawn.items()}
         if data.pruning is not None:
             with_curves = _runs_in(data.pruning.points)
             figures["curve"] = partial(draw, "curve", with_curves, split=config.split)
             if data.pruning.kinds is not None:
                 figures["curve-kinds"] = partial(draw, "curve-kinds", with_curves, split=config.split)
-        if data.remedies is not None:
-            figures["recovery"] = partial(draw, "recovery", _runs_in(data.remedies), split=config.split)
-        tables = run_report(study.path, data, figures, console, primary)
+        tables = run_report(study.path, data, figures, console, claiming)
         log_study(study.path, config, tables, page)
         return page
 
 
 def _runs_in(table: pl.DataFrame) -> list[Path]:
     return [Path(run) for run in table["run"].unique(maintain_order=True)]
-
-
-def _of_contest(data: ReportData, primary: PrimarySetup | None) -> list[Path]:
-    """The runs of the contest's figures: masked runs of single tasks (the primary setup's first), then pairs.
-
-    Empty where claims, pairs or the worth of the pairs' heads are missing.
-    """
-    if data.gates is None or data.pairs is None or data.worth is None:
-        return []
-    if data.worth.filter(pl.col("run").is_in(set(data.pairs["run"]))).is_empty():
-        return []
-    alone = [setup.name for setup in data.setups if setup.single]
-    masked = (
-        data.gates.filter(pl.col("setup").is_in(alone)).select("run", "setup").unique(maintain_order=True)
-    )
-    first = masked["setup"] == (primary.setup if primary is not None else "")
-    folders = [*masked.filter(first)["run"], *masked.filter(~first)["run"]]
-    return [Path(run) for run in [*folders, *data.pairs["run"].unique(maintain_order=True)] if folders]
 
 
 def _figures(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -16,14 +17,6 @@ SCORES = pl.Schema(
 HISTORY = pl.Schema(
     {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "update": pl.Int64, "score": pl.Float64}
 )
-
-
-PAIRS = pl.Schema(
-    {
-        "run": pl.String, "setup": pl.String, "seed": pl.Int64, "task": pl.String, "of": pl.String,
-        "partner": pl.String,
-    }
-)  # fmt: skip
 
 
 CHOICES = pl.Schema(
@@ -113,18 +106,8 @@ class ReportData:
     """Notes on what is missing or was left out, with reasons."""
     worth: pl.DataFrame | None = None
     """What heads are worth, as `mtl.probes.statistics.head_values` gives it, with the report's setups."""
-    pairs: pl.DataFrame | None = None
-    """Pair runs without masks, a row per task: `PAIRS`; `task` as the run names it, `of` the task that a twin
-    is half of, `partner` another task, `control` or `twin`."""
-    remedies: pl.DataFrame | None = None
-    """Scores of runs with copies of heads, and of those to compare with: condition, task, seed, run, score,
-    parameters; see `mtl.probes.statistics.remedies`."""
-    forced: pl.DataFrame | None = None
-    """Scores of pairs under fixed masks, and how many heads the masks have in common, as
-    `mtl.probes.statistics.dose` takes them."""
-    cosines: pl.DataFrame | None = None
-    """Mean cosine of two tasks' gradients per head of pair runs that recorded it: first, second (the same for
-    twins), seed, attention, layer, head, cosine."""
+    evidence: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Tables of the pieces of evidence that these runs give, by name (`mtl.runs.evidence`)."""
     pruning: PruningCurves | None = None
     """Pruning curves; `None` where no run has any."""
     choices: pl.DataFrame | None = None

@@ -1,4 +1,4 @@
-"""The page's maps of heads: masks, seeds over each other, claims and losses."""
+"""The page's maps of heads: masks, seeds over each other, claims."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import polars as pl
 from markupsafe import Markup
 
 from mtl.probes.figures.rgb_overlap import CHANNELS, shades
-from mtl.probes.report.claims import PrimarySetup
+from mtl.probes.report.claims import ClaimingSetup
 from mtl.probes.report.data import ReportData
-from mtl.probes.report.head_svg import head_map, rgb_key, rgb_map, strip, thirds_map
+from mtl.probes.report.head_svg import head_map, rgb_key, rgb_map, thirds_map
 from mtl.probes.sites import Site, grid
-from mtl.probes.statistics.competition import Competition
 from mtl.probes.statistics.masks import Masks, mostly_forced
 from mtl.probes.task_order import tasks_in
 
@@ -60,10 +59,10 @@ def mask_maps(
 
 
 def overlays(
-    by_setup: Mapping[str, Masks], claimed: Masks | None, primary: PrimarySetup | None
+    by_setup: Mapping[str, Masks], claimed: Masks | None, claiming: ClaimingSetup | None
 ) -> dict[str, Any] | None:
-    """Three seeds of each task in one map: of the primary setup, else of the first that has three."""
-    first = [(primary.setup, claimed)] if primary is not None and claimed is not None else []
+    """Three seeds of each task in one map: of the setup that gives claims, else of the first with three."""
+    first = [(claiming.setup, claimed)] if claiming is not None and claimed is not None else []
     for setup, masks in (*first, *by_setup.items()):
         if len(masks.seeds) >= CHANNELS:
             seeds = masks.seeds[:CHANNELS]
@@ -93,26 +92,3 @@ def claims_map(claimed: Masks | None) -> Markup | None:
     forced = mostly_forced(claimed.claimed(), claimed.learned_claims())
     title = f"how many of {len(claimed.tasks)} tasks claim each head"
     return head_map(share, claimed.sites, title, forced=forced)
-
-
-def loss_maps(
-    competition: Competition | None, claimed: Masks | None, sites: Sequence[Site], heads: int
-) -> dict[str, Markup] | None:
-    """What each head loses, as a map and as dots by the number of tasks that claim it."""
-    if competition is None or claimed is None:
-        return None
-    losses = grid(competition.heads, "loss", sites, heads)
-    claims = grid(competition.heads, "claims", sites, heads).astype(int)
-    most = float(np.abs(losses).max()) or 1.0
-    names = [str(count) for count in range(len(claimed.tasks) + 1)]
-    return {
-        "map": head_map(losses / most, sites, "loss of every head from single to joint training"),
-        "strip": strip(
-            claims.ravel().tolist(),
-            losses.ravel().tolist(),
-            names,
-            "tasks that claim the head",
-            "skill lost, points",
-        ),
-        "most": Markup(f"{100 * most:.1f}"),
-    }

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from dataclasses import dataclass, field
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mtl.probes.head_names import cell_names
-from mtl.probes.report import number_format
 from mtl.probes.report.answer import Answer
-from mtl.probes.report.answers import answers
-from mtl.probes.report.claims import ClaimsAndLosses, PrimarySetup, claims_and_losses
+from mtl.probes.report.claims import ClaimingSetup, claims_of, notes_on_claims
 from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_data import heads_data
-from mtl.probes.report.head_maps import claims_map, loss_maps, mask_maps, overlays
+from mtl.probes.report.head_maps import claims_map, mask_maps, overlays
 from mtl.probes.report.labels import label_rows, label_skills
 from mtl.probes.report.overlaps import Compared, across, claim_counts, compare, masks_by_setup
+from mtl.probes.report.page_part import PageData, PagePart, Shown, answers
 from mtl.probes.report.scores import score_rows, score_table
 from mtl.probes.report.sweep import sweep_section
+from mtl.probes.report.templates import environment, text_of
 from mtl.probes.report.worth import Worth, worth_section
 from mtl.probes.sites import Site, shape_text, sites_of
-from mtl.probes.statistics.competition import PRIMARY, TOGETHER
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
 from mtl.probes.tables.label_scores import FEWEST_ITEMS
-
-COMPARISON_NAMES = {
-    "joint against stl": "MTL against STL",
-    "joint against static": "MTL against before training",
-    "pair against stl": "MTL-2 against STL",
-}
 
 
 @dataclass(frozen=True)
@@ -45,44 +35,50 @@ class Page:
 
     html: str
     notes: tuple[str, ...]
-    verdict: str
-    """The word on claims and losses with its reason and whose claims it rests on; empty without one."""
     tables: Mapping[str, pl.DataFrame]
     """What the page shows, and what it was computed from, by file name."""
     answers: tuple[str, ...] = ()
     """Those of the first screen, each as a line."""
 
+    printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """What LaTeX gets of tables instead: other units."""
+    lines_of_parts: tuple[str, ...] = ()
+    """What the pieces of evidence have printed."""
+
     def lines(self) -> list[str]:
-        """The notes, the answers and the word on claims and losses as lines of text."""
-        lines = [*(f"note: {note}" for note in self.notes), *self.answers]
-        return lines + ([f"competition: {self.verdict}"] if self.verdict else [])
+        """The notes, the answers and what pieces of evidence have printed, as lines of text."""
+        return [*(f"note: {note}" for note in self.notes), *self.answers, *self.lines_of_parts]
 
 
-def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
+def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()) -> Page:
     """One HTML page that loads nothing from elsewhere.
 
-    The verdict on claims and losses rests on the setup `claims`, by default on that of `claims.DEFAULT`.
+    Tasks claim heads by the masks of the setup `claims`, by default of that of `claims.DEFAULT`. `parts` add
+    pieces of evidence (`mtl.runs.evidence.page_parts`).
     """
     notes = list(evidence.notes)
     by_setup, left_out = masks_by_setup(evidence)
     notes += left_out
     sites, heads = _shape(evidence)
-    claim_tests = claims_and_losses(evidence, by_setup, claims, notes)
-    claimed = None if claim_tests.masks is None else claim_tests.masks.without_control()
-    competition = claim_tests.competition
+    page = PageData(evidence, by_setup, claims_of(evidence.setups, by_setup, claims))
+    notes += notes_on_claims(page.claims, evidence.setups, by_setup)
+    shown = [part.shown(page) for part in parts if part.shown is not None]
+    notes += [note for piece in shown for note in piece.notes]
+    no_claims = [task for piece in shown for task in piece.no_claims]
+    claimed = None if page.claims.masks is None else page.claims.masks.without(*no_claims)
     skill, labels = label_skills(evidence, notes)
     notes += absent_labels(labels) if labels is not None else ()
     all_overlaps, note = across(by_setup)
     notes += [note] if note else []
     tasks, rows = score_rows(evidence)
     compared = compare(by_setup)
-    per_head = competition.heads if competition else None
+    per_head = next((piece.head_skills for piece in shown if piece.head_skills is not None), None)
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
     worth = worth_section(evidence, sites, heads) if sites else None
-    screen = answers(evidence, by_setup, claim_tests)
+    screen = answers(page, parts)
     notes += [note for answer in screen for note in answer.notes]
     final = tuple(dict.fromkeys(notes))
-    html = _environment().get_template("report.html.j2").render(
+    html = environment().get_template("report.html.j2").render(
         evidence=evidence,
         tasks=tasks,
         rows=rows,
@@ -90,21 +86,20 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         forced=any(masks.forced().any() for masks in by_setup.values()),
         claim_words="" if claimed is None else claimed.claims_in_words(),
         answers=screen,
-        overlays=overlays(by_setup, claimed, claim_tests.primary),
+        shown=shown,
+        terms=_terms(shown),
+        overlays=overlays(by_setup, claimed, page.claims.by),
         curves=learning_figure(evidence),
         kept=heads_kept_figure(evidence),
         pruned=pruning_figures(evidence),
         mask_maps=mask_maps(evidence, sites, heads),
         claims=claims_map(claimed),
-        primary=claim_tests.primary,
+        claims_by=page.claims.by,
         compared=compared,
         across=all_overlaps,
-        competition=competition,
-        by_claims=claim_tests.by_claims,
-        why_not=claim_tests.why_not,
-        losses=loss_maps(competition, claimed, sites, heads),
         labels=label_rows(labels, skill, sites, heads),
         regimes=[name for name in REGIMES if labels is not None and name in labels.columns],
+        regime_names=REGIME_NAMES,
         data=data,
         worth=worth,
         predictors=PREDICTORS,
@@ -114,13 +109,24 @@ def report(evidence: ReportData, claims: PrimarySetup | None = None) -> Page:
         seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
         corpora=sorted(set(evidence.runs["corpus"]) - {""}),
         sweep=None if evidence.sweep is None else sweep_section(evidence.sweep),
-        style=Markup(_source("report.css")),
-        script=Markup(_source("report.js")),
+        style=Markup(text_of("report.css") + "".join(piece.style for piece in shown)),
+        script=Markup(text_of("report.js")),
     )  # fmt: skip
     tables = {"scores-by-setup": score_table(tasks, rows)} if rows else {}
-    tables |= {"claims": claim_counts(by_setup)} | _tables(evidence, compared, claim_tests, worth, screen)
+    tables |= {"claims": claim_counts(by_setup)} | _tables(evidence, compared, worth, screen, shown)
     tables = {name: table for name, table in tables.items() if table.height}
-    return Page(html, final, claim_tests.summary(), tables, tuple(answer.line() for answer in screen))
+    printed = {name: table for piece in shown for name, table in piece.printed.items()}
+    lines = tuple(line for piece in shown for line in piece.lines)
+    return Page(html, final, tables, tuple(answer.line() for answer in screen), printed, lines)
+
+
+def _terms(shown: Sequence[Shown]) -> dict[str, list[tuple[str, Markup]]]:
+    """All further words by the word of the page that they follow."""
+    terms: dict[str, list[tuple[str, Markup]]] = {}
+    for piece in shown:
+        for word, others in piece.terms.items():
+            terms.setdefault(word, []).extend(others)
+    return terms
 
 
 def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
@@ -136,9 +142,9 @@ def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
 def _tables(
     evidence: ReportData,
     compared: Sequence[Compared],
-    claim_tests: ClaimsAndLosses,
     worth: Worth | None,
     screen: Sequence[Answer],
+    shown: Sequence[Shown],
 ) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may want."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
@@ -160,42 +166,6 @@ def _tables(
     for setup in compared:
         name = re.sub(r"[^\w.+-]+", "-", setup.name)
         tables |= {f"correlation-{name}": setup.correlations, f"overlap-{name}": setup.overlaps}
-    if claim_tests.by_claims is not None:
-        tables["competition-by-claims"] = claim_tests.by_claims
-    if claim_tests.competition is not None:
-        tables |= {
-            "competition-heads": claim_tests.competition.heads,
-            "competition-tests": claim_tests.competition.head_tests,
-            "labels": claim_tests.competition.labels,
-            "task-losses": claim_tests.competition.task_losses,
-        }
+    for piece in shown:
+        tables |= piece.tables
     return tables
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("mtl.probes.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": False}
-    environment.filters |= {
-        "number": number_format.number,
-        "signed": number_format.signed,
-        "chance": number_format.chance,
-    }
-    environment.globals |= {
-        "regime_names": REGIME_NAMES,
-        "comparison_names": COMPARISON_NAMES,
-        "primary_test": PRIMARY,
-        "together": TOGETHER,
-        "value_text": number_format.value_text,
-    }
-    return environment
-
-
-def _source(name: str) -> str:
-    return (files("mtl.probes.report") / name).read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Statistics over several runs: overlap of masks, contest, claims and losses, agreement, remedies."""
+"""Statistics over several runs: overlap of masks, agreement, prediction, comparisons, and tools for tests."""

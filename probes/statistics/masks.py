@@ -66,9 +66,13 @@ class Masks:
         kept = self.kept_by_learning()
         return replace(self, opened=kept, learned=kept)
 
-    def without_control(self) -> Masks:
+    def of_real_labels(self) -> Masks:
         """The masks of the tasks whose labels are no random draw."""
-        others = [place for place, name in enumerate(self.tasks) if name not in self.draws]
+        return self.without(*self.draws)
+
+    def without(self, *tasks: str) -> Masks:
+        """The masks of the other tasks."""
+        others = [place for place, name in enumerate(self.tasks) if name not in tasks]
         names = tuple(self.tasks[place] for place in others)
         return Masks(
             names, self.seeds, self.sites, self.gate[others], self.opened[others], self.learned[others]

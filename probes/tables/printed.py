@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import polars as pl
 
 from mtl.probes.head_names import head_name
@@ -9,26 +11,15 @@ from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.tables.label_scores import best_of_labels
 
 _PER_CENT = ("static", "stl", "pair", "joint", "chance")
-_SCALED = {
-    "labels": (_PER_CENT, ()),
-    "competition-heads": (("static", "stl", "joint"), ("loss",)),
-    "competition-by-claims": ((), ("difference",)),
-    "task-losses": ((), ("loss", "low", "high")),
-}
-"""By table the columns that are shares, and those that are differences of shares."""
 
 
-def printed(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    """The report's table of this name as LaTeX gets it: shares in per cent, their differences in points."""
-    if name == "competition-tests":
-        in_points = pl.col("sides") == 2
-        scaled = [
-            pl.when(in_points).then(pl.col(column) * 100).otherwise(column).alias(column)
-            for column in ("value", "low", "high")
-        ]
-        unit = pl.when(in_points).then(pl.lit("points")).otherwise(pl.lit("correlation"))
-        return table.with_columns(*scaled, unit=unit)
-    per_cent, points = _SCALED.get(name, ((), ()))
+def labels(table: pl.DataFrame) -> pl.DataFrame:
+    """A table `label_values` with its shares in per cent."""
+    return in_units(table, _PER_CENT)
+
+
+def in_units(table: pl.DataFrame, per_cent: Collection[str], points: Collection[str] = ()) -> pl.DataFrame:
+    """A table with some columns of shares in per cent, and some of differences of shares in points."""
     units = dict.fromkeys(per_cent, "%") | dict.fromkeys(points, "points")
     return table.select(
         (100 * pl.col(column)).alias(f"{column}, {units[column]}") if column in units else column

@@ -25,7 +25,6 @@ from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
 from mtl.probes.figures.head_maps import head_maps
 from mtl.probes.figures.masks import mask_picture
-from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
 from mtl.probes.report.head_data import heads_data
@@ -109,14 +108,6 @@ def gates() -> pl.DataFrame:
     return pl.concat([table.with_columns(step=pl.lit(step), open=pl.col("gate") > 0.5) for step in (1, 2)])
 
 
-def mixing() -> Figure:
-    layers = pl.DataFrame(
-        {"attention": "self", "layer": [0, 1, 2], "claims": "all", "overlap": [0.1, 0.1, 0.9]}
-    )
-    tests = {"models": "m", "claims": "none", "above": 0.1, "low": 0.0, "high": 0.2, "p": 0.5, "p_holm": 0.5}
-    return mixing_figure(pl.DataFrame([tests]), layers.with_columns(models=pl.lit("m")), "m")
-
-
 def maps() -> Figure:
     table = rows("importance").select("task", "attention", "layer", "head", "value")
     return head_maps(table.with_columns(setup=pl.lit("STL"), significant=pl.lit(False)), "importance", "nats")
@@ -131,16 +122,16 @@ WITH_HEADS: dict[str, Callable[[], Figure]] = {
     "heatmap": lambda: head_label_heatmap(rows("attention", label="obj")),
     "heads": maps,
     "importance-over-time": lambda: heads_over_time(gates(), "gate", "importance"),
-    "mixing": mixing,
 }
 WITHOUT_HEADS = {
-    "correlation", "labels", "heads-kept", "recovery", "prediction", "agreement", "contest", "forest", "dose",
-    "conflict", "curve", "curve-roles", "curve-kinds", "curve-time", "energy",
+    "correlation", "labels", "heads-kept", "prediction", "agreement", "curve", "curve-roles",
+    "curve-kinds", "curve-time", "energy",
 }  # fmt: skip
 
 
 def test_every_figure_is_known_to_show_heads_or_not() -> None:
-    assert set(FIGURES) == {*WITH_HEADS, *WITHOUT_HEADS}
+    own = {name for name, row in FIGURES.items() if row.room == "mtl.runs.figures"}
+    assert own == {*WITH_HEADS, *WITHOUT_HEADS}
 
 
 def numbers(axes: Axes, way: str) -> list[tuple[float, str]]:
@@ -160,8 +151,7 @@ def test_axes_of_figures_count_from_zero(name: str) -> None:
         middle = 0.5 * HEADS - (0.5 if name == "heatmap" else 0)
         assert numbers(axes, blocks[name]) == [(middle + HEADS * n, str(n)) for n in range(LAYERS)]
     else:
-        ways = {"x": LAYERS} if name == "mixing" else {"x": HEADS, "y": LAYERS}
-        for way, count in ways.items():
+        for way, count in (("x", HEADS), ("y", LAYERS)):
             assert numbers(axes, way) == [(n, str(n)) for n in range(count)]
     if axes.images and name != "heatmap":
         shown = np.asarray(axes.images[0].get_array(), dtype=float).reshape(LAYERS, HEADS, -1)[..., 0]

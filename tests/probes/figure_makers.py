@@ -10,12 +10,8 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.comparison import comparison_figure
-from mtl.probes.figures.conflict import conflict_figure
-from mtl.probes.figures.contest import contest_figure
 from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.figures.dose import dose_figure
 from mtl.probes.figures.energy import energy_curves
-from mtl.probes.figures.forest import forest
 from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
@@ -24,7 +20,6 @@ from mtl.probes.figures.heads_kept import heads_kept
 from mtl.probes.figures.label_accuracy import label_accuracy
 from mtl.probes.figures.learning_curves import learning_curves
 from mtl.probes.figures.masks import mask_picture
-from mtl.probes.figures.mixing import mixing_figure
 from mtl.probes.figures.prediction import prediction_dots
 from mtl.probes.figures.pruning_curves import (
     METHOD_NAMES,
@@ -33,16 +28,8 @@ from mtl.probes.figures.pruning_curves import (
     role_curves,
     time_curves,
 )
-from mtl.probes.figures.recovery import recovery
 from mtl.probes.figures.rgb_overlap import rgb_overlap
-from mtl.probes.figures.sharing import sharing_figure
-from mtl.probes.figures.wanted import wanted_figure
-from mtl.probes.statistics.conflict import ConflictByClaims
-from mtl.probes.statistics.dose import dose
 from mtl.probes.statistics.head_values import PREDICTORS
-from mtl.probes.statistics.mixing import CLASSES
-from mtl.probes.statistics.remedies import CONDITIONS
-from mtl.probes.statistics.wanted import KINDS
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import Site
 
@@ -53,7 +40,7 @@ SITES = tuple(Site("self", layer) for layer in range(LAYERS))
 SCORES = {"pos": "accuracy", "dep": "las"}
 
 
-def _table(rows: list[tuple[object, ...]], *columns: str) -> pl.DataFrame:
+def made_table(rows: list[tuple[object, ...]], *columns: str) -> pl.DataFrame:
     return pl.DataFrame(rows, columns, orient="row")
 
 
@@ -79,7 +66,7 @@ def _history(tasks: tuple[str, ...]) -> pl.DataFrame:
         for task, mask in zip(tasks, _gates(tasks), strict=True)
         for (layer, head), gate in np.ndenumerate(mask)
     ]
-    return _table(rows, "task", "step", "attention", "layer", "head", "gate", "open", "learned")
+    return made_table(rows, "task", "step", "attention", "layer", "head", "gate", "open", "learned")
 
 
 def _rgb(tasks: tuple[str, ...]) -> Figure:
@@ -96,14 +83,14 @@ def _grey(tasks: tuple[str, ...]) -> Figure:
 
 def _correlation(tasks: tuple[str, ...]) -> Figure:
     pairs = itertools.combinations_with_replacement(tasks, 2)
-    return correlation_matrix(_table([(*pair, -0.34) for pair in pairs], "first", "second", "paper"))
+    return correlation_matrix(made_table([(*pair, -0.34) for pair in pairs], "first", "second", "paper"))
 
 
 def _agreement(tasks: tuple[str, ...]) -> Figure:
     names = [f"{task}, {setup}" for task in tasks for setup in SETUPS[:2]]
     pairs = itertools.combinations_with_replacement(names, 2)
     return correlation_matrix(
-        _table([(*pair, 1.0) for pair in pairs], "first", "second", "spearman"), "spearman"
+        made_table([(*pair, 1.0) for pair in pairs], "first", "second", "spearman"), "spearman"
     )
 
 
@@ -112,7 +99,7 @@ def _learning(tasks: tuple[str, ...]) -> Figure:
         (setup, task, seed, at, 50.0 + at / 100 + seed)
         for setup in SETUPS for task in tasks for seed in (1, 2) for at in (100, 200)
     ]  # fmt: skip
-    return learning_curves(_table(rows, "setup", "task", "seed", "update", "score"), SCORES)
+    return learning_curves(made_table(rows, "setup", "task", "seed", "update", "score"), SCORES)
 
 
 def _kept(tasks: tuple[str, ...]) -> Figure:
@@ -120,7 +107,7 @@ def _kept(tasks: tuple[str, ...]) -> Figure:
         (task, setup, "target_open=0.3", 20 + seed, 80.0 + seed)
         for task in tasks for setup in SETUPS for seed in (1, 2)
     ]  # fmt: skip
-    return heads_kept(_table(rows, "task", "setup", "setting", "kept", "score"), LAYERS * HEADS, SCORES)
+    return heads_kept(made_table(rows, "task", "setup", "setting", "kept", "score"), LAYERS * HEADS, SCORES)
 
 
 def _labels(tasks: tuple[str, ...]) -> Figure:
@@ -141,7 +128,7 @@ def _maps(tasks: tuple[str, ...]) -> Figure:
         (task, setup, "self", layer, head, 0.1 * head - 0.3, head == 3)
         for task in tasks for setup in SETUPS[:2] for layer in range(LAYERS) for head in range(HEADS)
     ]  # fmt: skip
-    table = _table(rows, "task", "setup", "attention", "layer", "head", "value", "significant")
+    table = made_table(rows, "task", "setup", "attention", "layer", "head", "value", "significant")
     return head_maps(table, "ablation", "score lost, points")
 
 
@@ -153,49 +140,7 @@ def _prediction(tasks: tuple[str, ...]) -> Figure:
         for name in PREDICTORS
     ]
     ends = ("spearman", "low", "high", "within_layers", "within_low", "within_high")
-    return prediction_dots(_table(rows, "task", "setup", "measure", *ends))
-
-
-def _sharing(tasks: tuple[str, ...]) -> Figure:
-    rows = [(setup, task, 1.0, 0.5, 1.5) for setup in SETUPS[1:] for task in (*tasks, "mean")]
-    return sharing_figure(_table(rows, "setup", "task", "loss", "low", "high"))
-
-
-def _wanted(tasks: tuple[str, ...]) -> Figure:
-    rows = [(kind, task, task, 0.3, 0.2) for kind in KINDS for task in tasks]
-    return wanted_figure(_table(rows, "kind", "first", "second", "jaccard", "learned"))
-
-
-def _contest(tasks: tuple[str, ...]) -> Figure:
-    lines = _table(
-        [(task, 1.0 + place, 0.5) for task in tasks for place in range(3)], "task", "apart", "beside"
-    )
-    means = _table([(task, 2.0, 0.3, 0.1, 0.5) for task in tasks], "task", "apart", "beta", "low", "high")
-    sides = [(task, partner, 1.2, 1.1, 1.3) for task in tasks for partner in ("twin", "control")]
-    return contest_figure(lines, means, _table(sides, "task", "partner", "mean", "low", "high"))
-
-
-def _forest(tasks: tuple[str, ...]) -> Figure:
-    rows = [("unit", "importance, logs", True, 0.02, -0.03, 0.07, "refuted")]
-    rows += [("task", f"{task} alone", False, 0.2, 0.1, 0.3, "cannot tell") for task in tasks]
-    return forest(_table(rows, "group", "estimate", "primary", "share", "share_low", "share_high", "word"))
-
-
-def _dose(tasks: tuple[str, ...]) -> Figure:
-    pairs = list(itertools.combinations((*tasks, "srl", "con")[: max(2, min(len(tasks), 4))], 2))
-    rows = [
-        (f"{first}+{second}", overlap, 12, f"{first}{second}{overlap}{draw}", task, 80.0 + draw - overlap / 6)
-        for first, second in pairs for overlap in (0, 6, 12) for draw in (0, 1) for task in (first, second)
-    ]  # fmt: skip
-    scores = _table(rows, "pair", "overlap", "heads", "run", "task", "score")
-    return dose_figure(scores, dose(scores, draws=9))
-
-
-def _conflict(tasks: tuple[str, ...]) -> Figure:
-    heads = _table([(name, 0.1) for name in ("neither", "one", "both") for _ in tasks], "claims", "cosine")
-    return conflict_figure(
-        ConflictByClaims(heads, -0.1, -0.2, 0.1, 0.2), pl.DataFrame({"cosine": [0.3, 0.4]})
-    )
+    return prediction_dots(made_table(rows, "task", "setup", "measure", *ends))
 
 
 def _curve(tasks: tuple[str, ...]) -> Figure:
@@ -205,7 +150,7 @@ def _curve(tasks: tuple[str, ...]) -> Figure:
         for draw in (0, 1)
     ]  # fmt: skip
     return pruning_curves(
-        _table(rows, "task", "by", "trained_epochs", "share", "score", "draw", "run"), SCORES
+        made_table(rows, "task", "by", "trained_epochs", "share", "score", "draw", "run"), SCORES
     )
 
 
@@ -214,7 +159,7 @@ def _survival(column: str, names: tuple[str, ...], tasks: tuple[str, ...]) -> pl
         (method, name, task, share, share, 24, "run")
         for method in METHOD_NAMES for name in names for task in tasks for share in (0.1, 0.5, 1.0)
     ]  # fmt: skip
-    return _table(rows, "by", column, "task", "share", "surviving", "at_start", "run")
+    return made_table(rows, "by", column, "task", "share", "surviving", "at_start", "run")
 
 
 def _times(tasks: tuple[str, ...]) -> Figure:
@@ -225,7 +170,7 @@ def _times(tasks: tuple[str, ...]) -> Figure:
         for share in (0.5, 1.0)
     ]
     columns = ("task", "batch", "share", "seconds_of_whole", "operations_of_whole", "run")
-    return time_curves(_table(rows, *columns))
+    return time_curves(made_table(rows, *columns))
 
 
 def _energy(tasks: tuple[str, ...]) -> Figure:
@@ -235,35 +180,13 @@ def _energy(tasks: tuple[str, ...]) -> Figure:
         for component in (1, 2, 3, 4)
     ]  # fmt: skip
     return energy_curves(
-        _table(rows, "model", "matrix", "attention", "layer", "head", "component", "captured")
+        made_table(rows, "model", "matrix", "attention", "layer", "head", "component", "captured")
     )
-
-
-def _mixing(tasks: tuple[str, ...]) -> Figure:
-    models = ("jointly trained", "before training", "jointly less before")
-    tests = _table(
-        [(model, name, 0.1, 0.0, 0.2, 0.5, 0.5) for model in models for name in CLASSES],
-        "models", "claims", "above", "low", "high", "p", "p_holm",
-    )  # fmt: skip
-    layers = [("self", layer, name, 0.2, models[0]) for layer in range(LAYERS) for name in ("all", *CLASSES)]
-    return mixing_figure(
-        tests, _table(layers, "attention", "layer", "claims", "overlap", "models"), models[0]
-    )
-
-
-def _recovery(tasks: tuple[str, ...]) -> Figure:
-    random = np.random.default_rng(0)
-    level = {"single": 90.0, "A": 85.0}
-    rows = [
-        (name, task, seed, level.get(name, 87.0) + random.normal(0, 0.1), 22_600_000 + 1000 * place)
-        for place, name in enumerate(CONDITIONS) for task in tasks for seed in (1, 2, 3)
-    ]  # fmt: skip
-    return recovery(_table(rows, "condition", "task", "seed", "score", "parameters"))
 
 
 def _comparison(tasks: tuple[str, ...]) -> Figure:
     ends = [f"{name}_{end}" for name in ("both", "seeds", "sentences") for end in ("low", "high")]
-    table = _table([(task, 0.5, *[0.0, 1.0] * 3) for task in tasks], "task", "difference", *ends)
+    table = made_table([(task, 0.5, *[0.0, 1.0] * 3) for task in tasks], "task", "difference", *ends)
     return comparison_figure(table, "STL, dynamic", "MTL-5, dynamic, a mask per task")
 
 
@@ -271,12 +194,11 @@ MAKERS: Mapping[str, Callable[[tuple[str, ...]], Figure]] = {
     "rgb": _rgb, "grey": _grey, "correlation": _correlation, "agreement": _agreement,
     "gates": lambda tasks: gates_over_time(_history(tasks)),
     "masks": lambda tasks: mask_picture(_history(tasks)), "labels": _labels, "heatmap": _heatmap,
-    "heads-kept": _kept, "learning-curves": _learning, "recovery": _recovery, "heads": _maps,
-    "prediction": _prediction, "contest": _contest, "forest": _forest, "dose": _dose, "conflict": _conflict,
-    "wanted": _wanted, "sharing": _sharing, "curve": _curve,
+    "heads-kept": _kept, "learning-curves": _learning, "heads": _maps,
+    "prediction": _prediction,     "curve": _curve,
     "curve-roles": lambda tasks: role_curves(_survival("role", ("positional", "rare_words"), tasks)),
     "curve-kinds": lambda tasks: kind_curves(_survival("attention", ("encoder", "decoder", "cross"), tasks)),
-    "curve-time": _times, "energy": _energy, "mixing": _mixing, "comparison": _comparison,
+    "curve-time": _times, "energy": _energy, "comparison": _comparison,
 }  # fmt: skip
 """By the name of `mtl figure` where it has one; `animation` and `importance-over-time` are drawn like
 `masks` and `gates`."""

@@ -93,7 +93,8 @@ def _overlap(one: Bbox, other: Bbox) -> float:
 
 def test_every_figure_is_made_here() -> None:
     drawn_as_others = {"animation", "importance-over-time"}
-    assert set(FIGURES) - drawn_as_others <= set(MAKERS)
+    own = {name for name, row in FIGURES.items() if row.room == "mtl.runs.figures"}
+    assert own - drawn_as_others <= set(MAKERS)
 
 
 @pytest.mark.parametrize("count", [3, *(pytest.param(many, marks=pytest.mark.slow) for many in (1, 2, 5, 9))])

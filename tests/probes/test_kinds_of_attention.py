@@ -20,7 +20,6 @@ from mtl.probes.head_names import cell_names, layer_name
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import Site, grid, shape_text, sites_of
-from mtl.probes.statistics.competition import compete
 from mtl.probes.statistics.held_roles import roles
 from mtl.probes.statistics.masks import final_masks
 from mtl.probes.statistics.overlap import correlation_table, task_overlaps
@@ -74,20 +73,6 @@ def test_masks_of_another_kind_are_of_another_shape(gates):
     mixed = pl.concat([gates.filter(pl.col("seed") == 1), with_kinds(gates).filter(pl.col("seed") == 2)])
     with pytest.raises(ValueError, match="masks of different shapes"):
         final_masks(mixed)
-
-
-def test_competition_compares_heads_within_layers_of_one_kind(gates, heads):
-    flat = compete(final_masks(gates)[0], heads)
-    result = compete(final_masks(with_kinds(gates))[0], with_kinds(heads))
-    names = ["attention", "layer"]
-    assert result.heads.drop(names).equals(flat.heads.drop(names))
-    assert result.heads.select(*names, "head").rows() == [
-        (*site, head) for site in SITES for head in range(HEADS)
-    ]
-    assert result.head_tests.equals(flat.head_tests)
-    assert result.labels.equals(flat.labels)
-    assert result.task_losses.equals(flat.task_losses)
-    assert result.verdict == flat.verdict
 
 
 def test_skills_have_the_chance_level_of_their_own_head(heads):
@@ -173,8 +158,7 @@ def test_a_heat_map_has_the_heads_of_each_kind_apart(heads):
 def test_the_reports_data_keep_kinds_apart(gates, heads):
     def data(gates, heads):
         masks, _ = final_masks(gates)
-        table = compete(masks, heads).heads
-        return heads_data(masks.sites, HEADS, {"STL": masks}, masks, skills(heads), table, heads)
+        return heads_data(masks.sites, HEADS, {"STL": masks}, masks, skills(heads), None, heads)
 
     flat, result = data(gates, heads), data(with_kinds(gates), with_kinds(heads))
     assert result.pop("sites") == [list(site) for site in SITES]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
-from mtl.probes.figures.dose import dose_figure
 from mtl.probes.figures.heads_kept import heads_kept
 from mtl.probes.figures.learning_curves import learning_curves
 from mtl.probes.figures.looks import _place, looks_of, task_looks
 from mtl.probes.figures.prediction import prediction_dots
-from mtl.probes.figures.sharing import sharing_figure
 from mtl.probes.figures.style import LOOKS
 from mtl.probes.task_order import by_catalogue, tasks_in
 from mtl.tasks.catalogue import TASKS
@@ -76,12 +73,11 @@ def test_one_setup_has_one_colour_in_every_figure_in_any_order(order):
             "task": "dep", "setup": order, "setting": None, "seed": 1, "run": order, "kept": 3, "score": 4.0,
         }
     ).cast({"setting": pl.String})  # fmt: skip
-    losses = pl.DataFrame({"setup": order, "task": "dep", "loss": 1.0, "low": 0.0, "high": 2.0})
     predicted = pl.DataFrame({"setup": order, "task": "dep", "measure": "importance", "spearman": 0.5})
     values = ("low", "high", "within_layers", "within_low", "within_high")
     predicted = predicted.with_columns(pl.lit(0.1).alias(name) for name in values)
     figures = (
-        learning_curves(histories(order), METRICS), heads_kept(kept, 12, METRICS), sharing_figure(losses),
+        learning_curves(histories(order), METRICS), heads_kept(kept, 12, METRICS),
         prediction_dots(predicted),
     )  # fmt: skip
     for figure in figures:
@@ -98,17 +94,3 @@ def test_panels_and_rows_are_in_the_catalogues_order():
     assert by_catalogue(table)["row"].to_list() == [2, 1, 3]
     assert tasks_in(table) == ["pos", "dep"]
     assert by_catalogue(table.clear()).is_empty()
-
-
-def test_a_dose_has_its_tasks_colours():
-    rng = np.random.default_rng(0)
-    rows = [
-        (f"{first}+{second}", overlap, 6, f"{first}{run}", task, float(rng.normal()))
-        for first, second in (("pos", "dep"), ("dep", "srl"))
-        for run, overlap in enumerate((0, 3, 6))
-        for task in (first, second)
-    ]
-    scores = pl.DataFrame(rows, ["pair", "overlap", "heads", "run", "task", "score"], orient="row")
-    losses = pl.DataFrame({"pair": ["all"], "loss": [None]}, schema={"pair": pl.String, "loss": pl.Float64})
-    colours = colours_in_legend(dose_figure(scores, losses))
-    assert colours == {task: look.colour for task, look in task_looks(("pos", "dep", "srl")).items()}

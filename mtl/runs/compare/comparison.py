@@ -12,8 +12,8 @@ import polars as pl
 from jaxtyping import Float
 
 from mtl.errors import InputError, counted
-from mtl.probes.statistics.claims_by_setup import holm
 from mtl.probes.statistics.compared_runs import compare
+from mtl.probes.statistics.corrections import holm
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts

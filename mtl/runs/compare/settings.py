@@ -29,8 +29,10 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.variants import task_of, tasks_of
 
+DRAWN = tuple(name for name, task in TASKS.items() if "draw" in getattr(task, "ranges", ()))
+"""Tasks whose labels are a random draw."""
 OF_ONE_RUN = (
-    "name", "runs", "overwrite", "seed", "control.draw", "wandb", "trainer.threads",
+    "name", "runs", "overwrite", "seed", *(f"{name}.draw" for name in DRAWN), "wandb", "trainer.threads",
     "trainer.checkpoint_minutes",
 )  # fmt: skip
 """Keys in which runs that are repetitions of each other may differ."""
@@ -67,7 +69,7 @@ class Settings:
     """In the catalogue's order."""
     seed: int
     draw: int | None
-    """The draw of the random labels of its control task; `None` without one."""
+    """The draw of its random labels; `None` without any."""
     pruning: str
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
@@ -155,7 +157,8 @@ def settings_of(
         values[_SOURCE_OF_MASKS] = UNUSED
     derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
-    draw = int(given["control.draw"]) if "control" in tasks_of(tasks) else None
+    drawn = (int(given[f"{name}.draw"]) for name in DRAWN if name in tasks_of(tasks))
+    draw = next(drawn, None)
     return Settings(tasks, int(config["seed"]), draw, pruning, derivation, values)
 
 

@@ -13,10 +13,9 @@ import polars as pl
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes.measures.table import MADE_BY_PROBING
-from mtl.probes.statistics.contest_cells import CONTROL
 from mtl.probes.tables import heads_table, table_files
 from mtl.probes.tables.gates_table import last_gates, name_draws
-from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
+from mtl.runs.compare.settings import DRAWN, MASKS, comparable, settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 from mtl.tasks.catalogue import TASKS
@@ -40,7 +39,7 @@ def gates_of(
     """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; notes on runs without masks.
 
     `learned` is `open` before the target's final choice forced heads (`LEARNED`), `draw` that of the random
-    labels of a control task; several have a task each (`name_draws`).
+    labels of its task (`DRAWN`); several have a task each (`name_draws`).
 
     `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
     named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
@@ -67,9 +66,10 @@ def gates_of(
 
 
 def _draw(run: Run) -> pl.Expr:
-    """The draw of random labels of each mask that is of a control task, alone or with others."""
+    """The draw of random labels of each mask that is of a task with such labels, alone or with others."""
     tasks = pl.col("task").str.split("+").list.eval(pl.element().map_elements(task_of, pl.String))
-    return pl.when(tasks.list.contains(CONTROL)).then(pl.lit(settings_of_run(run).draw, pl.Int64))
+    random = tasks.list.eval(pl.element().is_in(DRAWN)).list.any()
+    return pl.when(random).then(pl.lit(settings_of_run(run).draw, pl.Int64))
 
 
 def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -8,7 +8,8 @@ from mtl.errors import InputError
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
 from mtl.probes.figures.label_accuracy import label_accuracy
 from mtl.probes.statistics.skill import absent_labels, label_values, skills
-from mtl.probes.tables.printed import best_heads, printed
+from mtl.probes.tables.printed import best_heads
+from mtl.probes.tables.printed import labels as printed_labels
 from mtl.runs.compare.tables import heads_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
@@ -18,7 +19,7 @@ def labels(request: FigureRequest) -> FigureWithTables:
     heads, notes = _heads_of_one_task(request)
     values = label_values(heads)
     all_notes = (*notes, *absent_labels(values))
-    return FigureWithTables(label_accuracy(values), all_notes, {"": values}, {"": printed("labels", values)})
+    return FigureWithTables(label_accuracy(values), all_notes, {"": values}, {"": printed_labels(values)})
 
 
 def heatmap(request: FigureRequest) -> FigureWithTables:

@@ -1,42 +1,19 @@
-"""The table of figures: a new figure is a function and a row here.
+"""The table of figures: a new figure is a function and a row here; evidence beside the core adds its own.
 
 Functions are imported when their figure is drawn, so that the table itself is quick to import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+from mtl.runs.evidence import evidence
+from mtl.runs.figures.row import FigureRow
 
 if TYPE_CHECKING:
     from mtl.runs.figures.drawn import FigureWithTables
-
-MOVING = ("gif", "webp")
-"""The kinds of files that hold moving figures."""
-
-
-@dataclass(frozen=True)
-class FigureRow:
-    """One figure; its functions are named `MODULE:FUNCTION`, with the module in this folder."""
-
-    summary: str
-    draw: str | None = None
-    """The function from a `FigureRequest` to a `FigureWithTables`; `None`: the figure can only move."""
-    animate: str | None = None
-    """The function that writes pictures for a `FigureRequest` to a file of a kind in `MOVING` and returns
-    their number and notes; `None`: the figure cannot move."""
-    tables: tuple[str, ...] = ("",)
-    """Its tables, by what is added to the figure's file name before the suffix."""
-
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of files that the figure can be written to."""
-        from mtl.probes.figures.style import FORMATS
-
-        return (*(FORMATS if self.draw else ()), *(MOVING if self.animate else ()))
-
 
 FIGURES = {
     "rgb": FigureRow("overlap of three runs of a task, or of three tasks, as colours", "masks:rgb"),
@@ -50,27 +27,9 @@ FIGURES = {
     "labels": FigureRow("best head per label and regime, of probed runs of one task", "probed:labels"),
     "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", "probed:heatmap"),
     "heads-kept": FigureRow("score against open heads", "scores:against_open_heads"),
-    "recovery": FigureRow(
-        "what copied heads bring back of what joint training loses", "remedies:recovered",
-        tables=("", "-contrasts", "-scores"),
-    ),
     "heads": FigureRow("a measure per head and task", "worth:maps"),
     "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
     "agreement": FigureRow("correlation of a measure between seeds, tasks and tables", "worth:agreements"),
-    "contest": FigureRow(
-        "worth of claimed heads by whether the partner claims them: masked single-task runs, and pairs",
-        "contest:lines",
-        tables=("-heads", "-tasks", "-sides"),
-    ),
-    "forest": FigureRow("estimates of that contest, with the band of refutation", "contest:all_estimates"),
-    "dose": FigureRow(
-        "scores of pairs under fixed masks by the heads that both have", "dose:by_overlap",
-        tables=("", "-scores"),
-    ),
-    "conflict": FigureRow(
-        "cosines of two tasks' gradients by who claims the head: masked single-task runs, and pairs",
-        "contest:conflict",
-    ),
     "importance-over-time": FigureRow(
         "importance over the training of one run; as .gif or .webp moving", "importance:over_time",
         "importance:animate",
@@ -86,12 +45,7 @@ FIGURES = {
         "variance that leading components of queries and keys capture, of tables that mtl energy wrote",
         "energy:captured",
     ),
-    "mixing": FigureRow(
-        "overlap of heads' mixing vectors by how many tasks claim them: collaborative joint runs, masked "
-        "single-task runs, and the encoder before training",
-        "mixing:by_claims",
-        tables=("", "-layers", "-pairs"),
-    ),
+    **{name: row for piece in evidence().values() for name, row in piece.figures.items()},
 }  # fmt: skip
 """Every figure by its name, in the order in which the help lists them."""
 SUMMARIES = {name: row.summary for name, row in FIGURES.items()}
@@ -111,10 +65,10 @@ def draw(
     """A figure by its name; raises `InputError` or `ValueError` if the runs are not what it needs."""
     from mtl.runs.figures.drawn import FigureRequest
 
-    function = FIGURES[name].draw
+    function = FIGURES[name].drawing()
     if function is None:
         raise ValueError(f"{name} is a moving figure: it can be animated only")
-    drawn: FigureWithTables = _load(function)(FigureRequest(paths, tasks, split, measure))
+    drawn: FigureWithTables = function(FigureRequest(paths, tasks, split, measure))
     assert set(drawn.tables) == set(FIGURES[name].tables)
     return drawn
 
@@ -125,16 +79,9 @@ def animate(
     """Write a moving figure as .gif or .webp; returns the number of pictures, and notes."""
     from mtl.runs.figures.drawn import FigureRequest
 
-    function = FIGURES[name].animate
+    function = FIGURES[name].moving()
     if function is None:
         raise ValueError(f"{name} is one picture: it can be drawn only")
     kind = "gif" if out.suffix.lower() == ".gif" else "webp"
-    made: tuple[int, tuple[str, ...]] = _load(function)(
-        FigureRequest(paths, tasks, "test", "ablation"), out, kind
-    )
+    made: tuple[int, tuple[str, ...]] = function(FigureRequest(paths, tasks, "test", "ablation"), out, kind)
     return made
-
-
-def _load(function: str) -> Callable[..., Any]:
-    loaded: Callable[..., Any] = resolve_name(f"{__package__}.{function}")
-    return loaded

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Literal
 
 import polars as pl
@@ -26,14 +29,10 @@ from mtl.runs.compare.comparable import (
 from mtl.runs.compare.curves import pruning_of
 from mtl.runs.compare.find_runs import folders_with, runs_in
 from mtl.runs.compare.heads_kept import heads_kept_of
-from mtl.runs.compare.settings import MASKS, keys_in_words
 from mtl.runs.compare.tables import encoder_in, history_of, missing_seeds, scores_of
 from mtl.runs.compare.trained_masks import choices_of, masks_of
 from mtl.runs.compare.worth import WORTH, worth_of_run
-from mtl.runs.overlap_scores import overlap_scores
-from mtl.runs.pair_cosines import cosines_of
-from mtl.runs.pair_runs import pairs_of
-from mtl.runs.remedies import has_remedy, remedy_scores
+from mtl.runs.evidence import evidence
 from mtl.tasks.variants import task_of
 
 Split = Literal["dev", "test"]
@@ -42,6 +41,21 @@ FACTS = (
     "versions",
 )  # fmt: skip
 """Columns of the table of runs."""
+
+
+@dataclass(frozen=True)
+class RunsRead:
+    """What a piece of evidence is read from: runs of one encoder that can be compared."""
+
+    runs: Sequence[RunWithSetup]
+    split: Split
+    """The split of the scores."""
+    score: Mapping[str, str]
+    """The name of each task's main figure."""
+    gates: pl.DataFrame | None
+    """The masks of the runs; `ReportData.gates`."""
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """The tables of the pieces of evidence that come before in the registry."""
 
 
 def gather(
@@ -81,8 +95,6 @@ def gather(
         f"no scores of {task} in {setup} with seed {seeds}"
         for (setup, task), seeds in missing_seeds(scores, "setup", "task")
     ]
-    pairs = pairs_of(same, notes)
-    notes += _claims_unlike_pairs(same, gates, pairs)
     return ReportData(
         name=folder.resolve().name,
         encoder=encoder.place,
@@ -97,10 +109,7 @@ def gather(
         runs=_provenance(folder, runs),
         probes=probes,
         worth=_worth(same, notes),
-        pairs=pairs,
-        remedies=_remedies(same, split, score, notes),
-        forced=_forced(same, split, score, notes),
-        cosines=_cosines(pairs, notes),
+        evidence=_evidence(RunsRead(same, split, score, gates), notes),
         pruning=pruning_of(same, split, notes),
         choices=choices_of(same),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
@@ -109,64 +118,23 @@ def gather(
     )
 
 
-def _claims_unlike_pairs(
-    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, pairs: pl.DataFrame | None
-) -> list[str]:
-    """Notes on setups of claims that were trained otherwise than the pairs, but for their masks."""
-    if gates is None or pairs is None:
-        return []
-    masked, paired = set(gates["run"]), set(pairs["run"])
-    settings = {str(run.run.folder): run.settings for run in runs}
-    notes: dict[str, None] = {}
-    for run in runs:
-        name = str(run.run.folder)
-        if run.setup.single and name in masked:
-            unlike = {
-                key: None
-                for pair in sorted(paired)
-                for key in settings[name].differing(settings[pair], MASKS)
-            }
-            if unlike:
-                keys = keys_in_words([*unlike])
-                name = run.setup.name
-                notes[f"the contest: claims of {name} are of runs with another {keys} than the pairs"] = None
-    return list(notes)
-
-
 def _labels_words(tasks: Sequence[str]) -> bool:
     """Whether some of the tasks label words, which is what heads are probed for."""
     return any(task_of(name) in DEFAULT_TASKS for name in tasks)
 
 
-def _remedies(
-    runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
-) -> pl.DataFrame | None:
-    """Scores of runs with a remedy and of the runs to compare with; `None` if no run has one."""
-    if not any(has_remedy(run.config) for run in runs):
-        return None
-    with _left_out("remedies", notes):
-        table, left_out = remedy_scores([run.run for run in runs], split, score)
-        notes += left_out
-        return table
-    return None
-
-
-def _forced(
-    runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
-) -> pl.DataFrame | None:
-    """Scores of pairs under fixed masks by what the masks have in common; `None` without such pairs."""
-    with _left_out("pairs under fixed masks", notes):
-        table, left_out = overlap_scores([run.run for run in runs], split, score)
-        notes += left_out
-        return None if table.is_empty() else table
-    return None
-
-
-def _cosines(pairs: pl.DataFrame | None, notes: list[str]) -> pl.DataFrame | None:
-    """The cosines of gradients that pairs recorded; `None` if none did."""
-    with _left_out("cosines of gradients", notes):
-        return None if pairs is None else cosines_of(pairs)
-    return None
+def _evidence(read: RunsRead, notes: list[str]) -> dict[str, pl.DataFrame]:
+    """The tables of all pieces of evidence that the runs give."""
+    tables: dict[str, pl.DataFrame] = {}
+    for name, piece in evidence().items():
+        if piece.table is None:
+            continue
+        with _left_out(piece.title, notes):
+            table, left_out = resolve_name(piece.table)(dataclasses.replace(read, tables=tables))
+            notes += left_out
+            if table is not None:
+                tables[name] = table
+    return tables
 
 
 @contextmanager

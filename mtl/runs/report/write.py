@@ -16,23 +16,22 @@ from mtl.errors import InputError, counted
 from mtl.files import whole_file, write_text
 from mtl.probes.report.report import report
 from mtl.probes.tables import table_files as tables
-from mtl.probes.tables.printed import printed
+from mtl.runs.evidence import evidence, page_parts
 from mtl.runs.figures.drawn import FigureWithTables, save
 from mtl.workers.lease import lease
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mtl.probes.report.claims import PrimarySetup
+    from mtl.probes.report.claims import ClaimingSetup
     from mtl.probes.report.data import ReportData
 
 FORMS = ("pdf", "png")
 """Formats of the figures' files."""
 OURS = {
     "tables": (
-        *("runs.*", "scores.*", "scores-by-setup.*", "probes.*", "labels.*", "label-tests.*", "trials.*"),
+        *("runs.*", "scores.*", "scores-by-setup.*", "probes.*", "label-tests.*", "trials.*"),
         *(
-            "task-losses.*",
             "learning-curves.*",
             "heads-kept.*",
             "choices.*",
@@ -41,9 +40,8 @@ OURS = {
             "pruning-kinds.*",
         ),
         *("head-worth.*", "prediction.*", "agreement.*"),
-        *("correlation-*", "overlap-*", "competition-*"),
-        *("wanted.*", "sharing.*", "contest-*", "remedies.*", "remedy-*"),
-        *("dose.*", "dose-scores.*", "conflict.*"),
+        *("correlation-*", "overlap-*"),
+        *(name for piece in evidence().values() for name in piece.tables),
     ),
     "figures": (
         "rgb-*",
@@ -53,13 +51,9 @@ OURS = {
         "labels-*",
         "parallel-coordinates.*",
         "prediction.*",
-        "contest.*",
         "curve.*",
         "curve-kinds.*",
-        "forest.*",
-        "conflict.*",
-        "dose.*",
-        "recovery.*",
+        *(f"{name}.*" for piece in evidence().values() if piece.of_study for name in piece.figures),
     ),
 }
 """Names of the report's tables and figures; other files that somebody put beside them are not touched."""
@@ -75,20 +69,20 @@ def run_report(
     data: ReportData,
     figures: Mapping[str, Callable[[], FigureWithTables]],
     console: Console,
-    primary: PrimarySetup | None = None,
+    claims: ClaimingSetup | None = None,
 ) -> Mapping[str, pl.DataFrame]:
     """Write `report.html`, `tables/` and `figures/`; returns the tables by file name.
 
     `figures` has a function for each figure, by file name without suffix. A figure that cannot be drawn is
     reported and left out.
     """
-    made = report(data, primary)
+    made = report(data, claims, page_parts())
     written = {folder / "report.html"}
     for name, table in made.tables.items():
         for form in tables.FORMATS:
             path = folder / "tables" / f"{name}.{form}"
             with whole_file(path) as temporary:
-                tables.write(printed(name, table) if form == "tex" else table, temporary, form)
+                tables.write(made.printed.get(name, table) if form == "tex" else table, temporary, form)
             written.add(path)
     drawn = 0
     for stem, draw in figures.items():

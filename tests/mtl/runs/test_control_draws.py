@@ -7,14 +7,14 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from tests.mtl.runs.contest_study import CHOSEN, ContestStudy
 
 from mtl.config.schema import TrainConfig
 from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.report.report import report
-from mtl.probes.statistics.wanted import draws_needed, wanted
+from mtl.probes.stem_cell.statistics.wanted import draws_needed, wanted
 from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
-from tests.mtl.runs.contest_study import CHOSEN, ContestStudy
 
 SEEDS, DRAWS = (11, 12, 13), tuple(range(1, 6))
 
@@ -57,7 +57,7 @@ def test_draws_are_one_setup_and_a_mask_each(data):
     assert masks.tasks == (*CHOSEN, *(f"control draw {number}" for number in DRAWS))
     assert masks.draws == {f"control draw {number}": number for number in DRAWS}
     assert masks.seeds == SEEDS
-    assert masks.without_control().tasks == CHOSEN
+    assert masks.of_real_labels().tasks == CHOSEN
     scores = data.scores.filter(pl.col("task") == "control")
     assert sorted(set(scores["score"])) == [51.0, 52.0, 53.0, 54.0, 55.0]
     assert set(scores["setup"]) == {name}

@@ -21,7 +21,7 @@ from mtl.probes.tables import heads_table
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.content import draw_of, drawn_content
 from mtl.runs.folder.run import Run
-from mtl.runs.overlap_scores import overlap_scores
+from mtl.stem_cell.overlap_scores import overlap_scores
 from mtl.study.config import StudyConfig
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.plan import carrying_out, make_plan

@@ -18,13 +18,10 @@ from mtl.errors import InputError
 from mtl.probes.figures.label_accuracy import label_accuracy
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.sites import Site
-from mtl.probes.statistics.competition import losses
 from mtl.probes.statistics.head_values import head_values
 from mtl.probes.statistics.held_roles import roles
 from mtl.probes.statistics.skill import label_values, skills
 from mtl.probes.statistics.surviving_heads import heads_with_roles
-from mtl.probes.statistics.task_losses import task_losses
-from mtl.probes.statistics.uncut_skill import uncut_skill
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.best_heads import best_heads, markdown, weighted_means
 from mtl.probes.tables.label_scores import (
@@ -85,26 +82,11 @@ def by_order(measure: str) -> int:
     return int(measured_values(planted(), measure, pools, SITES, 4)["dep"][0].argmax())
 
 
-def by_competition() -> int:
-    wanted = pl.DataFrame(
-        {"attention": ["self"] * 4, "layer": [0] * 4, "head": [0, 1, 2, 3]},
-        schema_overrides={"layer": pl.Int32, "head": pl.Int32},
-    )
-    return best(losses(wanted, skills(HEADS)), "stl")
-
-
-def by_uncut_skill() -> int:
-    pairs = pl.DataFrame({"run": ["pair-1"], "task": ["dep"], "of": ["dep"], "partner": ["pos"]})
-    return best(uncut_skill(pl.concat([planted("stl"), planted("pair")]), pairs), "worth")
-
-
 USERS = {
     "skill of heads": lambda: best(head_values(HEADS).filter(measure="skill", setup="stl")),
     "syntactic heads": lambda: best(head_values(HEADS).filter(measure="syntactic", setup="stl")),
-    "uncut skill": by_uncut_skill,
     "order by syntactic": lambda: by_order("syntactic"),
     "order by attention": lambda: by_order("attention"),
-    "competition": by_competition,
     "skills": lambda: best(skills(HEADS).filter("counted", regime="stl"), "skill"),
 }
 
@@ -126,8 +108,6 @@ def test_only_labels_that_count_are_in_summaries() -> None:
     expected = (500 * 0.9 + 300 * 0.5) / 800
     means = weighted_means(best_heads(planted().drop("setup", "regime", "run", "seed")))
     assert means.select("labels", "items", "value", "left_out").row(0) == (2, 800, pytest.approx(expected), 2)
-    [row] = task_losses(HEADS).iter_rows(named=True)
-    assert (row["labels"], row["loss"]) == (2, 0)
 
 
 def test_means_of_all_users_are_one_number() -> None:

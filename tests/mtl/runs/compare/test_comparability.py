@@ -16,12 +16,7 @@ import yaml
 from mtl.config.effective import neutral_values, plain
 from mtl.config.part import files_of_parts, starts
 from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig
-from mtl.errors import InputError
-from mtl.probes.report.answer_sharing import sharing_groups, unlike_baselines
-from mtl.probes.report.data import ReportData
-from mtl.runs import overlap_scores, remedies
 from mtl.runs.compare import tables
-from mtl.runs.compare.comparable import RunWithSetup, with_setups
 from mtl.runs.compare.settings import (
     MASKS,
     MEASURING,
@@ -34,10 +29,7 @@ from mtl.runs.compare.settings import (
     settings_of_run,
 )
 from mtl.runs.compare.setups import setups_of
-from mtl.runs.figures import contest, mixing
 from mtl.runs.folder.run import Run
-from mtl.runs.pair_runs import pairs_of
-from mtl.runs.remedies import remedy_scores
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import Study
 
@@ -153,7 +145,8 @@ FAST = ("target of a kind", "copies", "translation")
     "context", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CONTEXTS]
 )
 def test_runs_that_differ_in_a_key_are_of_two_setups_and_are_not_alike(context):
-    free = (remedies.MAY_DIFFER, remedies.LIMITS, overlap_scores.MAY_DIFFER, tables.MAY_DIFFER, MASKS, ())
+    limits = ("gates.overlap_penalty", "gates.at_most")
+    free = (tables.MAY_DIFFER, MASKS, (), ("clones", *MASKS), limits, ("gates.masks",))
     free = (*free, (*MASKS, "encoder.name"))
     tried = 0
     for key, first, second in keys_of(CONTEXTS[context]):
@@ -343,73 +336,10 @@ def a_run(folder: Path, config: Mapping[str, Any]) -> Run:
     return Run(folder)
 
 
-def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):
-    copied = plain(asdict(PAIR)) | {"clones": {"kind": "routed", "heads": "all"}}
-    like = [a_run(tmp_path / f"like{seed}", {**copied, "seed": seed}) for seed in (1, 2)]
-    for number, (key, first, second) in enumerate(keys_of(PAIR)):
-        if key.startswith("clones."):
-            continue
-        one, other = (
-            a_run(tmp_path / f"{number}-{seed}", {**config, "seed": seed})
-            for seed, config in ((1, first), (2, second))
-        )
-        table, notes = remedy_scores([*like, one, other], "test", {"pos": "accuracy", "dep": "las"})
-        assert str(other.folder) not in set(table["run"])
-        assert any(key in note and str(other.folder) in note for note in notes)
-        configs = [first, {**second, "tasks": ["pos", "dep"]}]
-        with_setups = [
-            RunWithSetup(run, config, setup)
-            for run, config, setup in zip((one, other), configs, setups_of(configs), strict=True)
-        ]
-        said: list[str] = []
-        pairs = pairs_of(with_setups, said)
-        assert pairs is not None
-        assert pairs["run"].n_unique() == 1
-        assert any(key in note for note in said)
-
-
-def test_what_sharing_costs_is_read_from_runs_that_were_trained_alike():
-    evidence = ReportData.__new__(ReportData)
-
-    for key, first, second in keys_of(PAIR):
-        alone = {**second, "tasks": ["pos"]}
-        both = settings_of(first).differing(settings_of(alone))
-        if not both:
-            continue  # of the other task
-        object.__setattr__(evidence, "setups", tuple(setups_of([first, alone])))
-        assert sharing_groups(evidence) == {}, key
-        assert key in unlike_baselines(evidence)[0]
-    object.__setattr__(evidence, "setups", tuple(setups_of([first, {**first, "tasks": ["pos"]}])))
-    assert sharing_groups(evidence) == {"MTL-2": {"MTL-2": "STL"}}
-
-
-@pytest.mark.slow
-def test_claims_are_never_put_beside_runs_that_were_trained_otherwise(tmp_path):
-    tried = 0
-    for number, (key, first, second) in enumerate(keys_of(PAIR)):
-        alone = {**second, "tasks": ["pos"], "pruning": "dynamic", "seed": 11}
-        if key not in settings_of(first).differing(settings_of(alone), MASKS):
-            continue  # of the other task
-        pair = a_run(tmp_path / f"{number}-pair", first)
-        masked = a_run(tmp_path / f"{number}-masked", alone)
-        compared = with_setups([pair, masked])
-        pairs = pairs_of(compared, [])
-        with pytest.raises(InputError, match=f"claims that the pairs can be compared by: .*{key}"):
-            contest._like_pairs([compared[1]], compared, pairs, [])
-        if key != "encoder.name":  # which is another in collaborative models
-            models = {mixing.BEFORE: [], mixing.ALONE: [], mixing.JOINT: [(pair.model, str(pair.folder), 1)]}
-            notes: list[str] = []
-            kept, claims = mixing._alike(models, [masked], {pair: first, masked: alone}, notes)
-            assert (kept, claims) == (models, [])
-            assert any(key in note and str(masked.folder) in note for note in notes)
-        tried += 1
-    assert tried > 20
-
-
-def test_names_and_order_of_folders_change_no_table(tmp_path):
-    found = []
+def in_two_orders(folder):
+    """What is gathered from the same runs under other names, in another order of folders."""
     for place, order in enumerate(([0, 1, 2, 3, 4, 5, 6, 7], [5, 3, 7, 0, 6, 1, 4, 2])):
-        study = Study(tmp_path / str(place))
+        study = Study(folder / str(place))
         made = [
             (["pos"], 1, 5), (["dep"], 1, 5), (["pos"], 2, 5), (["dep"], 2, 5), (["pos", "dep"], 1, 5),
             (["pos", "dep"], 2, 5), (["pos", "dep"], 1, 9), (["pos", "dep"], 2, 9),
@@ -420,14 +350,11 @@ def test_names_and_order_of_folders_change_no_table(tmp_path):
                 tasks, seed, pruning="none", probe=False, max_epochs=epochs,
                 name=f"{'zyxwvuts'[number] * (number + 1)}",
             )  # fmt: skip
-        data = gather(study.root, "test", TrainConfig().main_figures())
-        assert data.pairs is not None
-        found.append(
-            (
-                data.setups,
-                data.scores.drop("run").sort("setup", "task", "seed").rows(),
-                data.pairs.drop("run").sort("task", "seed").rows(),
-                sharing_groups(data),
-            )
-        )
-    assert found[0] == found[1]
+        yield gather(study.root, "test", TrainConfig().main_figures())
+
+
+def test_names_and_order_of_folders_change_no_table(tmp_path):
+    one, other = in_two_orders(tmp_path)
+    assert one.setups == other.setups
+    scores = [data.scores.drop("run").sort("setup", "task", "seed").rows() for data in (one, other)]
+    assert scores[0] == scores[1]

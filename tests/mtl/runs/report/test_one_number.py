@@ -9,26 +9,30 @@ import pytest
 from markupsafe import Markup
 
 from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.figures.wanted import wanted_figure
-from mtl.probes.report.number_format import number, signed
+from mtl.probes.report.number_format import number
 from mtl.probes.report.report import report
-from mtl.probes.tables.printed import printed
+from mtl.probes.statistics.skill import label_values
+from mtl.probes.tables.printed import labels as printed_labels
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import SCORES, Study
 
 MINUS = "\N{MINUS SIGN}"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A study of two tasks alone and jointly whose masks were forced in part: its evidence and its page."""
-    study = Study(tmp_path_factory.mktemp("one") / "study")
+def forced_study(root):
+    """The evidence of a study of two tasks alone and jointly whose masks were forced in part."""
+    study = Study(root)
     study.static()
     for seed in (1, 2, 3):
         for task, learned in (("pos", 3), ("dep", 2)):
             study.force(study.run([task], seed), {task: learned})
         study.run(["pos", "dep"], seed, scope="per_task")
-    evidence = gather(study.root, "test", SCORES)
+    return gather(study.root, "test", SCORES)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    evidence = forced_study(tmp_path_factory.mktemp("one") / "study")
     return evidence, report(evidence)
 
 
@@ -79,19 +83,7 @@ def test_claims_are_counted_alike_everywhere(made):
         f"{task} {claimed} ({learned} learned)"
         for task, claimed, learned in alone.select("task", "claimed", "learned").iter_rows()
     )
-    # On the first screen, below the map of claims, and where claims meet losses.
-    assert text.count(in_words) >= 3
-
-
-def test_the_first_screen_is_its_table_and_its_axis_says_what_is_compared(made):
-    _, page = made
-    table = page.tables["wanted"]
-    means = table.group_by("kind").agg(pl.col("jaccard", "learned").mean())
-    for kind, name in (("between tasks", "Jaccard between tasks"), ("by chance", "by chance, layers kept")):
-        _, every, learned = means.row(by_predicate=pl.col("kind") == kind)
-        assert f"{name} {every:.2f} (learned heads alone {learned:.2f})" in words(page.html)
-    # Claims are votes of seeds; what is drawn are masks of single seeds.
-    assert "claim" not in wanted_figure(table).axes[0].get_ylabel()
+    assert in_words in text  # below the map of claims
 
 
 def test_correlations_of_page_and_figure(made):
@@ -107,9 +99,9 @@ def test_correlations_of_page_and_figure(made):
         assert pairwise is not None
 
 
-def test_labels_and_losses_have_the_pages_units_in_latex(made):
-    _, page = made
-    labels = printed("labels", page.tables["labels"])
+def test_labels_have_the_pages_units_in_latex(made):
+    evidence, page = made
+    labels = printed_labels(label_values(evidence.heads))
     rows = {tuple(row[:2]): row for row in cells(page.html, "labels") if len(row) > 4}
     for row in labels.iter_rows(named=True):
         shown = next(
@@ -119,18 +111,6 @@ def test_labels_and_losses_have_the_pages_units_in_latex(made):
         )
         assert shown[3] == number(row["chance, %"], 1)
         assert number(row["stl, %"], 1) in shown
-    claims = printed("competition-by-claims", page.tables["competition-by-claims"])
-    for row in claims.iter_rows(named=True):
-        found = [cells for cells in rows_of(page.html) if cells and cells[0] == row["claims"]]
-        shown = next(cells for cells in found if len(cells) in (9, 10))  # with learned claims, where forced
-        assert shown[-2] == f"{signed(row['difference, points'], 2)} points"
-    tests = printed("competition-tests", page.tables["competition-tests"])
-    points = tests.filter(unit="points").row(0, named=True)
-    assert any(f"{signed(points['value'], 2)} points" in cells for cells in rows_of(page.html))
-
-
-def rows_of(html):
-    return cells(html, "competition")
 
 
 def test_scores_of_page_table_and_seeds(made):

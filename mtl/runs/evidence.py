@@ -1,0 +1,62 @@
+"""The registry of evidence: what a package beside the core reads out of many runs, draws, and says of them.
+
+The package `mtl.stem_cell` has the table `EVIDENCE` in its module `evidence`, which imports nothing heavy:
+the names of figures are choices of the command line. Without the package the registry is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from mtl.runs.figures.row import FigureRow
+
+if TYPE_CHECKING:
+    from mtl.probes.report.page_part import PagePart
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A piece of evidence. Its functions are named `MODULE:FUNCTION`, and imported when they are used."""
+
+    title: str
+    """What it is, in notes."""
+    table: str | None = None
+    """From the runs (`RunsRead` of `mtl.runs.report.gather`) to a table or `None`, and notes. Where it raises
+    an `InputError`, the report has a note instead."""
+    figures: Mapping[str, FigureRow] = field(default_factory=dict)
+    """Its figures by name."""
+    of_study: str | None = None
+    """From `ReportData` and the setup that gives claims to the figures that a study's report draws: the runs
+    by the figure's name."""
+    answer: str | None = None
+    """Its answer on the report's first screen; see `PagePart` of `mtl.probes.report.page_part`."""
+    shown: str | None = None
+    """What else the report's page shows of it; see `PagePart`."""
+    tables: tuple[str, ...] = ()
+    """Patterns of the names of its tables in a study's report."""
+
+
+def page_parts() -> tuple[PagePart, ...]:
+    """What all pieces of evidence add to the report's page."""
+    from mtl.probes.report.page_part import PagePart
+
+    return tuple(PagePart(_loaded(piece.answer), _loaded(piece.shown)) for piece in evidence().values())
+
+
+def _loaded(function: str | None) -> Callable[..., Any] | None:
+    return None if function is None else resolve_name(function)
+
+
+@cache
+def evidence() -> Mapping[str, Evidence]:
+    """Every piece of evidence by its name."""
+    if find_spec("mtl.stem_cell") is None:
+        return {}
+    table: Mapping[str, Evidence] = import_module("mtl.stem_cell.evidence").EVIDENCE
+    return table

@@ -1,0 +1,44 @@
+"""A row of the figures' table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any
+
+MOVING = ("gif", "webp")
+"""The kinds of files that hold moving figures."""
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """One figure; its functions are named `MODULE:FUNCTION`, with the module in `room`."""
+
+    summary: str
+    draw: str | None = None
+    """The function from a `FigureRequest` to a `FigureWithTables`; `None`: the figure can only move."""
+    animate: str | None = None
+    """The function that writes pictures for a `FigureRequest` to a file of a kind in `MOVING` and returns
+    their number and notes; `None`: the figure cannot move."""
+    tables: tuple[str, ...] = ("",)
+    """Its tables, by what is added to the figure's file name before the suffix."""
+    room: str = "mtl.runs.figures"
+    """The package of its functions' modules."""
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of files that the figure can be written to."""
+        from mtl.probes.figures.style import FORMATS
+
+        return (*(FORMATS if self.draw else ()), *(MOVING if self.animate else ()))
+
+    def drawing(self) -> Callable[..., Any] | None:
+        """The function `draw`, imported."""
+        return self._loaded(self.draw)
+
+    def moving(self) -> Callable[..., Any] | None:
+        """The function `animate`, imported."""
+        return self._loaded(self.animate)
+
+    def _loaded(self, function: str | None) -> Callable[..., Any] | None:
+        return None if function is None else resolve_name(f"{self.room}.{function}")

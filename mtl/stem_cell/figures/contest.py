@@ -1,0 +1,147 @@
+"""Figures of the contest for heads, from masked runs of single tasks and runs of pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import polars as pl
+
+from mtl.errors import InputError
+from mtl.probes.statistics.masks import Masks, final_masks
+from mtl.probes.stem_cell.figures.conflict import conflict_figure
+from mtl.probes.stem_cell.figures.contest import contest_figure
+from mtl.probes.stem_cell.figures.forest import forest
+from mtl.probes.stem_cell.statistics.conflict import conflict_by_claims, of_pairs, of_twins
+from mtl.probes.stem_cell.statistics.contest import FEWEST_SEEDS
+from mtl.probes.stem_cell.statistics.contest_cells import contest_cells
+from mtl.probes.stem_cell.statistics.contest_lines import head_lines, side_means, task_means
+from mtl.probes.stem_cell.statistics.contest_table import (
+    IMPORTANCE,
+    claims_table,
+    estimates,
+    learned_claims,
+    worth_table,
+)
+from mtl.runs.compare.comparable import RunWithSetup, with_setups
+from mtl.runs.compare.settings import MASKS, comparable
+from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.compare.trained_masks import masks_of
+from mtl.runs.compare.worth import worth_of_run
+from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.stem_cell.pair_cosines import cosines_of
+from mtl.stem_cell.pair_runs import pairs_of
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """What the figures of the contest are drawn from."""
+
+    values: pl.DataFrame
+    """The measures on the heads of pairs."""
+    pairs: pl.DataFrame
+    claims: dict[str, Masks]
+    """By setup of masked single-task runs."""
+    notes: tuple[str, ...]
+
+
+def lines(request: FigureRequest) -> FigureWithTables:
+    """A panel per task: its claimed heads beside partners that do not claim them, and partners that do."""
+    read = _read(request)
+    claims = claims_table(next(iter(read.claims.values())))
+    worth = worth_table(read.values, read.pairs, IMPORTANCE)
+    cells, notes = contest_cells(worth, claims, request.tasks)
+    heads, means = head_lines(cells), task_means(cells)
+    sides = side_means(worth, heads)
+    tables = {"-heads": heads, "-tasks": means, "-sides": sides}
+    if len(cells.seeds) < FEWEST_SEEDS:
+        notes = (*notes, f"{len(cells.seeds)} of {FEWEST_SEEDS} seeds that a word on the contest needs")
+    return FigureWithTables(contest_figure(heads, means, sides), (*read.notes, *notes), tables)
+
+
+def all_estimates(request: FigureRequest) -> FigureWithTables:
+    """Every estimate of the contest; the first setup with claims gives the primary one."""
+    read = _read(request)
+    (_, masks), *others = read.claims.items()
+    claims = {name: claims_table(of) for name, of in others}
+    found = estimates(read.values, read.pairs, claims_table(masks), claims, learned=learned_claims(masks))
+    if math.isnan(found.primary.beta):
+        raise InputError(f"no estimate of the contest: {found.primary.reason}")
+    reason = f"{masks.forced_in_words()}{found.primary.reason}{found.beside_learned}"
+    word = f"the contest by importance: {found.primary.word}, {reason}"
+    return FigureWithTables(forest(found.table), (*read.notes, *found.notes, word), {"": found.table})
+
+
+def conflict(request: FigureRequest) -> FigureWithTables:
+    """Cosines of two tasks' gradients by who claims the head, as recorded while pairs were trained."""
+    _, pairs, claims, notes = _claims_and_pairs(request)
+    cosines = cosines_of(pairs)
+    if cosines is None:
+        raise InputError(
+            "no pair here has recorded gradients: train them with --gradient_conflict_every=10 for instance"
+        )
+    pair, twins = of_pairs(cosines), of_twins(cosines)
+    result = conflict_by_claims(pair, claims_table(next(iter(claims.values()))))
+    return FigureWithTables(conflict_figure(result, twins), tuple(notes), {"": result.heads})
+
+
+def _claims_and_pairs(
+    request: FigureRequest,
+) -> tuple[list[RunWithSetup], pl.DataFrame, dict[str, Masks], list[str]]:
+    """The runs, their pairs, claims by setup, and notes; raises `InputError` for what is missing."""
+    runs, left_out = request.runs()
+    check_encoders({str(run.folder): encoder_of(run) for run in runs})
+    compared = with_setups(runs)
+    notes = list(left_out)
+    alone = [run for run in compared if run.setup.single]
+    pairs = pairs_of(compared, notes)
+    alone = _like_pairs(alone, compared, pairs, notes)
+    gates = masks_of(alone, notes)
+    if gates is None:
+        raise InputError("no single-task run with masks among these: give those whose masks are the claims")
+    if pairs is None:
+        raise InputError("no run of two tasks without masks among these: give the pairs, too")
+    claims = {}
+    for (setup,), of_setup in gates.group_by("setup", maintain_order=True):
+        masks, left_out = final_masks(of_setup)
+        claims[str(setup)] = masks
+        notes += left_out
+    return compared, pairs, claims, notes
+
+
+def _like_pairs(
+    alone: list[RunWithSetup], runs: list[RunWithSetup], pairs: pl.DataFrame | None, notes: list[str]
+) -> list[RunWithSetup]:
+    """The single-task runs with masks that were trained like the pairs, but for their masks."""
+    masked = {str(run.run.folder): run for run in alone if run.setup.pruning != "none"}
+    chosen = set() if pairs is None else set(pairs["run"])
+    settings = {
+        str(run.run.folder): run.settings
+        for run in runs
+        if str(run.run.folder) in chosen or str(run.run.folder) in masked
+    }
+    alike, left_out = comparable(settings, MASKS, like=chosen) if chosen else (list(masked), [])
+    notes += [f"claims: {note}" for note in left_out]
+    kept = [masked[name] for name in alike if name in masked]
+    if masked and not kept:
+        raise InputError(f"no claims that the pairs can be compared by: {left_out[0]}")
+    return kept
+
+
+def _read(request: FigureRequest) -> _Contest:
+    """Claims, pairs and worth in the given runs; raises `InputError` for what is missing."""
+    compared, pairs, claims, notes = _claims_and_pairs(request)
+    chosen = set(pairs["run"])
+    parts = []
+    for run in compared:
+        file = run.run.folder / "heads.parquet"
+        if str(run.run.folder) not in chosen:
+            continue
+        if not file.is_file():
+            notes.append(f"{run.run.folder} has no heads.parquet: left out; 'mtl importance' makes it")
+            continue
+        parts.append(worth_of_run(run.run, file, run.config["tasks"], run.setup.name))
+    values = pl.concat(parts) if parts else None
+    if values is None or values.filter(pl.col("measure") == IMPORTANCE).is_empty():
+        raise InputError("no importance of heads in these pairs: 'mtl importance RUN' measures it")
+    return _Contest(values, pairs, claims, tuple(dict.fromkeys(notes)))

@@ -1,0 +1,79 @@
+"""Which runs are pairs of tasks, trained jointly without masks: what the contest for heads is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
+from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.settings import MASKS, comparable, keys_in_words
+from mtl.tasks.variants import task_of
+
+PAIRS = pl.Schema(
+    {
+        "run": pl.String, "setup": pl.String, "seed": pl.Int64, "task": pl.String, "of": pl.String,
+        "partner": pl.String,
+    }
+)  # fmt: skip
+"""A row per pair run and task: `task` as the run names it, `of` the task that a twin is half of, `partner`
+another task, `control` or `twin`."""
+
+
+def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+    """A row per pair run and task: run, setup, seed, task (as the run names it), of, partner; `None` if none.
+
+    `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. A control task
+    has no row. If pairs were trained in several ways (more updates, copied heads), the way with the most
+    pairs of tasks is taken; among equals the one with the fewest settings that are not neutral. A note names
+    the keys in which the others differ.
+    """
+    pairs = {}
+    for run in runs:
+        if run.settings.plain and len(run.settings.tasks) == 2:
+            pairs[str(run.run.folder)] = run.settings
+    if not pairs:
+        return None
+
+    def rank(name: str) -> tuple[int, int, str]:
+        alike = {other.tasks for other in pairs.values() if not pairs[name].differing(other)}
+        return -len(alike), len(pairs[name].set_keys), pairs[name].identity
+
+    chosen, left_out = comparable(pairs, like=[min(pairs, key=rank)])
+    notes += [f"the contest: {note}" for note in left_out]
+    rows = []
+    for run in runs:
+        if str(run.run.folder) not in chosen:
+            continue
+        tasks = pairs[str(run.run.folder)].tasks
+        for task, other in (tasks, reversed(tasks)):
+            of, partner = (task_of(name) for name in (task, other))
+            partner = TWIN if partner == of else partner
+            if of != CONTROL:
+                rows.append((str(run.run.folder), run.setup.name, int(run.config["seed"]), task, of, partner))
+    return pl.DataFrame(rows, schema=PAIRS, orient="row")
+
+
+def claims_unlike_pairs(
+    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, pairs: pl.DataFrame | None
+) -> list[str]:
+    """Notes on setups of claims that were trained otherwise than the pairs, but for their masks."""
+    if gates is None or pairs is None:
+        return []
+    masked, paired = set(gates["run"]), set(pairs["run"])
+    settings = {str(run.run.folder): run.settings for run in runs}
+    notes: dict[str, None] = {}
+    for run in runs:
+        name = str(run.run.folder)
+        if run.setup.single and name in masked:
+            unlike = {
+                key: None
+                for pair in sorted(paired)
+                for key in settings[name].differing(settings[pair], MASKS)
+            }
+            if unlike:
+                keys = keys_in_words([*unlike])
+                name = run.setup.name
+                notes[f"the contest: claims of {name} are of runs with another {keys} than the pairs"] = None
+    return list(notes)

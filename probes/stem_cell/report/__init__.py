@@ -1,0 +1,1 @@
+"""What the laboratory adds to the report's page."""

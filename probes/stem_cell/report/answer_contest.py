@@ -1,0 +1,151 @@
+"""Is a head worth less to a task beside a partner that claims it, too? The primary test."""
+
+from __future__ import annotations
+
+import polars as pl
+from markupsafe import Markup
+
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.claims import Claims, claim_sets
+from mtl.probes.report.data import ReportData
+from mtl.probes.report.embedded import embedded
+from mtl.probes.report.page_part import PageData
+from mtl.probes.stem_cell.figures.conflict import conflict_figure
+from mtl.probes.stem_cell.figures.contest import contest_figure
+from mtl.probes.stem_cell.figures.forest import forest
+from mtl.probes.stem_cell.statistics.conflict import conflict_by_claims, of_pairs, of_twins
+from mtl.probes.stem_cell.statistics.contest_cells import contest_cells
+from mtl.probes.stem_cell.statistics.contest_lines import head_lines, side_means, task_means
+from mtl.probes.stem_cell.statistics.contest_table import (
+    IMPORTANCE,
+    claims_table,
+    estimates,
+    learned_claims,
+    worth_table,
+)
+from mtl.probes.stem_cell.statistics.uncut_skill import SKILL_UNITS, uncut_skill
+from mtl.probes.stem_cell.statistics.worth_units import Unit
+
+QUESTION = "Is a head worth less to a task beside a partner that claims it, too?"
+LIMIT = (
+    "It is about importance in these pairs of tasks on this encoder, not about scores: what sharing costs is "
+    "above, and whether it can be restored below."
+)
+
+
+def contest_answer(page: PageData) -> Answer:
+    """By the importance of heads in pair runs without masks, and the claims of the primary setup."""
+    data, claims, pairs = page.data, page.claims, page.data.evidence.get("pairs")
+    missing = _missing(data, claims)
+    conflict = _conflict(data, claims)
+    if missing or claims.masks is None or data.worth is None or pairs is None:
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, *conflict)
+    of = claims_table(claims.masks)
+    alone = {setup.name for setup in data.setups if setup.single}
+    primary = claims.by.setup if claims.by is not None else ""
+    others = {
+        name: claims_table(masks)
+        for name, masks in claim_sets(page.masks, data.setups).items()
+        if name in alone and name != primary
+    }
+    worth = worth_table(data.worth, pairs, IMPORTANCE)
+    try:
+        skill, unmeasured = _skill(data, of)
+        found = estimates(data.worth, pairs, of, others, skill, learned=learned_claims(claims.masks))
+        cells, _ = contest_cells(worth, of)
+        lines, means = head_lines(cells), task_means(cells)
+        sides = side_means(worth, lines)
+    except ValueError as error:
+        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, *conflict)
+    tables = {
+        "contest-estimates": found.table, "contest-heads": lines, "contest-tasks": means,
+        "contest-sides": sides,
+    }  # fmt: skip
+    figures = []
+    if lines.height:
+        caption = (
+            "Grey: a head that the task claims, from partners that do not claim it to partners that do; what "
+            "partners do to a layer is taken out. At the sides, as measured: the task beside itself (twin) "
+            "and beside a task whose labels mean nothing (control)."
+        )
+        drawn = embedded(contest_figure(lines, means, sides), "worth of claimed heads by the partner's claim")
+        figures.append((drawn, caption))
+    caption = (
+        f"Every estimate; the bold one was fixed beforehand (claims of {primary}). An interval within the "
+        "shaded band refutes a loss of a tenth. Other units than logs are put on this scale by planting one."
+    )
+    if found.table["share"].is_finite().any():
+        figures.append((embedded(forest(found.table), "all estimates of the contest"), caption))
+    return Answer(
+        QUESTION,
+        found.primary.word,
+        f"{claims.masks.forced_in_words()}{found.primary.reason}{found.beside_learned}",
+        LIMIT,
+        [*figures, *conflict[0]],
+        {**tables, **conflict[1]},
+        _remarks((*found.notes, *unmeasured), sides),
+    )
+
+
+def _conflict(data: ReportData, claims: Claims) -> tuple[list[tuple[Markup, str]], dict[str, pl.DataFrame]]:
+    """The figure and table of the tasks' gradients by who claims the head, where pairs recorded them."""
+    cosines = data.evidence.get("cosines")
+    if cosines is None or claims.masks is None:
+        return [], {}
+    try:
+        found = conflict_by_claims(of_pairs(cosines), claims_table(claims.masks))
+    except ValueError:  # no pair of which both tasks have claims
+        return [], {}
+    caption = (
+        "Cosines of two tasks' gradients at heads that neither, one or both of them claim, as recorded while "
+        "pairs were trained; twins have two decoders for one task."
+    )
+    figure = embedded(conflict_figure(found, of_twins(cosines)), "gradients by claims")
+    return [(figure, caption)], {"conflict": found.heads}
+
+
+def _skill(
+    data: ReportData, claims: pl.DataFrame
+) -> tuple[list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]], tuple[str, ...]]:
+    """The secondary estimates by what probes find, where single tasks and pairs were probed, and notes."""
+    pairs = data.evidence.get("pairs")
+    if data.heads is None or pairs is None:
+        return [], ()
+    found: list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]] = []
+    notes = []
+    for name, measure, unit in SKILL_UNITS:
+        try:
+            skill = uncut_skill(data.heads, pairs, measure)
+        except ValueError as error:
+            notes.append(f"no estimate of the contest by {name}: {error}")
+            continue
+        if not skill.is_empty():
+            found.append((name, skill, claims, unit))
+    return found, tuple(notes)
+
+
+def _missing(data: ReportData, claims: Claims) -> str:
+    """Which runs or measures the test lacks; empty if none."""
+    if claims.masks is None or len(claims.masks.tasks) < 2:
+        return (
+            "no masks of two tasks or more, so there are no claims; "
+            "train single-task runs with --pruning=dynamic"
+        )
+    pairs = data.evidence.get("pairs")
+    if pairs is None or pairs.is_empty():
+        return "no pair runs without masks; a study has them as setup pairs"
+    worth = data.worth
+    runs = set(pairs["run"])
+    if (
+        worth is None
+        or worth.filter((pl.col("measure") == IMPORTANCE) & pl.col("run").is_in(runs)).is_empty()
+    ):
+        return "no importance of heads in the pair runs; 'mtl importance RUN' measures it"
+    return ""
+
+
+def _remarks(notes: tuple[str, ...], sides: pl.DataFrame) -> tuple[str, ...]:
+    lacking = [name for name in ("twin", "control") if name not in set(sides["partner"])]
+    if not lacking:
+        return notes
+    return (*notes, f"no {' and no '.join(lacking)} runs beside the contest: its two ends are not shown")

@@ -1,0 +1,113 @@
+"""Does sharing hurt?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.data import ReportData, Setup
+from mtl.probes.report.embedded import embedded
+from mtl.probes.report.page_part import PageData
+from mtl.probes.stem_cell.figures.dose import dose_figure
+from mtl.probes.stem_cell.figures.sharing import sharing_figure
+from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
+from mtl.probes.stem_cell.statistics.dose import dose, word_on
+from mtl.probes.stem_cell.statistics.sharing import sharing
+from mtl.tasks.variants import task_of
+
+QUESTION = "Does sharing an encoder hurt?"
+LIMIT = (
+    "It does not say why: a shared encoder may also have too few updates, or tasks of unequal weight. Runs "
+    "with more updates tell."
+)
+
+LIMIT_BY_CHANCE = (
+    "It is about pairs whose tasks have few heads each: heads in common are also fewer heads in all. It does "
+    "not say what sharing a whole encoder costs."
+)
+
+
+def sharing_answer(page: PageData) -> Answer:
+    """By the scores of runs without masks; the word is on the runs of most tasks.
+
+    Pairs whose masks have heads in common by chance are shown beside. Without runs to compare, the word is
+    theirs.
+    """
+    data = page.data
+    by_chance = _by_chance(data)
+    groups = sharing_groups(data)
+    notes = unlike_baselines(data)
+    if not groups:
+        if by_chance is not None:
+            return dataclasses.replace(by_chance, notes=(*by_chance.notes, *notes))
+        missing = (
+            "no joint runs and runs of single tasks without masks; a study has them as setups single and all"
+        )
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes)
+    result = sharing(data.scores, groups)
+    reason, figures, tables = result.reason, [], {}
+    if not result.table.is_empty():
+        caption = (
+            f"What tasks score less jointly than alone on {data.split}; the word is on the mean of "
+            f"{next(iter(groups))}. Dashed: the margin below which a loss needs no remedy."
+        )
+        figure = embedded(
+            sharing_figure(result.table, data.names()), "points lost to joint training per task"
+        )
+        figures, tables = [(figure, caption)], {"sharing": result.table}
+    if by_chance is not None:
+        reason = f"{reason}; {by_chance.reason}"
+        figures, tables = [*figures, *by_chance.figures], {**tables, **by_chance.tables}
+    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes)
+
+
+def _by_chance(data: ReportData) -> Answer | None:
+    """The answer of pairs under fixed masks; `None` without them."""
+    scores = data.evidence.get("dose")
+    if scores is None:
+        return None
+    losses = dose(scores)
+    word, reason = word_on(losses)
+    caption = (
+        f"Scores on {data.split} of pairs under fixed masks, by the heads that both masks have, which "
+        "were assigned by chance; lines through the means."
+    )
+    figure = embedded(dose_figure(scores, losses), "scores by heads in common")
+    return Answer(
+        QUESTION, word, reason, LIMIT_BY_CHANCE, [(figure, caption)],
+        {"dose": losses, "dose-scores": scores},
+    )  # fmt: skip
+
+
+def sharing_groups(data: ReportData) -> dict[str, dict[str, str]]:
+    """Setups of joint training without masks, each with the single-task setup to compare with.
+
+    Setups of most tasks come first, then those whose names say least on how they were trained. Pairs that are
+    trained alike are one group; twins and pairs with the control task are left out, and so are setups of
+    which single tasks were trained otherwise (`unlike_baselines`).
+    """
+    groups: dict[str, dict[str, str]] = {}
+    for setup in sorted(_joint(data), key=lambda one: (-one.tasks, len(one.variant), one.name)):
+        if setup.baseline is not None and not setup.unlike:
+            groups.setdefault(setup.family, {})[setup.name] = setup.baseline
+    return groups
+
+
+def unlike_baselines(data: ReportData) -> tuple[str, ...]:
+    """Notes on joint setups that cannot be compared with single tasks, since these were trained otherwise."""
+    return tuple(
+        f"{setup.name} and {setup.baseline} were trained with another {', '.join(setup.unlike)}: what "
+        "sharing costs is not read from them"
+        for setup in _joint(data)
+        if setup.unlike
+    )
+
+
+def _joint(data: ReportData) -> list[Setup]:
+    """Setups of joint training from the start and without masks, of different tasks on words or sentences."""
+    return [
+        setup
+        for setup in data.setups
+        if not setup.single and setup.pruning == "none" and setup.baseline is not None
+        if not any(task == CONTROL or task_of(task) != task for task in setup.trained)
+    ]

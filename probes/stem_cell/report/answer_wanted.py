@@ -1,0 +1,36 @@
+"""Do tasks want the same heads?"""
+
+from __future__ import annotations
+
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.embedded import embedded
+from mtl.probes.report.page_part import PageData
+from mtl.probes.stem_cell.figures.wanted import wanted_figure
+from mtl.probes.stem_cell.statistics.wanted import wanted
+
+QUESTION = "Do tasks want the same heads?"
+LIMIT = (
+    "Which heads a mask keeps depends on how many it may keep: compare equal budgets only. "
+    "The random labels are of one kind, a label per word type."
+)
+
+
+def wanted_answer(page: PageData) -> Answer:
+    """By the masks that give the claims."""
+    claims = page.claims
+    if claims.masks is None or len(claims.masks.tasks) < 2:
+        missing = "no masks of two tasks or more; train single-task runs with --pruning=dynamic"
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
+    try:
+        result = wanted(claims.masks)
+    except ValueError as error:
+        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT)
+    setup = claims.by.setup if claims.by is not None else ""
+    caption = (
+        f"Jaccard of the heads that masks keep open ({setup}); a dot for each pair of tasks, or task. "
+        "A task agrees with itself no better than the last column."
+    )
+    figure = embedded(
+        wanted_figure(result.table), "Jaccard of masks between tasks, beside chance and ceiling"
+    )
+    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], {"wanted": result.table})

@@ -1,0 +1,74 @@
+"""Does sharing heads cost anything? Scores of pairs under masks whose overlap was assigned by chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float, Int
+
+from mtl.probes.statistics.resampling import accepted_interval, permutations_within
+from mtl.probes.stem_cell.statistics.sharing import MARGIN, SCORED
+from mtl.probes.stem_cell.statistics.wanted import CANNOT_TELL, NO, YES, Word
+
+SCHEMA = pl.Schema(
+    {"pair": pl.String, "task": pl.String, "runs": pl.Int64}
+    | dict.fromkeys(("loss", "low", "high", "p"), pl.Float64)
+)
+ALL = "all"
+DRAWS = 4999
+
+
+def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
+    """The points of a score lost if all heads are in common instead of none.
+
+    A row per task of each pair, and one over all pairs and tasks (`all`, `all`). `scores`: pair, overlap
+    (heads in common), heads (of the task's mask), run, task, score. A score is regressed on the share of
+    heads in common, both less their mean over the pair's runs; over all, a run's scores are averaged over
+    its tasks. p is by design: overlaps were assigned to the runs of a pair by chance, so that they are
+    permuted among these runs, one-sided (more in common, lower score). The interval inverts this test; its
+    error on both sides together is `level`. Columns: pair, task, runs, loss (points), low, high, p; null
+    where all overlaps of a pair are alike. An interval is infinite where there are too few different orders.
+    """
+    shares = scores.with_columns(share=pl.col("overlap") / pl.col("heads"))
+    rows = []
+    for (pair, task), of_task in shares.group_by("pair", "task", maintain_order=True):
+        rows.append((str(pair), str(task), *_fit(of_task, level, draws, seed)))
+    runs = shares.group_by("pair", "run", maintain_order=True).agg(pl.col("share", "score").mean())
+    rows.append((ALL, ALL, *_fit(runs, level, draws, seed)))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
+
+
+def word_on(losses: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
+    """The word on the row over all pairs, and its reason; the rule and the margin are those of `sharing`."""
+    row = losses.row(by_predicate=(pl.col("pair") == ALL) & (pl.col("task") == ALL), named=True)
+    if row["loss"] is None:
+        return CANNOT_TELL, "masks of pairs have as many heads in common in all runs"
+    reason = (
+        f"under masks that have all heads in common by chance, tasks score {SCORED.of(row['loss'])} than "
+        f"under masks that have none ({1 - level:.0%} interval {SCORED.interval(row['low'], row['high'])}, "
+        f"one-sided p {row['p']:.3f}, {row['runs']} runs)"
+    )
+    if row["low"] > 0:
+        return YES, reason
+    return (NO if row["high"] < MARGIN else CANNOT_TELL), reason
+
+
+def _fit(runs: pl.DataFrame, level: float, draws: int, seed: int) -> tuple[int, float, float, float, float]:
+    pairs = runs["pair"].rank("dense").cast(pl.Int64).to_numpy()
+    share, score = (_centred(runs[name].to_numpy().astype(np.float64), pairs) for name in ("share", "score"))
+    square = float(share @ share)
+    if square <= 1e-12:
+        return len(runs), float("nan"), float("nan"), float("nan"), float("nan")
+    orders = permutations_within(pairs, draws, np.random.default_rng(seed))
+    observed = float(share @ score)
+    permuted, crossed = share[orders] @ score, share[orders] @ share
+    p = float((1 + (permuted <= observed + 1e-9).sum()) / (1 + draws))
+    # As in `contest`: with score + loss * share, each order changes sides at one loss.
+    low, high = accepted_interval(permuted - observed, square - crossed, square, level)
+    return len(runs), -observed / square, low, high, p
+
+
+def _centred(values: Float[np.ndarray, " run"], pairs: Int[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
+    """Values less the mean of their pair."""
+    _, place = np.unique(pairs, return_inverse=True)
+    return values - (np.bincount(place, values) / np.bincount(place))[place]

@@ -1,0 +1,292 @@
+"""The contest for heads read from run folders: figures, the report's first screen, and what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mtl.commands.figure import figure
+from mtl.commands.report import report
+from mtl.errors import InputError
+from mtl.probes.report.page_part import answers
+from mtl.probes.stem_cell.report.answer_sharing import sharing_groups
+from mtl.probes.stem_cell.statistics.contest import estimate
+from mtl.probes.stem_cell.statistics.contest_lines import head_lines
+from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, worth_table
+from mtl.probes.tables import heads_table
+from mtl.runs.evidence import page_parts
+from mtl.runs.report.gather import gather
+from tests.mtl.stem_cell.contest_study import ContestStudy
+from tests.mtl.stem_cell.page_data import page_data
+from tests.mtl.studies import SCORES, Study
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A study in which a fifth of worth is lost to partners that claim the head, too."""
+    study = ContestStudy(tmp_path_factory.mktemp("contest") / "planted")
+    study.whole()
+    study.twins("dep", 1)
+    study.twins("dep", 2)
+    return study
+
+
+def runs_of(study, *patterns):
+    return [path for pattern in patterns for path in sorted((study.root / "runs").glob(pattern))]
+
+
+def test_forest_of_runs_has_the_estimates_of_their_numbers(planted, tmp_path, capsys):
+    runs = runs_of(planted, "*-dynamic-*", "*-none-*")
+    figure("forest", runs, tmp_path / "forest.pdf")
+    table = pl.read_parquet(tmp_path / "forest.parquet")
+    first = table.row(0, named=True)
+    expected = estimate(planted.cells)
+    assert first["primary"]
+    assert first["estimate"] == "importance, logs"
+    assert first["beta"] == pytest.approx(expected.beta)
+    assert (first["share_low"], first["share_high"]) == pytest.approx(
+        (expected.share_low, expected.share_high)
+    )
+    assert first["word"] == "supported"
+    alone = {f"{task} alone" for task in ("pos", "dep", "srl")}
+    assert set(table["estimate"][1:]) == {"importance, normal scores", *alone}
+    assert not table["primary"][1:].any()
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "wrote" in printed
+    assert "the contest by importance: supported, " in printed
+    # One seed gives figures, and no word.
+    few = runs_of(planted, "*-dynamic-*", "*-none-*1")
+    figure("contest", few, tmp_path / "few.png")
+    assert "1 of 3 seeds that a word on the contest needs" in " ".join(capsys.readouterr().out.split())
+    figure("forest", few, tmp_path / "few.png")
+    assert "cannot tell, 1 seed of every pair, and 3 are needed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_contest_of_runs_has_their_heads_and_the_twin_at_the_side(planted, tmp_path):
+    figure("contest", runs_of(planted, "*-dynamic-*", "*-none-*"), tmp_path / "contest.png")
+    heads = pl.read_parquet(tmp_path / "contest-heads.parquet")
+    key = ["task", "layer", "head"]
+    assert heads.sort(key).select("apart", "beside").to_numpy() == pytest.approx(
+        head_lines(planted.cells).sort(key).select("apart", "beside").to_numpy()
+    )
+    side = pl.read_parquet(tmp_path / "contest-sides.parquet")
+    # Claimed heads of the twin are worth 1, the other 54 of 72 a hundredth: their place in standardised logs.
+    logs = np.log(np.where(planted.cells.claims["dep"], 1.0, 0.01))
+    expected = (logs.max() - logs.mean()) / logs.std()
+    assert side.select("task", "partner", "seeds").row(0) == ("dep", "twin", 2)
+    assert side["mean"].to_list() == pytest.approx([expected])
+
+
+def test_figures_say_which_runs_are_missing(planted, tmp_path):
+    with pytest.raises(InputError, match="no single-task run with masks"):
+        figure("contest", runs_of(planted, "pos-dep-none-*"), tmp_path / "x.png")
+    with pytest.raises(InputError, match="no run of two tasks without masks"):
+        figure("forest", runs_of(planted, "pos-dynamic-*", "dep-none-*"), tmp_path / "x.png")
+    one_pair = runs_of(planted, "pos-dynamic-*", "dep-dynamic-*", "pos-dep-none-*")
+    for name in ("contest", "forest"):
+        with pytest.raises(InputError, match="no claimed head has both a partner"):
+            figure(name, one_pair, tmp_path / "x.png")
+    bare = Study(tmp_path / "bare", layers=6, heads=12)
+    masked = [bare.run([task], 1, probe=False) for task in ("pos", "dep")]
+    pair = bare.run(["pos", "dep"], 1, pruning="none", probe=False)
+    with pytest.raises(InputError, match="no importance of heads in these pairs: 'mtl importance RUN'"):
+        figure("contest", [*masked, pair], tmp_path / "x.png")
+
+
+def test_the_first_screen_answers_in_order(planted, capsys):
+    report(planted.root)
+    html = (planted.root / "report.html").read_text(encoding="utf-8")
+    screen = html[html.index('id="answers"') : html.index("</section>")]
+    questions = re.findall(r'<h3>(.*?) <span class="word ([\w-]+)">', screen)
+    assert questions == [
+        ("Do tasks want the same heads?", "cannot-tell"),
+        ("Does sharing an encoder hurt?", "yes"),
+        ("Is a head worth less to a task beside a partner that claims it, too?", "supported"),
+        ("Does a remedy help?", "cannot-tell"),
+    ]
+    assert screen.count('<img class="figure"') == 4
+    assert screen.count("What it cannot say.") == 4
+    assert "No masks of a control task" in screen
+    # Made-up scores: 89.5 alone and 88.5 with all three, of whatever seed.
+    assert "Tasks score 1.00 points less jointly than alone, on average (95% interval 1.00" in screen
+    assert html.index('id="answers"') < html.index('id="seeds"') < html.index('id="scores"')
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "Does a remedy help? Cannot tell: no runs with a remedy" in lines
+    assert "note: no control runs beside the contest" in lines
+    assert {"wanted", "sharing", "contest-estimates", "contest-heads", "contest-tasks", "contest-sides"} <= {
+        name for answer in answers_of(planted.root) for name in answer.tables
+    }
+
+
+def answers_of(root):
+    """The first screen's answers."""
+    evidence = gather(root, "test", SCORES)
+    return answers(page_data(evidence), page_parts())
+
+
+def test_a_null_is_refuted(tmp_path):
+    answer = answers_of(ContestStudy(tmp_path / "null", loss=0.0, noise=0.05).whole())[2]
+    assert answer.word == "refuted"
+    assert answer.reason.startswith("less than 10% is lost: a claimed head is worth")
+
+
+def test_without_pairs_the_screen_says_what_to_run(tmp_path):
+    study = Study(tmp_path / "few")
+    screen = answers_of(study.small(seeds=(1,)))
+    assert [answer.word for answer in screen] == ["cannot tell"] * 4
+    assert screen[2].reason == "no pair runs without masks; a study has them as setup pairs"
+    assert screen[1].reason.startswith("no joint runs and runs of single tasks without masks")
+    alone = Study(tmp_path / "alone")
+    alone.run(["dep"], 1)
+    assert answers_of(alone.root) == ()
+
+
+def test_what_pairs_lack_is_one_line(tmp_path):
+    study = Study(tmp_path / "bare")
+    for task in ("pos", "dep"):
+        study.run([task], 1)
+    study.run(["pos", "dep"], 1, pruning="none")
+    missing = "no importance of heads in the pair runs; 'mtl importance RUN' measures it"
+    assert answers_of(study.root)[2].reason == missing
+    closed = ContestStudy(tmp_path / "cut")
+    root = closed.whole()
+    worth = {name: closed.of(name, other, 1).copy() for name, other in (("pos", "dep"), ("dep", "pos"))}
+    worth["pos"][5] = 0.0
+    closed.worth(root / "runs" / "pos-dep-none-shared-seed1", worth)
+    assert answers_of(root)[2].reason.startswith(
+        "pos beside dep, srl: 1 head has importance 0 or none (closed or cut heads)"
+    )
+
+
+def test_pairs_trained_otherwise_are_left_out_and_named(tmp_path):
+    study = ContestStudy(tmp_path / "more")
+    root = study.whole()
+    study.pair("pos", "dep", 1, max_epochs=60, name="longer")
+    evidence = gather(root, "test", SCORES)
+    assert str(root / "runs" / "longer") not in set(evidence.evidence["pairs"]["run"])
+    assert any(
+        note.startswith("the contest: runs/longer was trained with another max_epochs than ")
+        for note in evidence.notes
+    )
+    assert worth_table(evidence.worth, evidence.evidence["pairs"], IMPORTANCE).height == 3 * 2 * 3 * 72
+
+
+def test_a_controls_own_heads_are_not_compared(tmp_path):
+    study = ContestStudy(tmp_path / "control")
+    folder = study.run(["dep", "control"], 1, pruning="none", probe=False, scores=False)
+    study.worth(folder, {name: np.ones(72) for name in ("dep", "control")})
+    pairs = gather(study.root, "test", SCORES).evidence["pairs"]
+    assert pairs.select("task", "of", "partner").rows() == [("dep", "dep", "control")]
+
+
+def test_scores_of_pairs_are_one_group(planted):
+    groups = sharing_groups(gather(planted.root, "test", SCORES))
+    assert list(groups) == ["MTL-3", "MTL-2"]
+    assert len(groups["MTL-2"]) == 3  # the twins are none of them
+    assert set(groups["MTL-2"].values()) == {"STL"}
+
+
+def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
+    study = ContestStudy(tmp_path / "conflict")
+    masked = [study.run([task], 11, probe=False) for task in ("pos", "dep")]
+    pairs = [study.run(["pos", "dep"], seed, pruning="none", probe=False) for seed in (1, 2)]
+    for number, folder in enumerate(pairs):
+        epochs = [
+            heads_table.rows(
+                "gradient_conflict", "", ["pos-dep"], np.full((1, 6, 12), value + number), np.array([count]),
+                f"epoch {epoch}",
+            )
+            for epoch, (value, count) in enumerate(((0.0, 10), (0.3, 20)), start=1)
+        ]  # fmt: skip
+        heads_table.write(folder / "heads.parquet", pl.concat(epochs), {})
+    figure("conflict", [*masked, *pairs], tmp_path / "conflict.png")
+    table = pl.read_parquet(tmp_path / "conflict.parquet")
+    assert table["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
+    both = study.cells.claims["pos"] & study.cells.claims["dep"]
+    assert table.filter(pl.col("claims") == "both").height == both.sum()
+    answer = answers_of(study.root)[2]
+    assert answer.reason.startswith("no importance of heads in the pair runs")
+    assert answer.tables["conflict"]["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
+    assert [caption.split(" at heads")[0] for _, caption in answer.figures] == [
+        "Cosines of two tasks' gradients"
+    ]
+    with pytest.raises(InputError, match="train them with --gradient_conflict_every"):
+        figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
+
+
+def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
+    """Two heads in each mask; of both in common instead of none costs 1.5 points."""
+    study = Study(tmp_path / "dose")
+    runs = []
+    for shared, draw in ((shared, draw) for shared in (0, 1, 2) for draw in (1, 2, 3, 4)):
+        gates = {"scope": "per_task", "masks": f"pos+dep-shared{shared}-draw{draw}.parquet"}
+        name = f"shared{shared}-{draw}"
+        folder = study.run(["pos", "dep"], draw, pruning="fixed", probe=False, name=name, gates=gates)
+        of_pos = (pl.col("task") == "pos") & pl.col("head").is_in([0, 1])
+        of_dep = (pl.col("task") == "dep") & pl.col("head").is_in([2 - shared, 3 - shared])
+        table = study.gates(["pos", "dep"], "per_task", study.shape)
+        table = table.with_columns(open=(pl.col("layer") == 0) & (of_pos | of_dep))
+        table.write_parquet(folder / "gates.parquet")
+        scores = {task: {SCORES[task]: 90 - 0.75 * shared + 0.1 * draw} for task in ("pos", "dep")}
+        (folder / "metrics.json").write_text(json.dumps({"test": scores}))
+        runs.append(folder)
+    figure("dose", runs, tmp_path / "dose.pdf")
+    table = pl.read_parquet(tmp_path / "dose.parquet")
+    assert table["task"].to_list() == ["dep", "pos", "all"]
+    assert table["loss"].to_numpy() == pytest.approx(1.5)
+    assert table["runs"].to_list() == [12, 12, 12]
+    assert table["p"].max() < 0.01
+    # Without joint and single runs the report's answer is theirs; with them they stand beside.
+    answer = answers_of(study.root)[1]
+    assert answer.word == "yes"
+    assert answer.reason.startswith(
+        "under masks that have all heads in common by chance, tasks score 1.50 po"
+    )
+    assert set(answer.tables) == {"dose", "dose-scores"}
+    for tasks in (["pos"], ["dep"], ["pos", "dep"]):
+        study.run(tasks, 1, pruning="none", probe=False)
+    beside = answers_of(study.root)[1]
+    assert beside.word == "cannot tell"
+    assert beside.reason.endswith(answer.reason)
+    assert set(beside.tables) == {"sharing", "dose", "dose-scores"}
+    with pytest.raises(InputError, match="train some with pruning=fixed"):
+        figure("dose", [study.run(["pos", "dep"], 9, pruning="none", probe=False)], tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("level", [pytest.param(0.4, marks=pytest.mark.slow), 0.95])
+def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_projections(tmp_path, level):
+    """Also where every head is below the projections, as on real encoders."""
+    study = ContestStudy(tmp_path / "skill")
+    root = study.whole()
+    random = np.random.default_rng(1)
+    for folder in runs_of(study, "pos-none-*", "pos-dep-none-*", "pos-srl-none-*"):
+        count = np.array([50])
+        probed = [
+            heads_table.rows("clustering", "pos", ["NN"], random.uniform(0.5, 0.9, (1, 6, 12)), count),
+            heads_table.layer_rows("clustering_projection", "pos", ["NN"], np.full((1, 6), level), count),
+        ]
+        path = folder / "heads.parquet"
+        if path.is_file():
+            probed.append(heads_table.read(path)[0])
+        heads_table.write(path, pl.concat(probed), {"target": "minilm", "split": "test"})
+    name = "skill of clustering, uncut, beyond the layer's input"
+    answer = answers_of(root)[2]
+    estimates = answer.tables["contest-estimates"]
+    assert estimates.filter(estimate=name)["unit"].to_list() == ["skill above a random projection"]
+    assert not any(name in note for note in answer.notes)
+    # Tables of runs that were probed before there were projections.
+    for path in runs_of(study, "pos-dep-none-*/heads.parquet"):
+        old, provenance = heads_table.read(path)
+        heads_table.write(path, old.filter(pl.col("measure") != "clustering_projection"), provenance)
+    answer = answers_of(root)[2]
+    assert answer.word == "supported"
+    assert answer.tables["contest-estimates"].filter(estimate=name).is_empty()
+    [note] = [note for note in answer.notes if name in note]
+    assert note.startswith(f"no estimate of the contest by {name}: 3 runs, such as ")
+    assert note.endswith("were probed without clustering_projection: 'mtl probe RUN' measures it")

@@ -1,0 +1,53 @@
+"""Whose claims the verdict in a study's report goes by."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from mtl.commands.report import report
+from tests.mtl.study.made_up import DYNAMIC, SINGLE, STATIC, carry_out, config
+from tests.mtl.study.test_study_report import collected
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawing takes most of the time."""
+    monkeypatch.setattr("mtl.study.report._figures", lambda study, finished: iter(()))
+
+
+def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures):
+    study = config(SINGLE, DYNAMIC, STATIC)
+    folder = carry_out(tmp_path / "s", study, but="single dynamic")
+    printed = collected(folder, study)
+    assert "note: no verdict on competition: claims are to be those of single dynamic" in printed
+    assert "competition: " not in printed.replace("no verdict on competition: ", "")
+    page = (folder.path / "report.html").read_text()
+    assert "No verdict: claims are to be those of single dynamic" in page
+    assert "<td>STL, static</td>" in page.split("By whose claims")[1]
+
+
+@pytest.mark.slow
+def test_a_block_that_is_added_does_not_change_the_verdict(tmp_path, no_figures, capsys):
+    study = config(SINGLE, DYNAMIC)
+    folder = carry_out(tmp_path / "s", study)
+    assert "; by the claims of STL, dynamic\n" in collected(folder, study)
+    tests = folder.path / "tables" / "competition-tests.csv"
+    first = pl.read_csv(tests)
+    study = config(SINGLE, DYNAMIC, STATIC)
+    carry_out(folder.path, study)
+    collected(folder, study)
+    assert_frame_equal(pl.read_csv(tests), first)
+    page = (folder.path / "report.html").read_text()
+    match = re.search(r"The claims are those of <b>STL, dynamic</b>: (.*?)\.</p>", page)
+    assert "fixed beforehand as those of the first block with masks in the study" in match[1]
+    report(folder.path, claims="STL, static")
+    page = (folder.path / "report.html").read_text()
+    assert "<b>STL, static</b>: chosen with --claims" in page
+    assert "file fixes those of STL, dynamic" in page
+    assert "; by the claims of STL, static\n" in capsys.readouterr().out

@@ -1,0 +1,194 @@
+"""Claims and losses on made-up runs: arithmetic by hand, and how often the word is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binom
+
+from mtl.probes.statistics.masks import final_masks
+from mtl.probes.statistics.skill import absent_labels, label_values, skills
+from mtl.probes.stem_cell.statistics.competition import APART, TOGETHER, TOO_FEW, claims, compete, losses
+from tests.probes import worlds
+
+DRAWS = 200
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(2)
+
+
+def verdicts(effect: float) -> list[str]:
+    words = []
+    for draw in range(DRAWS):
+        gates, heads = worlds.competition(np.random.default_rng([7, draw]), effect)
+        masks, _ = final_masks(gates)
+        words.append(compete(masks, heads, level=0.05, draws=500).verdict.word)
+    return words
+
+
+@pytest.mark.slow
+def test_a_planted_effect_is_found_and_none_is_rejected():
+    """Every claim costs a head 1.5 points: contested heads lose some 4.5 of 40, the others some 0.5."""
+    planted, none = verdicts(0.06), verdicts(0.0)
+    assert planted.count(TOGETHER) / DRAWS >= 0.9
+    assert set(none) == {TOGETHER, APART}
+    # A test of level 0.05 has more than this many false positives in one of a thousand such tests.
+    assert none.count(TOGETHER) <= binom.ppf(0.999, DRAWS, 0.05)
+
+
+def test_what_the_planted_effect_costs():
+    lost = {True: [], False: []}
+    for draw in range(20):
+        gates, heads = worlds.competition(np.random.default_rng([7, draw]), 0.06)
+        table = losses(claims(final_masks(gates)[0]), skills(heads))
+        for contested in lost:
+            lost[contested].append(table.filter(pl.col("contested") == contested)["loss"].mean())
+    assert np.mean(lost[True]) == pytest.approx(0.046, abs=0.006)
+    assert np.mean(lost[False]) == pytest.approx(0.004, abs=0.006)
+
+
+def test_worlds_without_competition_give_the_same_word():
+    """A task that loses on the heads that it claims itself, whoever else does: the word names no cause."""
+    words = []
+    for draw in range(20):
+        gates, heads = worlds.own_heads(np.random.default_rng([9, draw]), 0.06)
+        words.append(compete(final_masks(gates)[0], heads, draws=500).verdict.word)
+    assert words.count(TOGETHER) >= 18
+
+
+def test_layers_that_differ_are_not_taken_for_competition(rng):
+    """Upper layers are wanted more and lose more, but within layers claims and losses are unrelated."""
+    gate = (rng.random((4, 3, 4, 8)) < np.array([0.1, 0.4, 0.7, 0.95])[:, None]).astype(float)
+    stl = 0.6 + 0.02 * rng.normal(size=(3, 4, 3, 4, 8))
+    joint = stl - 0.05 * np.arange(4)[:, None] + 0.01 * rng.normal(size=stl.shape)
+    found = compete(
+        final_masks(worlds.gates(gate))[0],
+        pl.concat([worlds.heads(stl, "stl"), worlds.heads(joint, "joint")]),
+    )
+    p = dict(found.head_tests.select("test", "p").iter_rows())
+    assert p["Spearman of claims and loss"] < 0.01
+    assert p["Spearman of claims and loss within layers"] > 0.05
+    assert found.verdict.word == APART
+
+
+def test_heads_that_only_gain_less_are_said_to(rng):
+    gates, heads = worlds.competition(rng, 0.1)
+    better = heads.with_columns(
+        value=pl.when((pl.col("regime") == "joint") & (pl.col("measure") == "attention"))
+        .then(pl.col("value") + 0.3)
+        .otherwise("value")
+    )
+    found = compete(final_masks(gates)[0], better)
+    assert found.head_tests["p"].max() < 0.05
+    assert found.verdict.word == TOGETHER
+    assert "gain less skill; contested ones lose none on average" in found.verdict.reason
+
+
+def test_the_verdict_says_its_level_and_is_the_same_every_time(rng):
+    gates, heads = worlds.competition(rng, 0.1)
+    masks, _ = final_masks(gates)
+    found, again = (
+        compete(masks, heads, level=0.01),
+        compete(masks, heads.sample(fraction=1, shuffle=True), level=0.01),
+    )
+    assert str(found.verdict).startswith(f"{TOGETHER}: heads that more tasks claim lose more of their skill")
+    assert "level 0.01" in found.verdict.reason
+    assert "99% interval" in found.verdict.reason
+    assert "support" not in str(found.verdict)
+    assert found.verdict == again.verdict
+
+
+@pytest.mark.parametrize(
+    ("thin", "said"),
+    [
+        (lambda g, h: (g.filter(pl.col("seed") < 3), h), "masks of 2 seeds"),
+        (
+            lambda g, h: (g, h.filter((pl.col("regime") != "joint") | (pl.col("seed") == 1))),
+            "joint runs of 1 seed",
+        ),
+        (
+            lambda g, h: (g, h.filter((pl.col("regime") != "stl") | (pl.col("task") != "con"))),
+            "single-task runs of 0 seeds",
+        ),
+        (lambda g, h: (g.filter(pl.col("task") == "pos"), h), "needs two"),
+        (lambda g, h: (g.with_columns(open=pl.lit(True)), h), "nearly all heads"),
+        (lambda g, h: (g.with_columns(open=pl.col("open") & (pl.col("task") == "pos")), h), "claimed by two"),
+        (lambda g, h: (g, h.with_columns(value=pl.lit(0.5))), "lose the same"),
+    ],
+)
+def test_too_few_runs_to_say(rng, thin, said):
+    gates, heads = thin(*worlds.competition(rng, 0.1))
+    found = compete(final_masks(gates)[0], heads)
+    assert found.verdict.word == TOO_FEW
+    assert said in found.verdict.reason
+    assert found.heads.height == worlds.LAYERS * worlds.HEADS
+
+
+def test_claims_by_hand():
+    gate = np.zeros((2, 3, 1, 3))
+    gate[0, :, 0, 0], gate[1, :2, 0, 0], gate[0, :1, 0, 1] = 1.0, 0.6, 0.3
+    table = claims(final_masks(worlds.gates(gate, tasks=("pos", "dep")))[0])
+    assert table["claims"].to_list() == [2, 0, 0]
+    assert table["demand"].to_list() == pytest.approx([1.4, 0.1, 0])
+    assert table["contested"].to_list() == [True, False, False]
+
+
+def test_losses_by_hand():
+    """Skill is what exceeds chance, weighted by counts (10, 20, 30), averaged over tasks."""
+    stl = np.full((1, 2, 3, 1, 1), 0.3)
+    stl[0, 0, :, 0, 0] = 0.5, 0.2, 0.9
+    stl[0, 1, :, 0, 0] = 0.3, 0.6, 0.3
+    joint = np.full((2, 2, 3, 1, 1), 0.4)
+    joint[1] = 0.6
+    heads = pl.concat(
+        [worlds.heads(stl, "stl", ("pos", "dep"), (1,)), worlds.heads(joint, "joint", ("pos", "dep"), (1, 2))]
+    )
+    masks, _ = final_masks(worlds.gates(np.ones((2, 1, 1, 1)), ("pos", "dep"), (1,)))
+    row = losses(claims(masks), skills(heads)).row(0, named=True)
+    assert row["stl"] == pytest.approx(((0.2 * 10 + 0 * 20 + 0.6 * 30) / 60 + 0.3 * 20 / 60) / 2)
+    assert row["joint"] == pytest.approx(0.2)
+    assert row["loss"] == pytest.approx(row["stl"] - row["joint"])
+    assert row["static"] is None
+
+
+def test_chance_of_a_head_is_its_own_under_shuffled_labels():
+    values = worlds.heads(np.full((1, 1, 1, 1, 2), 0.7), "stl", ("pos",), (1,)).filter(
+        pl.col("head").is_not_null()
+    )
+    values = values.with_columns(measure=pl.lit("clustering"))
+    shuffled = values.with_columns(measure=pl.lit("clustering_shuffled"), value=pl.Series([0.1, 0.4]))
+    assert skills(pl.concat([values, shuffled]))["skill"].to_list() == pytest.approx([0.6, 0.3])
+    with pytest.raises(ValueError, match="no chance level for pos label 0"):
+        skills(values)
+
+
+def test_probes_and_masks_of_different_encoders(rng):
+    gates, heads = worlds.competition(rng, 0)
+    with pytest.raises(ValueError, match="different shapes"):
+        losses(
+            claims(final_masks(gates)[0]),
+            skills(heads.filter((pl.col("layer") < 3) | pl.col("layer").is_null())),
+        )
+    with pytest.raises(ValueError, match="different shapes"):
+        losses(claims(final_masks(gates.filter(pl.col("layer") < 3))[0]), skills(heads))
+
+
+def test_labels_best_heads_in_order_of_frequency():
+    stl = np.zeros((2, 1, 2, 1, 3))
+    stl[0, 0] = [[[0.1, 0.5, 0.2]], [[0.9, 0.8, 0.7]]]
+    stl[1, 0] = [[[0.7, 0.1, 0.2]], [[0.1, 0.8, 0.7]]]
+    joint = np.full((1, 1, 1, 1, 3), 0.55)
+    heads = pl.concat(
+        [worlds.heads(stl, "stl", ("dep",), (1, 2)), worlds.heads(joint, "joint", ("dep",), (1,))]
+    )
+    table = label_values(heads)
+    assert table.columns == ["task", "label", "count", "stl", "joint", "chance", "counted"]
+    assert table["label"].to_list() == ["label 1", "label 0"]
+    assert table["stl"].to_list() == pytest.approx([(0.9 + 0.8) / 2, (0.5 + 0.7) / 2])
+    assert table["joint"].to_list() == [None, 0.55]
+    assert table["chance"].to_list() == pytest.approx([worlds.CHANCE] * 2)
+    assert table["counted"].all()
+    assert absent_labels(table) == ("the joint runs have no dep label label 1",)

@@ -1,0 +1,260 @@
+"""The contest for heads: against dummy variables, in worlds with and without it, and what it cannot use."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binom
+
+from mtl.probes.stem_cell.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, contest, estimate
+from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth
+from mtl.probes.stem_cell.statistics.worth_units import (
+    NORMAL_SCORES,
+    SKILL_POINTS,
+    STANDARDISED_LOGS,
+    logs,
+    normal_scores,
+    standardised_logs,
+)
+from tests.probes.stem_cell.worlds_contest import TASKS, WITHOUT, tables, world
+
+WORLDS = 200
+PERMUTATIONS = 199
+MOST = binom.ppf(0.999, WORLDS, 0.05)
+"""Rejections of 200 that a test of level 0.05 exceeds once in a thousand."""
+
+
+@functools.cache
+def estimates(kind="plain", unit=STANDARDISED_LOGS, worlds=WORLDS, **planted):
+    return [
+        estimate(world(np.random.default_rng([11, draw]), kind, **planted), unit, draws=PERMUTATIONS)
+        for draw in range(worlds)
+    ]
+
+
+def rejected(found):
+    return sum(each.p <= 0.05 for each in found)
+
+
+def dummies(cells: ContestCells, unit) -> tuple[float, list[float]]:
+    """Beta by least squares, a dummy variable for each head and task, and each task, partner and layer."""
+    rows, values, names = [], [], []
+    for of in cells.tasks:
+        scaled = unit.scaled(of.worth)
+        for (column, partner), cell in itertools.product(
+            enumerate(of.partners), np.flatnonzero(cells.claims[of.task])
+        ):
+            names.append(((of.task, cell), (of.task, partner, cells.strata[cell])))
+            rows.append(float(cells.claims[partner][cell]))
+            values.append(scaled[:, column, cell])
+    effects = list(dict.fromkeys(itertools.chain(*names)))
+    place = {name: number for number, name in enumerate(effects)}
+    design = np.zeros((len(rows), len(effects) + 1))
+    design[:, -1] = rows
+    for number, pair in enumerate(names):
+        design[number, [place[name] for name in pair]] = 1
+    outcomes = (np.mean(values, axis=1), *np.transpose(values))
+    beta, *of_seeds = (-np.linalg.lstsq(design, outcome)[0][-1] for outcome in outcomes)
+    return beta, of_seeds
+
+
+@pytest.mark.parametrize("unit", [STANDARDISED_LOGS, NORMAL_SCORES, SKILL_POINTS], ids=lambda unit: unit.name)
+def test_beta_is_that_of_dummy_variables(unit):
+    cells = world(np.random.default_rng(1), "a partner scales", loss=0.3)
+    uneven = ContestCells(  # a pair of which only one half was measured
+        cells.seeds, cells.sites, cells.heads, cells.strata, cells.claims,
+        (TaskWorth("pos", cells.tasks[0].partners[1:], cells.tasks[0].worth[:, 1:]), *cells.tasks[1:]),
+    )  # fmt: skip
+    for each in (cells, uneven):
+        found = estimate(each, unit, draws=99)
+        beta, of_seeds = dummies(each, unit)
+        assert found.beta == pytest.approx(beta, abs=1e-9)
+        assert found.per_seed == pytest.approx(of_seeds, abs=1e-9)
+        assert np.mean(found.per_seed) == pytest.approx(found.beta)
+
+
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_worlds_without_a_contest_are_rarely_rejected(kind):
+    found = estimates(kind)
+    assert rejected(found) <= MOST
+    assert abs(np.mean([each.share for each in found])) < 0.005
+
+
+@pytest.mark.slow  # half a minute
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_worlds_without_a_contest_are_rarely_rejected_by_normal_scores(kind):
+    found = estimates(kind, NORMAL_SCORES)
+    assert rejected(found) <= MOST
+    assert abs(np.mean([each.share for each in found])) < 0.01
+
+
+def test_a_tenth_lost_is_found_at_the_noise_that_was_measured():
+    found = estimates(loss=0.1)
+    assert rejected(found) >= 0.9 * WORLDS
+    assert np.mean([each.share for each in found]) == pytest.approx(0.1, abs=0.006)
+    ablation = estimates(unit=NORMAL_SCORES, worlds=60, loss=0.1)
+    assert rejected(ablation) >= 0.9 * 60
+    assert np.mean([each.share for each in ablation]) == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1, 0.2])
+def test_the_interval_covers_what_was_planted(loss):
+    found = estimates(loss=loss) if loss else estimates()
+    covered = sum(each.share_low <= loss <= each.share_high for each in found)
+    assert covered >= binom.ppf(0.001, WORLDS, 0.95)
+
+
+def test_a_null_with_enough_data_is_refuted_and_a_fifth_lost_is_not():
+    words = [each.word for each in estimates(worlds=100, noise=0.15, seeds=6)]
+    assert words.count(REFUTED) >= 0.9 * 100
+    assert words.count(SUPPORTED) <= binom.ppf(0.999, 100, 0.05)
+    words = [each.word for each in estimates(loss=0.2)]
+    assert words.count(REFUTED) == 0
+    assert words.count(SUPPORTED) >= 0.95 * WORLDS
+    noisy = [each.word for each in estimates(noise=2.0, worlds=60)]
+    assert noisy.count(CANNOT_TELL) >= 0.8 * 60
+
+
+def test_a_partner_that_moves_heads_of_all_tasks_alike_is_no_contest():
+    """Its claims are one pattern: permuted once for all tasks, or this would be rejected in a tenth."""
+    rejections = 0
+    for draw in range(WORLDS):
+        rng = np.random.default_rng([12, draw])
+        cells = world(rng)
+        moved = {task: np.exp(0.3 * rng.normal(size=len(cells.strata))) for task in TASKS}
+        shifted = tuple(
+            TaskWorth(of.task, of.partners, of.worth * np.array([moved[name] for name in of.partners]))
+            for of in cells.tasks
+        )
+        found = estimate(
+            ContestCells(cells.seeds, cells.sites, cells.heads, cells.strata, cells.claims, shifted),
+            draws=PERMUTATIONS,
+        )
+        rejections += found.p <= 0.05
+    assert rejections <= MOST
+
+
+def test_tables_give_what_arrays_give_whatever_their_order():
+    cells = world(np.random.default_rng(3), loss=0.2)
+    worth, claims = tables(cells)
+    found, notes = contest(worth, claims, draws=99)
+    assert notes == ()
+    assert found == estimate(cells, draws=99)
+    again, _ = contest(worth.sample(fraction=1, shuffle=True, seed=1), claims, draws=99)
+    assert again.beta == pytest.approx(found.beta)
+    assert (again.heads, again.seeds) == (found.heads, found.seeds)
+    assert found.word == SUPPORTED
+    assert found.reason.startswith("a claimed head is worth 2")
+
+
+def test_which_heads_the_estimate_rests_on():
+    cells = world(np.random.default_rng(3))
+    expected = sum(
+        len({bool(cells.claims[other][cell]) for other in TASKS if other != task}) == 2
+        for task in TASKS
+        for cell in np.flatnonzero(cells.claims[task])
+    )
+    assert estimate(cells, draws=99).heads == expected
+
+
+def test_one_task_alone_can_be_asked_for():
+    worth, claims = tables(world(np.random.default_rng(3), loss=0.2))
+    found, _ = contest(worth, claims, tasks=("dep",), draws=99)
+    assert found.heads <= 18
+    with pytest.raises(ValueError, match="no pair run of two tasks"):
+        contest(worth, claims, tasks=("cola",))
+
+
+def test_two_seeds_are_too_few_for_a_word():
+    found = estimate(world(np.random.default_rng(3), loss=0.5, noise=0.01, seeds=2), draws=99)
+    assert found.word == CANNOT_TELL
+    assert found.reason.startswith("2 seeds of every pair, and 3 are needed; a claimed head is worth 49.8 %")
+
+
+def test_one_partner_leaves_nothing_to_compare():
+    worth, claims = tables(world(np.random.default_rng(3)))
+    pair = ["pos", "dep"]
+    found, _ = contest(
+        worth.filter(pl.col("task").is_in(pair) & pl.col("partner").is_in(pair)),
+        claims.filter(pl.col("task").is_in(pair)),
+    )
+    assert found.word == CANNOT_TELL
+    assert found.reason == "no claimed head has both a partner that claims it and one that does not"
+    assert found.heads == 0
+
+
+def test_what_is_missing_is_said():
+    worth, claims = tables(world(np.random.default_rng(3)))
+    thin = worth.filter(~((pl.col("task") == "pos") & (pl.col("partner") == "ner") & (pl.col("seed") == 2)))
+    found, notes = contest(thin, claims, draws=99)
+    assert found.seeds == (1, 3)
+    assert notes == ("no worth of heads for pos beside ner with seed 2: left out of the contest",)
+    apart = claims.with_columns(
+        claimed=pl.when(pl.col("task") == "ner").then(pl.col("layer") == 0).otherwise(
+            pl.col("claimed") & (pl.col("layer") > 0)
+        )
+    )  # fmt: skip
+    _, notes = contest(worth, apart, draws=99)
+    assert "ner and pos claim no head in common: their pair shows only" in notes[0]
+    with pytest.raises(ValueError, match=r"pos beside ner, seed 1: 71 of 72 heads have a value"):
+        contest(worth[1:], claims)
+    with pytest.raises(ValueError, match="no seed that all pairs have"):
+        contest(worth.filter((pl.col("seed") == 1) ^ (pl.col("task") == "pos")), claims)
+    with pytest.raises(ValueError, match="encoders of different shapes"):
+        contest(worth.with_columns(pl.col("layer") + 1), claims)
+
+
+def test_closed_heads_have_no_logarithm():
+    worth, claims = tables(world(np.random.default_rng(3)))
+    closed = worth.with_columns(
+        pl.when(pl.int_range(pl.len()) == 5).then(0.0).otherwise("worth").alias("worth")
+    )
+    with pytest.raises(
+        ValueError, match=r"pos beside ner.*: 1 head has importance 0 or none \(closed or cut"
+    ):
+        contest(closed, claims, draws=99)
+    assert contest(closed, claims, NORMAL_SCORES, draws=99)[0].seeds == (1, 2, 3)
+
+
+def test_twins_and_controls_without_claims_have_no_part():
+    cells = world(np.random.default_rng(3), loss=0.2)
+    worth, claims = tables(cells)
+    control = worth.filter(pl.col("partner") == "ner").with_columns(
+        partner=pl.lit("control"), worth=pl.col("worth") * 5
+    )
+    assert contest(pl.concat([worth, control]), claims, draws=99)[0] == contest(worth, claims, draws=99)[0]
+
+
+def test_units_by_hand():
+    worth = np.array([[1.0, np.e, np.e**2, np.e**3]])
+    assert logs(worth) == pytest.approx(np.array([[0, 1, 2, 3]]))
+    assert standardised_logs(worth) == pytest.approx(np.array([[-1.5, -0.5, 0.5, 1.5]]) / np.sqrt(1.25))
+    assert standardised_logs(7 * worth**3) == pytest.approx(standardised_logs(worth))
+    tied = normal_scores(np.array([-3.0, 0.0, 0.0, 8.0]))
+    assert tied[1] == tied[2] == pytest.approx(0)
+    assert tied[3] == pytest.approx(-tied[0]) == pytest.approx(0.8416, abs=1e-4)
+    with pytest.raises(ValueError, match="all heads of a run have the same"):
+        standardised_logs(np.ones((2, 4)))
+
+
+def test_the_share_of_worth_lost_is_what_was_planted_without_noise():
+    """In standardised logs whatever the spread of each run; in skill by a head's own skill."""
+    for kind in ("plain", "a partner sharpens"):
+        cells = world(np.random.default_rng(5), kind, loss=0.25, noise=0.0)
+        assert estimate(cells, draws=99).share == pytest.approx(0.25, abs=0.03)
+    flat = tuple(TaskWorth(of.task, of.partners, np.ones_like(of.worth)) for of in cells.tasks)
+    fallen = tuple(
+        TaskWorth(
+            of.task, of.partners,
+            of.worth - 0.25 * np.array([cells.claims[u] & cells.claims[of.task] for u in of.partners]),
+        )
+        for of in flat
+    )  # fmt: skip
+    planted = ContestCells(cells.seeds, cells.sites, cells.heads, cells.strata, cells.claims, fallen)
+    found = estimate(planted, SKILL_POINTS, draws=99)
+    assert found.beta == pytest.approx(0.25)
+    assert found.share == pytest.approx(0.25, rel=0.4)

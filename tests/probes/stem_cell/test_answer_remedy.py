@@ -1,0 +1,53 @@
+"""The first screen's answer on remedies."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from mtl.probes.report.claims import Claims
+from mtl.probes.report.data import HISTORY, SCORES, ReportData
+from mtl.probes.report.page_part import PageData
+from mtl.probes.stem_cell.report.answer_remedy import remedy_answer
+from mtl.probes.stem_cell.statistics.remedies import against_placebo
+from tests.probes.stem_cell.remedy_scores import scores
+
+
+def page(remedies: pl.DataFrame | None) -> PageData:
+    data = ReportData(
+        name="remedy", encoder="minilm", setups=(), scores=pl.DataFrame(schema=SCORES),
+        metrics={"pos": "accuracy", "dep": "las"}, split="test", gates=None, heads=None,
+        history=pl.DataFrame(schema=HISTORY), kept=None, runs=pl.DataFrame(), probes=pl.DataFrame(),
+        notes=(), evidence={} if remedies is None else {"remedies": remedies},
+    )  # fmt: skip
+    return PageData(data, {}, Claims(None, None))
+
+
+def test_the_word_is_that_of_the_contrast_with_the_placebo() -> None:
+    table = scores(seeds=6)
+    answer = remedy_answer(page(table))
+    found = against_placebo(table)
+    assert found is not None
+    assert answer.word == found.word == "supported"
+    assert answer.reason.startswith(
+        f"contested heads copied (C) against placebo: others copied (D): {found.difference:+.2f} points"
+    )
+    assert "pos with C: reaches the single task (margin 1)" in answer.reason
+    assert len(answer.figures) == 1
+    assert set(answer.tables) == {"remedies", "remedy-contrasts", "remedy-scores"}
+    swapped = table.with_columns(pl.col("condition").replace({"C": "D", "D": "C"}))
+    assert remedy_answer(page(swapped)).word == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("remedies", "reason"),
+    [
+        (None, "no runs with a remedy"),
+        (scores(seeds=2), "fewer than 3 seeds"),
+        (scores(seeds=6).filter(pl.col("condition") != "D"), "no remedy with its placebo"),
+    ],
+)
+def test_what_is_missing_is_said(remedies: pl.DataFrame | None, reason: str) -> None:
+    answer = remedy_answer(page(remedies))
+    assert answer.word == "cannot tell"
+    assert reason in answer.reason

@@ -1,0 +1,20 @@
+"""Nothing of a figure of the laboratory lies outside of its canvas, and no text on another."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.stem_cell.evidence import EVIDENCE
+from tests.probes.figure_makers import TASKS
+from tests.probes.stem_cell.figure_makers import MAKERS
+from tests.probes.test_figures_fit import faults
+
+
+def test_every_figure_is_made_here() -> None:
+    assert {name for piece in EVIDENCE.values() for name in piece.figures} <= set(MAKERS)
+
+
+@pytest.mark.parametrize("count", [3, *(pytest.param(many, marks=pytest.mark.slow) for many in (1, 2, 5, 9))])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_figure_fits(name: str, count: int) -> None:
+    assert faults(MAKERS[name](TASKS[:count])) == []

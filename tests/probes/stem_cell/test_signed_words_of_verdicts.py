@@ -1,0 +1,40 @@
+"""No verdict has a negative number of something that is less, lost or scored."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtl.probes.stem_cell.figures.dose import _title
+from mtl.probes.stem_cell.statistics.competition import LOST, MORE
+from mtl.probes.stem_cell.statistics.contest import WORTH, _word
+from mtl.probes.stem_cell.statistics.dose import ALL, word_on
+from mtl.probes.stem_cell.statistics.sharing import SCORED
+from mtl.probes.stem_cell.statistics.sharing import _word as word_of_sharing
+from tests.probes.test_signed_words import ENDS, SIGNED
+
+
+@pytest.mark.parametrize("words", [LOST, MORE, WORTH, SCORED])
+def test_words_have_no_sign(words):
+    assert words.of(-0.5).endswith(words.more)
+    assert words.of(0.5).endswith(words.less)
+    assert not SIGNED.search(words.of(-0.5))
+
+
+@given(ENDS, ENDS, ENDS, st.floats(0, 1), st.integers(1, 12))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_no_verdict_prints_a_negative_loss(
+    one: float, two: float, three: float, p: float, seeds: int
+) -> None:
+    low, value, high = sorted((one, two, three))
+    row = {"pair": ALL, "task": ALL, "loss": value, "low": low, "high": high, "p": p, "runs": seeds}
+    table = pl.DataFrame([row])
+    for text in (
+        _word(seeds, p, 0.05, (value, low, high))[1],
+        word_of_sharing(seeds, value, low, high, 0.05)[1],
+        word_on(table)[1],
+        _title(table),
+    ):
+        assert not SIGNED.search(text), text
