@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
+# Compiled modules are kept: tests and their processes would compile them anew each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow lint docs bench clean
 .DELETE_ON_ERROR:

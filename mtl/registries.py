@@ -14,10 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-Registry = Literal["starts", "meters", "mask_sources", "preparations", "setups", "tasks", "variants"]
+Registry = Literal[
+    "starts", "meters", "mask_sources", "preparations", "setups", "tasks", "variants", "evidence"
+]
 """What packages add: `starts` and `meters` to a training (`mtl.training.parts`), `mask_sources`,
 `preparations` and `setups` to a study (`mtl.study.extensions`), `tasks` and `variants` to the tasks
-(`mtl.tasks.variants`)."""
+(`mtl.tasks.variants`), `evidence` to reports (`mtl.runs.evidence`)."""
 
 
 def packages() -> tuple[str, ...]:

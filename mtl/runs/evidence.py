@@ -1,7 +1,7 @@
 """The registry of evidence: what a package beside the core reads out of many runs, draws, and says of them.
 
-The package `mtl.stem_cell` has the table `EVIDENCE` in its module `evidence`, which imports nothing heavy:
-the names of figures are choices of the command line. Without the package the registry is empty.
+An entry of the registry `evidence` (`mtl.registries`) is a table of pieces, whose module imports nothing heavy:
+the names of figures are choices of the command line. Without such a package there are none.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from mtl.registries import entry, names
 from mtl.runs.figures.row import FigureRow
 
 if TYPE_CHECKING:
@@ -55,8 +54,5 @@ def _loaded(function: str | None) -> Callable[..., Any] | None:
 
 @cache
 def evidence() -> Mapping[str, Evidence]:
-    """Every piece of evidence by its name."""
-    if find_spec("mtl.stem_cell") is None:
-        return {}
-    table: Mapping[str, Evidence] = import_module("mtl.stem_cell.evidence").EVIDENCE
-    return table
+    """Every piece of evidence by its name: the tables in the registry, one after another."""
+    return {key: piece for table in names("evidence") for key, piece in entry("evidence", table).items()}

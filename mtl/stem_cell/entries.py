@@ -9,5 +9,6 @@ ENTRIES = {
     "setups": {"twins": "mtl.stem_cell.twin_setup:twins"},
     "tasks": {"control": "mtl.stem_cell.control:Control"},
     "variants": {"a": "mtl.stem_cell.twins:FIRST", "b": "mtl.stem_cell.twins:SECOND"},
+    "evidence": {"stem_cell": "mtl.stem_cell.evidence:EVIDENCE"},
     "mask_sources": {"overlap": "mtl.stem_cell.overlap:OVERLAP"},
 }

@@ -103,7 +103,7 @@ def test_runs_of_one_task_ask_nothing(tmp_path):
 
 
 def test_without_a_package_the_registry_is_empty(study, monkeypatch):
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "names", lambda name: ())
     registry.evidence.cache_clear()
     try:
         assert registry.evidence() == {}
