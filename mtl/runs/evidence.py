@@ -1,6 +1,6 @@
 """The registry of evidence: what a package beside the core reads out of many runs, draws, and says of them.
 
-An entry of the registry `evidence` (`mtl.registries`) is a table of pieces, whose module imports nothing heavy:
+An entry of the registry `evidence` (`mtl.registries`) is a table of pieces. Its module imports nothing heavy:
 the names of figures are choices of the command line. Without such a package there are none.
 """
 
